@@ -1,0 +1,116 @@
+"""Model and optimiser to bytes and back. No files here, and no pickle: safetensors and JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, deserialize, serialize
+from torch import Tensor
+
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.errors import RunError
+
+FORMAT = 1
+DTYPES = {"F32": torch.float32, "F64": torch.float64}
+NAMES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def tensor_bytes(tensor: Tensor) -> bytes:
+    """Copy a tensor's values out as bytes, in row order (numpy is not needed for it)."""
+    tensor = tensor.detach().cpu().contiguous()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
+def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Write named tensors as one safetensors file."""
+    entries = {
+        name: {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data": tensor_bytes(t)} for name, t in tensors.items()
+    }
+    return bytes(serialize(entries, metadata={"format": "pt"}))
+
+
+def unpack_tensors(data: bytes, name: str) -> dict[str, Tensor]:
+    """Read a safetensors file. Raises: RunError naming the file if it is not one."""
+    try:
+        entries = deserialize(data)
+        return {
+            key: torch.frombuffer(bytearray(e["data"]), dtype=DTYPES[e["dtype"]]).view(e["shape"]) for key, e in entries
+        }
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise RunError(f"{name} is not a readable safetensors file of this tool") from error
+
+
+def weights_sha256(model: TransformerLM) -> str:
+    """Digest every parameter's name, shape and bits, in order of name: equal digests are equal models."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(parameter.shape)} {NAMES[parameter.dtype]}\n".encode())
+        digest.update(tensor_bytes(parameter))
+    return digest.hexdigest()
+
+
+def pack(stack: Stack, slot: int, epoch_loss_sum: float) -> dict[str, bytes]:
+    """Write one model of a stack as a checkpoint's files: weights, moments, and the loop's position."""
+    weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
+    moments = {f"exp_avg.{n}": t[slot] for n, t in first.items()} | {f"exp_avg_sq.{n}": t[slot] for n, t in second.items()}
+    state = {"format": FORMAT, "step": stack.updates, "seed": stack.seeds[slot], "epoch_loss_sum": epoch_loss_sum}
+    return {
+        "model.safetensors": pack_tensors({name: t[slot] for name, t in weights.items()}),
+        "optimizer.safetensors": pack_tensors(moments),
+        "state.json": (json.dumps(state, sort_keys=True) + "\n").encode(),
+    }
+
+
+def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Read the loop's position. Raises: RunError if a key is missing or the format is not this one."""
+    try:
+        state = json.loads(files["state.json"])
+        found = state["format"]
+        state["step"], state["seed"], state["epoch_loss_sum"]  # noqa: B018
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error})") from error
+    if found != FORMAT:
+        raise RunError(f"the checkpoint has format {found!r}, this mhsa reads {FORMAT}", "use the mhsa that made it")
+    return dict(state)
+
+
+def copy_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], what: str) -> None:
+    """Copy tensors by name. Raises: RunError in a config's words if names or shapes differ."""
+    missing, extra = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
+    if missing or extra:
+        raise RunError(f"{what} does not fit its config: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
+    for name, target in targets.items():
+        if target.shape != tensors[name].shape:
+            found, wanted = tuple(tensors[name].shape), tuple(target.shape)
+            raise RunError(f"{what} does not fit its config: {name} is {found}, the config makes it {wanted}")
+        with torch.no_grad():
+            target.copy_(tensors[name])
+
+
+def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
+    """Put a checkpoint back into a slot; weights and moments come back bit for bit. Returns epoch_loss_sum."""
+    state = read_state(files)
+    copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), "model.safetensors")
+    moments = unpack_tensors(files["optimizer.safetensors"], "optimizer.safetensors")
+    for prefix, flat in (("exp_avg.", stack.moment1), ("exp_avg_sq.", stack.moment2)):
+        mine = {k.removeprefix(prefix): t for k, t in moments.items() if k.startswith(prefix)}
+        copy_into({n: t[slot] for n, t in stack.views(flat).items()}, mine, "optimizer.safetensors")
+    stack.set_updates(state["step"])
+    return float(state["epoch_loss_sum"])
+
+
+def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
+    """Read a checkpoint's weights under their parameters' names."""
+    return unpack_tensors(files["model.safetensors"], "model.safetensors")
+
+
+def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:
+    """Fill an ordinary model from a checkpoint and return it in eval mode."""
+    copy_into(dict(model.named_parameters()), weights_of(files), "model.safetensors")
+    return model.eval()

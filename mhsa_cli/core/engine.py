@@ -1,0 +1,131 @@
+"""Training as a generator of records. It never prints, never touches a file: whoever iterates decides what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.checkpoint import pack, restore
+from mhsa_cli.core.model import TransformerLM, build
+from mhsa_cli.core.stack import Stack, learning_rate, unstack
+from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.errors import NonFiniteError
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
+
+REPORT = 16  # steps whose figures are read from the device together
+MAX_RECORDS = 2000  # step records of a run when log_every is left out
+
+
+def build_model(config: Config, task: Task, seed: int | None = None) -> TransformerLM:
+    """Build the model of a config with the initial weights of its seed (or of another one)."""
+    generator = stream_generator(config.train.seed if seed is None else seed, "init", 0)
+    max_seq_len = config.model.max_seq_len or task.seq_len
+    return build(config.model, vocab_size=task.vocab_size, max_seq_len=max_seq_len, generator=generator)
+
+
+class Trainer:
+    """One training run: iterate `records()`; afterwards `model()` is the trained model.
+
+    The model is the only one of a stack of one. `resume` takes a checkpoint's files; training then goes on as if it
+    had never stopped. `stop` is asked after every step; once it says True the step's checkpoint is yielded and the
+    run ends. Reading records late, seldom or never does not change a weight.
+    Raises: NonFiniteError before a non-finite loss or gradient reaches the weights.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        device: torch.device,
+        *,
+        model: TransformerLM | None = None,
+        resume: Mapping[str, bytes] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.config, self.task, self.device, self.stop = config, task, device, stop
+        train = config.train
+        torch.set_num_threads(train.threads)
+        self.total = train.epochs * train.steps_per_epoch
+        self.log_every = train.log_every or max(1, math.ceil(self.total / MAX_RECORDS))
+        self.eval_every = train.eval_every or train.steps_per_epoch
+        self.save_every = train.save_every or train.steps_per_epoch
+        self.stack = Stack([model or build_model(config, task)], [train.seed], train, device)
+        self.batches = TrainBatches(task, train.seed, train.batch_size)
+        self.eval_batch = fixed_batch(task, train.seed, "eval", train.eval_sequences)
+        self.resumed = resume is not None
+        self.epoch_loss_sum = 0.0 if resume is None else restore(self.stack, 0, resume)
+
+    @property
+    def step(self) -> int:
+        """Count the updates made so far."""
+        return self.stack.updates
+
+    def model(self) -> TransformerLM:
+        """Copy the model as it stands, in eval mode."""
+        return unstack(self.stack.model)
+
+    def _ids(self, ids: Tensor) -> Tensor:
+        return ids.unsqueeze(0).to(self.device, non_blocking=True)  # (1, B, T)
+
+    def evaluate(self) -> EvalRecord:
+        """Measure the fixed evaluation rows, always the same ones."""
+        loss, accuracy = self.stack.evaluate(self._ids(self.eval_batch.inputs), self._ids(self.eval_batch.targets))
+        return EvalRecord(self.step, loss[0], accuracy[0])
+
+    def save(self, reason: str) -> SaveRecord:
+        """Write the state after the last finished step as a checkpoint's files."""
+        return SaveRecord(self.step, pack(self.stack, 0, self.epoch_loss_sum), reason)
+
+    def records(self) -> Iterator[Record]:
+        """Train, yielding what was measured and what should be saved, in order of steps."""
+        if not self.resumed:
+            yield self.evaluate()
+            yield self.save("start")
+        pending: list[tuple[int, Tensor, Tensor]] = []
+        while self.step < self.total:
+            batch = self.batches[self.step + 1]
+            step = self.step + 1
+            self.stack.step(self._ids(batch.inputs), self._ids(batch.targets), learning_rate(self.config.train, step))
+            pending.append((step, self.stack.loss, self.stack.accuracy))
+            epoch_ends = step % self.config.train.steps_per_epoch == 0
+            evaluate, save = step % self.eval_every == 0, step % self.save_every == 0
+            stopping, last = self.stop(), step == self.total
+            if not (epoch_ends or evaluate or save or stopping or last or len(pending) == REPORT):
+                continue
+            yield from self._read(pending)
+            pending = []
+            if evaluate or epoch_ends:
+                record = self.evaluate()
+                yield record
+            if epoch_ends:
+                mean = self.epoch_loss_sum / self.config.train.steps_per_epoch
+                self.epoch_loss_sum = 0.0
+                epoch = step // self.config.train.steps_per_epoch
+                yield EpochRecord(epoch, step, mean, record.loss, record.accuracy)
+            if stopping or last:
+                yield self.save("end" if last else "stop")
+                return
+            if save:
+                yield self.save("periodic")
+
+    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[StepRecord | SaveRecord]:
+        """Bring the figures of a few steps from the device in one transfer, and stop at one that is not finite."""
+        figures = torch.stack([torch.cat(p[1:]) for p in pending]).tolist()
+        failed = int(self.stack.failed)
+        for (step, *_), (loss, accuracy) in zip(pending, figures, strict=True):
+            if failed and step >= failed:
+                what = "loss" if not math.isfinite(loss) else "gradient"
+                self.stack.set_updates(step - 1)
+                yield self.save("stop")
+                raise NonFiniteError(
+                    f"step {step}: the {what} is not finite (loss {loss}); the weights are those after step {step - 1}",
+                    f"lower train.lr (now {self.config.train.lr:g}) or set train.grad_clip=1.0",
+                )
+            self.epoch_loss_sum += loss
+            if step % self.log_every == 0 or step in (1, self.total):
+                yield StepRecord(step, loss, accuracy, learning_rate(self.config.train, step))

@@ -1,0 +1,111 @@
+"""The small layers below attention, each serving one model or a stack of M models with the same lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Apply one linear map, or M of them to M inputs in one batched product.
+
+    Shapes: x (..., in), weight (out, in), bias (out,); or x (M, ..., in), weight (M, out, in), bias (M, out).
+    """
+    if weight.dim() == 2:
+        return F.linear(x, weight, bias)
+    flat = x.reshape(x.size(0), -1, x.size(-1))  # (M, B*T, in)
+    maps = weight.transpose(1, 2)
+    out = torch.bmm(flat, maps) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, maps)
+    return out.view(*x.shape[:-1], weight.size(1))
+
+
+def embed(ids: Tensor, table: Tensor) -> Tensor:
+    """Look ids up: ids (...) in table (V, D), or ids (M, ...) each in its own model's table (M, V, D)."""
+    if table.dim() == 2:
+        return F.embedding(ids, table)
+    M, V, D = table.shape
+    offset = torch.arange(0, M * V, V, device=ids.device).view(M, *[1] * (ids.dim() - 1))
+    return F.embedding(ids + offset, table.view(M * V, D))
+
+
+def broadcast(parameter: Tensor, x: Tensor) -> Tensor:
+    """Shape a vector (D,) or a stack of vectors (M, D) so that it multiplies x (..., D) or (M, ..., D)."""
+    if parameter.dim() == 1:
+        return parameter
+    return parameter.view(parameter.size(0), *[1] * (x.dim() - 2), parameter.size(-1))
+
+
+class Linear(nn.Module):
+    """A linear map (in to out), drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(in)."""
+
+    def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator | None = None) -> None:
+        """Draw fresh weights from `generator`, or from torch's own."""
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.weight.size(-1))
+            nn.init.uniform_(self.bias, -bound, bound, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class Embedding(nn.Module):
+    """A table of n vectors of width D, drawn from N(0, 0.02)."""
+
+    def __init__(self, n: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n, d_model))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator | None = None) -> None:
+        """Draw fresh vectors from `generator`, or from torch's own."""
+        nn.init.normal_(self.weight, std=0.02, generator=generator)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return embed(ids, self.weight)
+
+
+class LayerNorm(nn.Module):
+    """Normalise the last axis to mean 0 and variance 1, then scale and shift. Source: Ba et al. 2016."""
+
+    def __init__(self, d_model: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.layer_norm(x, x.shape[-1:]) * broadcast(self.weight, x)
+        return y if self.bias is None else y + broadcast(self.bias, x)
+
+
+class Dropout(nn.Module):
+    """Zero entries with probability p while training and scale the rest by 1/(1-p).
+
+    `generators`, one per model of a stack, make the draw a model's own, whatever stack it stands in; without them
+    torch's generator is used.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {p}")
+        self.p = p
+        self.generators: Sequence[Generator] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self.generators is None:
+            return F.dropout(x, self.p, training=True)
+        draws = [torch.rand(x.shape[1:], generator=g, device=x.device) for g in self.generators]
+        return x * (torch.stack(draws) >= self.p) / (1 - self.p)

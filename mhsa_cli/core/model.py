@@ -1,0 +1,121 @@
+"""The language model: token embedding, positions, attention blocks, head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.attention import MultiHeadSelfAttention
+from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear
+from mhsa_cli.core.positions import POSITIONS, Positions
+
+
+
+def no_norm(d_model: int, bias: bool) -> nn.Module:
+    """Build the norm that does nothing."""
+    return nn.Identity()
+
+
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {"none": no_norm, "layernorm": LayerNorm}
+
+
+class MLP(nn.Module):
+    """Two linear maps with a GELU between them: (..., D) to (..., d_mlp) to (..., D)."""
+
+    def __init__(self, d_model: int, d_mlp: int, *, bias: bool, dropout: float) -> None:
+        super().__init__()
+        self.up = Linear(d_model, d_mlp, bias)
+        self.down = Linear(d_mlp, d_model, bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.down(F.gelu(self.up(x))))
+
+
+class Block(nn.Module):
+    """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input."""
+
+    def __init__(self, config: ModelConfig, max_seq_len: int, positions: Positions) -> None:
+        super().__init__()
+        c = config
+        self.residual = c.residual
+        self.attn_norm = NORMS[c.norm](c.d_model, c.bias)
+        self.attn = MultiHeadSelfAttention(
+            c.d_model,
+            c.n_heads,
+            max_seq_len=max_seq_len,
+            bias=c.bias,
+            dropout=c.dropout,
+            kind=c.attention,
+            positions=positions,
+        )
+        self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
+        self.mlp = MLP(c.d_model, c.d_mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
+
+    def forward(self, x: Tensor, pos: Tensor, return_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, T)."""
+        y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos)
+        y, weights = y if return_weights else (y, None)
+        x = x + y if self.residual else y
+        if self.mlp is not None and self.mlp_norm is not None:
+            y = self.mlp(self.mlp_norm(x))
+            x = x + y if self.residual else y
+        return x, weights
+
+
+class TransformerLM(nn.Module):
+    """A decoder-only language model over token ids.
+
+    Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
+    with one (B, H, T, T) per layer.
+    Raises: ValueError if T exceeds max_seq_len.
+    """
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int, max_seq_len: int) -> None:
+        super().__init__()
+        self.max_seq_len = max_seq_len
+        self.tok_emb = Embedding(vocab_size, config.d_model)
+        self.positions = POSITIONS[config.positions](max_seq_len, config.d_model)
+        self.embed_dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, max_seq_len, self.positions) for _ in range(config.n_layers))
+        self.final_norm = NORMS[config.norm](config.d_model, config.bias)
+        self.lm_head = Linear(config.d_model, vocab_size)
+        if config.tie_embeddings:
+            self.tie()
+
+    def tie(self) -> None:
+        """Make the head's map the token table itself."""
+        self.lm_head.weight = self.tok_emb.weight
+
+    def forward(self, ids: Tensor, *, return_weights: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+        T = ids.size(-1)
+        if T > self.max_seq_len:
+            raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
+        pos = torch.arange(T, device=ids.device)
+        x = self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))  # (..., T, D)
+        collected = []
+        for block in self.blocks:
+            x, weights = block(x, pos, return_weights)
+            if weights is not None:
+                collected.append(weights)
+        logits = self.lm_head(self.final_norm(x))  # (..., T, V)
+        return (logits, collected) if return_weights else logits
+
+
+def build(config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: Generator) -> TransformerLM:
+    """Build one model and draw its weights from `generator` alone, in the order of its modules.
+
+    The draw does not depend on n_heads: the weights have the same shapes for every number of heads.
+    """
+    with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
+        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len)
+    for module in model.modules():
+        if isinstance(module, Linear | Embedding):
+            module.reset_parameters(generator)
+    if config.tie_embeddings:
+        model.tok_emb.reset_parameters(generator)  # the head drew over the shared table
+    return model

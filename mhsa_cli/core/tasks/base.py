@@ -1,0 +1,91 @@
+"""What every task is: rows of ids with their answers, and what guessing would score."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+IGNORE = -100  # a target position without an answer: neither loss nor accuracy sees it
+BLOCK = 32  # steps whose batches are drawn together
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Input ids and target ids, both (B, T) int64; targets are IGNORE where no answer exists."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Task:
+    """A toy task. `vocab_size` counts every id the model may meet, specials included.
+
+    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input, over scored positions.
+    `n_rows` is the number of different rows that exist, or None if it is not counted.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    vocab_size: int
+    seq_len: int
+    chance_loss: float
+    chance_accuracy: float
+    n_rows: int | None = None
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        """Draw n rows. Only tasks over given data look at `split` ("train" or "eval")."""
+        raise NotImplementedError
+
+    def source(self, inputs: Tensor) -> Tensor | None:
+        """Give for each query the position of the key that holds its answer, (B, T), -1 where there is none."""
+        return None
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        """Write ids as a reader should see them."""
+        return [str(i) for i in ids]
+
+    def check_ids(self, ids: Tensor) -> None:
+        """Refuse ids outside 0..vocab_size-1, naming the first (on CUDA it would kill the process)."""
+        bad = ((ids < 0) | (ids >= self.vocab_size)).nonzero()
+        if len(bad):
+            where = tuple(int(i) for i in bad[0])
+            raise ValueError(f"id {int(ids[where])} at {where} is outside 0..{self.vocab_size - 1}")
+
+
+def stream_generator(seed: int, stream: str, index: int) -> Generator:
+    """Seed a CPU generator from (seed, stream, index) alone, so that any draw can be repeated at any time."""
+    digest = hashlib.blake2b(f"{seed}/{stream}/{index}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+class TrainBatches:
+    """The training batches of one seed: `batches[step]`, steps from 1, a pure function of (seed, step)."""
+
+    def __init__(self, task: Task, seed: int, batch_size: int) -> None:
+        self.task, self.seed, self.batch_size = task, seed, batch_size
+        self._index = -1
+        self._block: Batch | None = None
+
+    def __getitem__(self, step: int) -> Batch:
+        index, offset = divmod(step - 1, BLOCK)
+        if self._block is None or index != self._index:
+            generator = stream_generator(self.seed, "train", index)
+            self._block = self.task.sample(BLOCK * self.batch_size, generator)
+            self._index = index
+        rows = slice(offset * self.batch_size, (offset + 1) * self.batch_size)
+        return Batch(self._block.inputs[rows], self._block.targets[rows])
+
+
+def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:
+    """Draw the n rows of a stream that training never reads, the same ones at every call."""
+    return task.sample(n, stream_generator(seed, stream, 0), split="eval")
+
+
+def next_token_rows(rows: Tensor) -> Batch:
+    """Split rows (B, T+1) into inputs and the targets one position later: target[t] = row[t+1]."""
+    return Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())

@@ -1,0 +1,23 @@
+"""Copy: say a random prefix again."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mhsa_cli.core.tasks.recall import Recall
+
+
+class Copy(Recall):
+    """Repeat the prefix in order. The answer to every query lies L positions back, one after the symbol before it.
+
+    ```
+    inputs   4 7 2 | 4 7
+    targets  · · · 4 7 2
+    ```
+    """
+
+    name = "copy"
+    summary = "a random prefix, a separator, the prefix again; heads must look back"
+
+    def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
+        return i

@@ -1,0 +1,36 @@
+"""How many evaluation rows were also trained on: on a tiny task that is all of them, and it must be said."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.tasks.base import BLOCK, Task, fixed_batch, stream_generator
+
+MAX_ROWS = 1_000_000  # training rows that are drawn again to count; beyond it nothing is claimed
+
+
+def row_keys(inputs: Tensor) -> Tensor:
+    """Give each row of ids (N, T) one 64-bit number; different rows share one with a chance of about 2^-64."""
+    generator = torch.Generator().manual_seed(1)
+    factors = torch.randint(-(2**62), 2**62, (inputs.size(1),), generator=generator)
+    return ((inputs + 1) * (2 * factors + 1)).sum(1)
+
+
+def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int) -> int | None:
+    """Count the n evaluation rows that `steps` training batches contain, by drawing those batches again.
+
+    Returns None where that is not counted: the evaluation part is other data, or there are too many rows.
+    """
+    if task.n_rows is None:
+        return None
+    missing = row_keys(fixed_batch(task, seed, "eval", n).inputs)
+    for index in range(-(-steps // BLOCK)):
+        if index * BLOCK * batch_size > MAX_ROWS:
+            return None
+        rows = task.sample(BLOCK * batch_size, stream_generator(seed, "train", index)).inputs
+        rows = rows[: (steps - index * BLOCK) * batch_size]
+        missing = missing[~torch.isin(missing, row_keys(rows))]
+        if len(missing) == 0:
+            break
+    return n - len(missing)

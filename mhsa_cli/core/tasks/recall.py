@@ -1,0 +1,60 @@
+"""What copy and reverse share: a random prefix, a separator, and an answer made of the prefix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from mhsa_cli.core.tasks.base import IGNORE, Batch, Task
+
+
+class Recall(Task):
+    """A row is a prefix of L random symbols, a separator, and an answer of L symbols; only the answer is scored.
+
+    L is seq_len / 2, or drawn per row from min_length..seq_len/2; a shorter row ends in padding. Ids: symbols first,
+    then padding (only if lengths vary), and the separator last. `answer_index` says which prefix position each answer
+    repeats.
+    """
+
+    def __init__(self, *, vocab_size: int, seq_len: int, min_length: int | None = None) -> None:
+        self.vocab_size, self.seq_len = vocab_size, seq_len
+        self.max_length = seq_len // 2
+        self.min_length = self.max_length if min_length is None else min_length
+        self.separator = vocab_size - 1
+        self.padding = vocab_size - 2 if min_length is not None else None
+        self.n_symbols = vocab_size - (1 if self.padding is None else 2)
+        self.chance_loss, self.chance_accuracy = math.log(self.n_symbols), 1 / self.n_symbols
+        self.n_rows = sum(self.n_symbols**length for length in range(self.min_length, self.max_length + 1))
+
+    def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
+        """Give the prefix position that answer number i (0, 1, ...) repeats."""
+        raise NotImplementedError
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        prefix = torch.randint(self.n_symbols, (n, self.max_length), generator=generator)
+        if self.padding is None:
+            length = torch.full((n, 1), self.max_length)
+        else:
+            length = torch.randint(self.min_length, self.max_length + 1, (n, 1), generator=generator)
+        t = torch.arange(self.seq_len + 1).expand(n, -1)  # the row has one token more than inputs or targets
+        i = t - length - 1  # which answer stands at t; negative in the prefix and on the separator
+        answered = (i >= 0) & (i < length)
+        index = torch.where(answered, self.answer_index(i, length), t).clamp(0, self.max_length - 1)
+        rows = prefix.gather(1, index).masked_fill(t == length, self.separator)
+        if self.padding is not None:
+            rows = rows.masked_fill(i >= length, self.padding)
+        targets = rows.masked_fill(~answered, IGNORE)
+        return Batch(rows[:, :-1].contiguous(), targets[:, 1:].contiguous())
+
+    def source(self, inputs: Tensor) -> Tensor:
+        """Give the prefix position of the answer each query must produce, -1 outside the answer."""
+        length = (inputs == self.separator).int().argmax(-1, keepdim=True)  # (B, 1)
+        i = torch.arange(inputs.size(1)).expand_as(inputs) - length
+        return torch.where((i >= 0) & (i < length), self.answer_index(i, length), -1)
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        names = {self.separator: "|"} | ({} if self.padding is None else {self.padding: "_"})
+        return [names.get(i, str(i)) for i in ids]

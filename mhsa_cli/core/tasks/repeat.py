@@ -1,0 +1,32 @@
+"""Repeat: one random id said over and over."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator
+
+from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
+
+
+class Repeat(Task):
+    """The lesson's task. Every key carries the same value, so *where* a head looks does not matter here.
+
+    ```
+    inputs   9 9 9 9
+    targets  9 9 9 9
+    ```
+    """
+
+    name = "repeat"
+    summary = "one id said over and over; where a head looks does not matter"
+
+    def __init__(self, *, vocab_size: int, seq_len: int) -> None:
+        self.vocab_size, self.seq_len = vocab_size, seq_len
+        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
+        self.n_rows = vocab_size
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        ids = torch.randint(self.vocab_size, (n, 1), generator=generator)
+        return next_token_rows(ids.expand(n, self.seq_len + 1))

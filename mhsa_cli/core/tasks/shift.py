@@ -1,0 +1,33 @@
+"""Shift: counting upwards from a random start."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator
+
+from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
+
+
+class Shift(Task):
+    """Each id is the previous one's successor, modulo vocab_size. Neighbours differ, so a model that learned the
+    identity, or a target that is shifted wrongly, cannot hide.
+
+    ```
+    inputs   7 8 9 0
+    targets  8 9 0 1
+    ```
+    """
+
+    name = "shift"
+    summary = "counting upwards; a wrongly shifted target shows at once"
+
+    def __init__(self, *, vocab_size: int, seq_len: int) -> None:
+        self.vocab_size, self.seq_len = vocab_size, seq_len
+        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
+        self.n_rows = vocab_size
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        start = torch.randint(self.vocab_size, (n, 1), generator=generator)
+        return next_token_rows((start + torch.arange(self.seq_len + 1)) % self.vocab_size)

@@ -1,0 +1,82 @@
+"""Text: the next character of the user's own file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Generator
+
+from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
+from mhsa_cli.errors import UsageError
+
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class Text(Task):
+    """Characters of a UTF-8 file; the last `eval_fraction` of it is never trained on. The vocabulary is the file's.
+
+    ```
+    inputs   h e l l
+    targets  e l l o
+    ```
+    Chance is guessing by character frequency: the loss is the training part's own statistics on the evaluation part.
+    Raises: UsageError if the file is missing, binary, or too short.
+    """
+
+    name = "text"
+    summary = "the next character of your own file"
+
+    def __init__(self, *, path: str, seq_len: int, eval_fraction: float) -> None:
+        text = read_text(path)
+        self.characters = sorted(set(text))
+        self.vocab_size, self.seq_len = len(self.characters), seq_len
+        cut = len(text) - int(len(text) * eval_fraction)
+        shortest = min(cut, len(text) - cut)
+        if shortest < seq_len + 1:
+            needed = math.ceil((seq_len + 1) / min(eval_fraction, 1 - eval_fraction))
+            raise UsageError(
+                f"{path}: {len(text)} characters leave {shortest} for one part; a row needs {seq_len + 1}",
+                f"use a file of about {needed} characters, or a smaller task.seq_len",
+            )
+        if self.vocab_size < 2:
+            raise UsageError(f"{path}: only one different character; there is nothing to predict")
+        number = {c: i for i, c in enumerate(self.characters)}
+        ids = torch.tensor([number[c] for c in text])
+        self.parts = {"train": ids[:cut], "eval": ids[cut:]}
+        counts = torch.bincount(self.parts["train"], minlength=self.vocab_size).double() + 1  # unseen is not impossible
+        evaluated = torch.bincount(self.parts["eval"], minlength=self.vocab_size).double()
+        share = evaluated / evaluated.sum()
+        self.chance_loss = float(-(share * (counts / counts.sum()).log()).sum())
+        self.chance_accuracy = float(share[counts.argmax()])
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        ids = self.parts[split]
+        start = torch.randint(len(ids) - self.seq_len, (n, 1), generator=generator)
+        return next_token_rows(ids[start + torch.arange(self.seq_len + 1)])
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        shown = {" ": "␣", "\n": "↵", "\t": "⇥"}
+        return [shown.get(self.characters[i], self.characters[i]) for i in ids]
+
+
+def read_text(path: str) -> str:
+    """Read a UTF-8 text file, or say why it cannot be one."""
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"task.path: {path} is not a file", "give a plain text file; paths count from where you are")
+    try:
+        data = file.read_bytes() if file.stat().st_size <= MAX_BYTES else None
+    except OSError as error:
+        raise UsageError(f"task.path: {path}: {error.strerror}") from error
+    if data is None:
+        raise UsageError(f"task.path: {path} is larger than {MAX_BYTES // 2**20} MiB", "cut it")
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"task.path: {path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
+    if "\0" in text:
+        raise UsageError(f"task.path: {path} is binary (a zero byte at character {text.index(chr(0))})")
+    return text
