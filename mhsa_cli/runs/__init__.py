@@ -1,0 +1,1 @@
+"""Run folders: what is written while training, and how it is read back. Standard library only."""

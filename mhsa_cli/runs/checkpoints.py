@@ -1,0 +1,127 @@
+"""The checkpoints of one run: saved whole, kept in numeric order, and read back only when every byte is right."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory
+from mhsa_cli.runs.disk import show, storage_error
+
+FOLDER = "checkpoints"
+_NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
+_ATTEMPTS = 5
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint folder, not yet verified."""
+
+    step: int
+    path: Path
+
+
+class Loaded(NamedTuple):
+    """A verified checkpoint. `notes` says which newer ones were damaged, and how, if this is not the newest."""
+
+    step: int
+    files: dict[str, bytes]
+    notes: tuple[str, ...]
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _original(path: Path) -> str:
+    return path.name.removesuffix(REPLACED)
+
+
+def list_checkpoints(run: Path) -> list[Checkpoint]:
+    """List a run's checkpoints from the lowest step to the highest, by number. Raises: RunError, StorageError."""
+    folder = run / FOLDER
+    if not check_real_folder(folder):
+        return []
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except OSError as error:
+        raise storage_error("read", folder, error) from error
+    found = []
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match and match[1] == _name(int(match[2])):
+            found.append(Checkpoint(int(match[2]), folder / name))
+    # At one step the folder being replaced comes first: it counts as the older.
+    return sorted(found, key=lambda item: (item.step, not item.path.name.endswith(REPLACED)))
+
+
+def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: int) -> Path:
+    """Save a checkpoint, and only then delete those beyond the newest `keep` and those of higher steps.
+
+    A higher step is left from a course of the run that was abandoned when it was resumed from further back.
+    Raises: StorageError if the disk refuses; the older checkpoints stay.
+    """
+    if step < 0 or keep < 1:
+        raise ValueError(f"step {step} and keep {keep}: expected step >= 0 and keep >= 1")
+    before = list_checkpoints(run)
+    folder = run / FOLDER
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        path = commit_directory(folder, _name(step), files)
+    except OSError as error:
+        raise storage_error("save", folder, error, _still_valid(before)) from error
+    except StorageError as error:
+        rest = (error.hint or "").split("\n  ")[1:]
+        raise StorageError(error.message, "\n  ".join([_still_valid(before), *rest])) from error
+    kept = {step, *sorted({item.step for item in before if item.step < step}, reverse=True)[: keep - 1]}
+    for item in before:
+        if item.step not in kept or item.path.name.endswith(REPLACED):
+            discard(item.path)
+    return path
+
+
+def _still_valid(before: list[Checkpoint]) -> str:
+    if not before:
+        return "no checkpoint was saved before this one"
+    return f"nothing was replaced: the older checkpoint of step {before[-1].step} is still valid"
+
+
+def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
+    """Read the newest checkpoint that is whole, or exactly the one of `step`.
+
+    Raises: RunError if there is none, with the reason for each that is there.
+    """
+    problems: list[str] = []
+    for _ in range(_ATTEMPTS):
+        found = list_checkpoints(run)
+        wanted = [item for item in found if step is None or item.step == step]
+        problems = []
+        for item in reversed(wanted):
+            try:
+                check_real_folder(item.path)
+                files = read_directory(item.path, _original(item.path))
+            except (RunError, StorageError) as error:
+                problems.append(f"{item.path.name}: {error.message}")
+                continue
+            if problems and list_checkpoints(run) != found:
+                break  # a running training replaced what we were reading: look again
+            notes = tuple(f"damaged checkpoint skipped: {problem}" for problem in problems)
+            return Loaded(item.step, files, notes)
+        else:
+            if list_checkpoints(run) == found:
+                raise _none_valid(run, step, found, problems)
+    raise RunError(f"{show(run)}: its checkpoints change faster than they can be read", "try again")
+
+
+def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: list[str]) -> RunError:
+    if problems:
+        which = "no checkpoint is valid" if step is None else f"the checkpoint of step {step} is not valid"
+        return RunError("\n  ".join([f"{show(run)}: {which}", *problems]))
+    if found:
+        steps = ", ".join(str(at) for at in sorted({item.step for item in found}))
+        return RunError(f"{show(run)} has no checkpoint of step {step}", f"it has: {steps}")
+    return RunError(f"{show(run)} has no checkpoint", "the run stopped before its first save: train it again")

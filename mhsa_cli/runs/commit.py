@@ -1,0 +1,199 @@
+"""A folder of files that is there completely or not at all, and that knows when it was damaged.
+
+Written under a temporary name, brought to the disk, then made visible by one rename. Files that are atomic one by one
+are not enough: a crash between two of them would leave weights and state of different steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mhsa_cli.errors import RunError
+from mhsa_cli.runs.disk import (
+    in_flight,
+    read_file,
+    remove,
+    retried,
+    show,
+    storage_error,
+    sync_folder,
+    temporary_name,
+    write_file_atomic,
+    write_new_file,
+)
+from mhsa_cli.runs.jsonfile import check_format, parse_json
+
+__all__ = ["commit_directory", "discard", "read_directory", "sweep_orphans", "write_file_atomic"]
+
+FORMAT = 1
+MANIFEST = "MANIFEST.json"
+REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
+
+_MANIFEST_LIMIT = 1 << 20
+_ORPHAN = re.compile(r"\.tmp-.+-([0-9]{1,18})-[0-9a-f]{8}", re.DOTALL)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+STILL_VALID = "nothing was replaced: the older checkpoint is still valid"
+
+
+def commit_directory(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
+    """Write `files` and their manifest as the folder `parent/name`, all or nothing; return its path.
+
+    An existing folder of that name is replaced; at every instant it or the new one can be found, the old one under
+    `name.replaced` between two renames.
+    Raises: StorageError if the disk refuses: nothing was replaced and the half-written folder is gone.
+    """
+    for file in (name, *files):
+        if not _is_plain(file):
+            raise ValueError(f"not a plain file name: {file!r}")
+    target, temporary = parent / name, parent / temporary_name(name)
+    in_flight.add(temporary.name)
+    try:
+        retried(os.mkdir, temporary, 0o777)
+        for file, data in files.items():
+            write_new_file(temporary / file, data)
+        write_new_file(temporary / MANIFEST, _manifest(name, files))
+        sync_folder(temporary)
+        _swap_in(temporary, target)
+        sync_folder(parent)
+    except OSError as error:
+        raise storage_error("save", target, error, STILL_VALID) from error
+    finally:
+        if os.path.lexists(temporary):
+            remove(temporary)
+        in_flight.discard(temporary.name)
+    return target
+
+
+def _swap_in(temporary: Path, target: Path) -> None:
+    """Rename the finished folder to its name; one that is in the way is set aside, and put back on failure."""
+    if not os.path.lexists(target):
+        retried(os.rename, temporary, target)
+        return
+    aside = target.with_name(target.name + REPLACED)
+    if os.path.lexists(aside):
+        discard(aside)
+    retried(os.rename, target, aside)
+    try:
+        retried(os.rename, temporary, target)
+    except BaseException:
+        retried(os.rename, aside, target)
+        raise
+    discard(aside)
+
+
+def discard(path: Path) -> None:
+    """Delete a folder so that no crash leaves half of it under its name. What cannot be deleted stays."""
+    trash = path.with_name(temporary_name(path.name))
+    with contextlib.suppress(OSError):
+        retried(os.rename, path, trash)
+        remove(trash)
+
+
+def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
+    """Read a committed folder and verify every byte; files the manifest does not list are never opened.
+
+    `name` is the name it must have been committed under, where that matters.
+    Raises: RunError saying which file is wrong and how; StorageError if the disk cannot read.
+    """
+    manifest = path / MANIFEST
+    raw = read_file(manifest, _MANIFEST_LIMIT)
+    content = parse_json(raw, manifest)
+    check_format(content, FORMAT, manifest)
+    entries = content.get("files")
+    if not isinstance(entries, dict):
+        raise RunError(f"{show(manifest)} is not a manifest: no list of files")
+    for file, entry in entries.items():
+        if not _is_plain(file):
+            raise RunError(f"{show(manifest)} is not a manifest: {show(repr(file))} is not a plain file name")
+        if not isinstance(entry, dict) or not _is_size(entry.get("size")) or not _is_sha256(entry.get("sha256")):
+            raise RunError(f"{show(manifest)} is not a manifest: no size and sha256 of {file}")
+    if raw != _render({key: value for key, value in content.items() if key != "sha256"}):
+        raise RunError(f"{show(manifest)} is damaged: its own hash differs")
+    if name is not None and content.get("name") != name:
+        raise RunError(f"{show(path)} was renamed: it was saved as {show(str(content.get('name')))}")
+    files = {}
+    for file, entry in entries.items():
+        data = read_file(path / file, entry["size"], entry["size"])
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise RunError(f"{show(path / file)} is damaged: its hash differs from the one in {MANIFEST}")
+        files[file] = data
+    return files
+
+
+def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
+    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
+    return _render({"format": FORMAT, "name": name, "files": entries})
+
+
+def _render(content: Mapping[str, object]) -> bytes:
+    """The one way to write a manifest, so that comparing bytes finds every changed bit of it."""
+    own = hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+    return (json.dumps({**content, "sha256": own}, sort_keys=True, indent=1) + "\n").encode("ascii")
+
+
+def _is_plain(file: str) -> bool:
+    bad = not file or file in (".", "..", MANIFEST) or file.startswith(".tmp-")
+    return not bad and not any(char in '/\\:"' or ord(char) < 32 for char in file)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def sweep_orphans(parent: Path) -> None:
+    """Delete what dead writers left in `parent` under a temporary name; never the work of a living one.
+
+    Alive is judged by process id on this host: a folder shared between hosts must have one writer at a time, which
+    the run's lock sees to.
+    """
+    try:
+        names = [entry.name for entry in parent.iterdir()]
+    except OSError:
+        return  # nothing there to sweep; the trouble, if it is one, shows at the next save
+    for name in names:
+        found = _ORPHAN.fullmatch(name)
+        if found and name not in in_flight and not _is_alive(int(found[1])):
+            remove(parent / name)
+
+
+def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # ours, but not in flight: left by an earlier process that had the same id
+    if os.name == "nt":
+        return True  # os.kill would end the process there: leave the leftover alone
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # alive, of another user
+    return True
+
+
+def check_real_folder(path: Path) -> bool:
+    """Tell whether `path` is a folder; a link is refused, for it may lead out of the run folder.
+
+    Raises: RunError for a link or a file, StorageError if the system refuses.
+    """
+    if path.is_symlink():
+        raise RunError(f"{show(path)} is a symbolic link: it is not followed out of the run folder")
+    try:
+        if path.is_dir():
+            return True
+        if path.exists():
+            raise RunError(f"{show(path)} is not a folder")
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    return False
+
+

@@ -1,0 +1,206 @@
+"""Plain files on disk: read without surprises, written whole or not at all, every refusal told in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from mhsa_cli.errors import RunError, StorageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BINARY = getattr(os, "O_BINARY", 0)
+_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
+_CHUNK = 1 << 20
+
+# Temporary names this process is writing right now. Process ids come round again (in a container nearly always), so a
+# leftover that carries our own id and is not in here belongs to an earlier, dead process.
+in_flight: set[str] = set()
+
+_WAYS_OUT = {
+    errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
+    errno.EDQUOT: "your quota is used up: delete something, or keep runs elsewhere: --runs DIR",
+    errno.EROFS: "the file system is read-only: keep runs elsewhere with --runs DIR",
+    errno.EACCES: "you may not write there: keep runs elsewhere with --runs DIR",
+    errno.EPERM: "you may not write there: keep runs elsewhere with --runs DIR",
+    errno.EIO: "the disk itself reports an error: keep runs on another one with --runs DIR",
+    errno.ENOENT: "the folder is gone: was it moved or deleted in the meantime?",
+}
+
+
+def show(path: str | os.PathLike[str]) -> str:
+    """Write a path so that any terminal can print it: undecodable bytes and control characters become escapes."""
+    pieces = []
+    for char in os.fspath(path):
+        if "\udc80" <= char <= "\udcff":
+            pieces.append(f"\\x{ord(char) - 0xDC00:02x}")
+        elif char.isprintable():
+            pieces.append(char)
+        else:
+            pieces.append(char.encode("unicode_escape").decode("ascii"))
+    return "".join(pieces)
+
+
+def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:
+    """Put an operating system's refusal into words: what was tried, where, why, and a way out."""
+    code = error.errno or 0
+    reason = os.strerror(code) if code else str(error)
+    name = errno.errorcode.get(code)
+    hints = [line for line in (hint, _WAYS_OUT.get(code)) if line]
+    return StorageError(
+        f"cannot {doing} {show(path)}: {reason}" + (f" ({name})" if name else ""), "\n  ".join(hints) or None
+    )
+
+
+def retried(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call again while a signal interrupts: not every file system restarts rename and mkdir by itself."""
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except InterruptedError:
+            continue
+
+
+def kind_of(mode: int) -> str:
+    """Name what a file mode stands for, for messages."""
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "not a file")
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """Open a regular file without following a link and without waiting on a pipe; return its descriptor.
+
+    Raises: RunError if it is missing or something else than a file, StorageError if the system refuses.
+    """
+    try:
+        mode = os.lstat(path).st_mode if path.is_symlink() else None
+        if mode is None:
+            fd = retried(os.open, path, flags | _SAFE, 0o666)
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISREG(mode):
+                return fd
+            os.close(fd)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunError(f"{show(path)} is missing") from error
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe without a reader, a folder
+            raise storage_error("open", path, error) from error
+        mode = os.lstat(path).st_mode
+    raise RunError(f"{show(path)} is {kind_of(mode)}, not a regular file")
+
+
+def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
+    """Read a regular file of at most `limit` bytes, or of exactly `size` bytes, into memory (never mapped).
+
+    Raises: RunError if it is missing, no regular file, truncated or too long; StorageError if the disk refuses.
+    """
+    fd = open_regular(path, os.O_RDONLY)
+    try:
+        found = os.fstat(fd).st_size
+        if size is None:
+            if found > limit:
+                raise RunError(f"{show(path)} is too large: {found} bytes, at most {limit} were expected")
+        elif found != size:
+            raise RunError(f"{show(path)} is {_wrong_size(found, size)}")
+        pieces, left = [], (limit if size is None else size) + 1
+        while left > 0 and (piece := os.read(fd, min(left, _CHUNK))):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    finally:
+        os.close(fd)
+    data = b"".join(pieces)
+    if size is not None and len(data) != size:  # it changed while it was read
+        raise RunError(f"{show(path)} is {_wrong_size(len(data), size)}")
+    return data
+
+
+def _wrong_size(found: int, size: int) -> str:
+    return f"truncated: {found} of {size} bytes" if found < size else f"too long: {found} bytes instead of {size}"
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte, however few the system takes at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[retried(os.write, fd, view) :]
+
+
+def write_new_file(path: Path, data: bytes) -> None:
+    """Create a file that must not exist yet and bring it to the disk. Raises OSError. Mode is 0666 & ~umask."""
+    fd = retried(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
+    try:
+        write_all(fd, data)
+        retried(os.fsync, fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring a folder's entries to the disk, where the system can do that. Raises OSError."""
+    if os.name == "nt":  # folders cannot be opened there; NTFS journals renames itself
+        return
+    fd = retried(os.open, path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        retried(os.fsync, fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no folder sync
+            raise
+    finally:
+        os.close(fd)
+
+
+def temporary_name(name: str) -> str:
+    """Make a fresh hidden name that says who writes: `.tmp-<name>-<pid>-<random>`."""
+    return f".tmp-{name}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link (never what it points to) or a folder; what cannot be deleted stays, without an error."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        pass
+
+
+def write_file_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader, or a crash, meets the old content or the new, never a part.
+
+    Raises: StorageError if the disk refuses or if `path` exists and is not a regular file; the old content stays.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        mode = None  # the usual case: nothing there; any other trouble shows again when writing
+    if mode is not None and not stat.S_ISREG(mode):
+        raise StorageError(f"cannot write {show(path)}: it is {kind_of(mode)}, not a regular file")
+    temporary = path.with_name(temporary_name(path.name))
+    in_flight.add(temporary.name)
+    try:
+        write_new_file(temporary, data)
+        retried(os.replace, temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+    finally:
+        if temporary.is_symlink() or temporary.exists():
+            remove(temporary)
+        in_flight.discard(temporary.name)

@@ -1,0 +1,108 @@
+"""Strict JSON: what we write every parser can read, and what we read is named with its file and place when wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.errors import RunError
+from mhsa_cli.runs.disk import show
+
+NONFINITE = "nonfinite"
+
+
+def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
+    """Parse one JSON object. `line` is given for a file with one object a line.
+
+    Raises: RunError with the file and the position.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"{line or error.lineno}:{error.colno}"
+        raise RunError(f"{show(path)}:{where}: damaged JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        place = f":{line}" if line else ""
+        raise RunError(f"{show(path)}{place}: damaged JSON: byte {error.start} is not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise RunError(f"{show(path)}{f':{line}' if line else ''}: damaged JSON: {reason}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{show(path)}:{line or 1}: damaged JSON: expected an object, found {type(value).__name__}")
+    return value
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def check_format(content: Mapping[str, Any], newest: int, path: Path) -> None:
+    """Refuse a file whose format number this program does not know. Raises: RunError."""
+    number = content.get("format")
+    if isinstance(number, bool) or not isinstance(number, int):
+        found = "no format number" if number is None else f"the format number {show(repr(number))[:40]}"
+        raise RunError(f"{show(path)} has {found}: expected {newest}")
+    if number > newest:
+        raise RunError(
+            f"{show(path)} was made by a newer mhsa (format {number}, this one reads up to {newest})",
+            "update mhsa-cli to read it",
+        )
+    if number < newest:
+        raise RunError(f"{show(path)} has the unknown format number {number}: expected {newest}")
+
+
+def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
+    """Write an object as strict JSON: NaN and infinities become null and are named under "nonfinite".
+
+    Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; deeper values as `"a/0/b"`.
+    """
+    found: dict[str, str] = {}
+    clean = _without_nonfinite(value, "", found)
+    if found:
+        clean[NONFINITE] = found
+    return json.dumps(clean, allow_nan=False, indent=indent)
+
+
+def _without_nonfinite(value: Any, where: str, found: dict[str, str]) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        found[where] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nonfinite(item, _join(where, str(key)), found) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_without_nonfinite(item, _join(where, str(at)), found) for at, item in enumerate(value)]
+    return value
+
+
+def _join(where: str, key: str) -> str:
+    key = key.replace("~", "~0").replace("/", "~1")  # as in JSON pointers, so that any key can be named
+    return f"{where}/{key}" if where else key
+
+
+def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:
+    """Put the NaN and infinities back that `dump_json` named; changes and returns `content`."""
+    found = content.pop(NONFINITE, None)
+    if not isinstance(found, dict):
+        return content
+    for where, text in found.items():
+        if text not in ("nan", "inf", "-inf"):
+            continue
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in where.split("/")]
+        place: Any = content
+        for key in keys[:-1]:
+            place = _item(place, key)
+        last: Any = int(keys[-1]) if isinstance(place, list) and keys[-1].isdecimal() else keys[-1]
+        if _item(place, keys[-1], missing=False) is None:  # only a null is replaced
+            place[last] = float(text)
+    return content
+
+
+def _item(place: Any, key: str, missing: Any = None) -> Any:
+    if isinstance(place, dict):
+        return place.get(key, missing)
+    if isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+        return place[int(key)]
+    return missing

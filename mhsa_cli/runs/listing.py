@@ -1,0 +1,137 @@
+"""Finding runs and saying how they stand, without owning them and without stumbling over damaged ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
+from mhsa_cli.runs.disk import read_file, show, storage_error
+from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.lock import is_locked
+from mhsa_cli.runs.names import LONGEST
+
+FORMAT = 1
+CONFIG, RUN, METRICS, HEADS, LOCK = "config.yaml", "run.json", "metrics.jsonl", "heads.json", ".lock"
+TRAIN_ONE = "train one: mhsa train --config configs/repeat.yaml"
+_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of `mhsa runs`. `status` is running, finished, stopped, failed, interrupted or "damaged: why"."""
+
+    path: Path
+    status: str
+    started: str | None = None
+    seconds: float | None = None
+    order: int = -1
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def damaged(self) -> bool:
+        """Tell whether the folder cannot be read as a run."""
+        return self.status.startswith("damaged")
+
+
+def load_json(path: Path, limit: int) -> dict[str, Any]:
+    """Read a JSON file of ours and check its format number, NaN restored. Raises: RunError, StorageError."""
+    content = parse_json(read_file(path, limit), path)
+    check_format(content, FORMAT, path)
+    return restore_nonfinite(content)
+
+
+def read_info(run: Path) -> dict[str, Any]:
+    """Read a run's run.json; "running" without an owner becomes "interrupted". Raises: RunError, StorageError."""
+    info = load_json(run / RUN, _LIMIT)
+    if info.get("status") == "running" and not is_locked(run / LOCK):
+        # Between the two looks the owner may have finished: only what run.json says now counts.
+        info = load_json(run / RUN, _LIMIT)
+        if info.get("status") == "running":
+            info["status"] = "interrupted"
+    return info
+
+
+def summarise(run: Path) -> RunSummary:
+    """Summarise one folder; whatever is wrong with it becomes its status."""
+    try:
+        info = read_info(run)
+    except MhsaError as error:
+        missing = not os.path.lexists(run / RUN)
+        return RunSummary(run, "damaged: " + (f"no {RUN}, not a run folder" if missing else error.message))
+    status, started, seconds, order = (info.get(key) for key in ("status", "started", "seconds", "order"))
+    if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
+        return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info)
+    return RunSummary(
+        run, show(status), started, float(seconds) if isinstance(seconds, int | float) else None, order, info
+    )
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """Summarise every folder in `root`, newest first, damaged ones last. Raises: StorageError."""
+    try:
+        found = [entry for entry in root.iterdir() if not entry.name.startswith(".") and entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error("list the runs in", root, error) from error
+    # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
+    return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
+
+
+def newest_run(root: Path) -> Path:
+    """Find the run started last. Raises: RunError if there is none."""
+    runs = list_runs(root)
+    good = [item for item in runs if not item.damaged]
+    if good:
+        return good[0].path
+    if runs:
+        damage = [f"{show(item.path)}: {item.status}" for item in runs[:5]]
+        raise RunError("\n  ".join([f"no readable run in {show(root)}", *damage]), TRAIN_ONE)
+    raise RunError(f"no run in {show(root)} yet", TRAIN_ONE)
+
+
+def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
+    """Find a run folder by its name in `root`, else as a path. Raises: RunError, StorageError, UsageError."""
+    text = os.fspath(name_or_path)
+    if not text or "\0" in text:
+        raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
+    is_name = Path(text).name == text and text not in (".", "..")
+    for path in [root / text, Path(text)] if is_name else [Path(text)]:
+        try:
+            if not path.is_dir():
+                if path.exists():
+                    raise RunError(f"{show(path)} is a file, not a run folder", "list the runs: mhsa runs")
+                continue
+            if os.path.lexists(path / RUN):
+                return path
+        except OSError as error:
+            raise storage_error("open", path, error) from error
+        if path != Path(text) or not is_name:
+            raise RunError(f"{show(path)} is not a run folder: it has no {RUN}", "list the runs: mhsa runs")
+    raise _no_such_run(root, text, is_name)
+
+
+def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
+    shown = show(text)
+    shown = shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
+    if not is_name:
+        return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs")
+    try:
+        names = [item.name for item in list_runs(root) if not item.damaged]
+    except StorageError as error:
+        return RunError(f"there is no run '{shown}': {error.message}")
+    if not names:
+        return RunError(f"there is no run '{shown}' in {show(root)}, nor any other", TRAIN_ONE)
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, names, n=3) or names[:3]
+    return RunError(f"there is no run '{shown}' in {show(root)}", "there is: " + ", ".join(map(show, near)))

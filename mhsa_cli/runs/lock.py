@@ -1,0 +1,150 @@
+"""One owner per run: a lock the system itself drops when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mhsa_cli.errors import BusyError, RunError, StorageError
+from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error, write_all
+
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+_PATIENCE = 0.3  # seconds; a reader that asks whether the lock is free holds it for an instant
+_ROOT_PATIENCE = 5.0
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(fd: int, shared: bool) -> bool:
+        os.lseek(fd, 1 << 30, os.SEEK_SET)  # far behind the text: locked bytes cannot be read there
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        finally:
+            os.lseek(fd, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(fd: int, shared: bool) -> bool:
+        try:
+            retried(fcntl.flock, fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+class RunLock:
+    """The lock file of one run folder. Its text (pid, host, start) only serves messages; the lock is the system's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Tell whether this object owns the run."""
+        return self._fd is not None
+
+    def acquire(self) -> None:
+        """Take the lock, also over a dead owner's file.
+
+        Raises: BusyError naming the owner; StorageError where the folder cannot be written or knows no locks.
+        """
+        if self._fd is not None:
+            return
+        fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            deadline = time.monotonic() + _PATIENCE
+            while not _try_lock(fd, shared=False):
+                if time.monotonic() > deadline:
+                    raise busy(self.path)
+                time.sleep(0.01)
+            started = datetime.now(UTC).isoformat(timespec="seconds")
+            text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}) + "\n"
+            os.ftruncate(fd, 0)
+            write_all(fd, text.encode("ascii"))
+        except OSError as error:
+            os.close(fd)
+            hint = "keep runs on a local disk: --runs DIR" if error.errno in _UNSUPPORTED else None
+            raise storage_error("lock", self.path, error, hint) from error
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock up. The file stays: deleting it would let two newcomers lock two different files."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def check(self) -> None:
+        """Make sure the locked folder is still the one on disk. Raises: StorageError if it was deleted or replaced."""
+        if self._fd is None:
+            raise RuntimeError(f"{self.path.parent} is open for reading only")
+        try:
+            there, ours = self.path.stat(), os.fstat(self._fd)
+        except OSError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            folder = show(self.path.parent)
+            raise StorageError(f"cannot save in {folder}: the run folder was deleted, moved or replaced during the run")
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a living process owns the run with this lock file, without disturbing it."""
+    try:
+        fd = open_regular(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    except (RunError, StorageError):
+        return False
+    try:
+        return not _try_lock(fd, shared=True)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def busy(path: Path) -> BusyError:
+    """Make the error that names the owner of a lock file."""
+    owner = "another process"
+    with contextlib.suppress(RunError, StorageError, ValueError, TypeError, KeyError):
+        found = json.loads(read_file(path, 4096))
+        host = "" if found["host"] == socket.gethostname() else f" on {show(str(found['host']))}"
+        owner = f"pid {int(found['pid'])}{host} (since {show(str(found['started']))})"
+    hint = "wait for it to end, stop it, or choose another --name"
+    return BusyError(f"{show(path.parent)} is in use by {owner}", hint)
+
+
+@contextlib.contextmanager
+def root_lock(root: Path) -> Iterator[None]:
+    """Let one process at a time create a run in `root`, so that a loser meets a finished lock file, not a gap.
+
+    Only a courtesy: mkdir alone decides who owns a name. So a file system without locks, or a stopped process that
+    sits on the lock, delays nobody for long.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    fd = None
+    try:
+        with contextlib.suppress(OSError):
+            fd = os.open(root, os.O_RDONLY)
+            deadline = time.monotonic() + _ROOT_PATIENCE
+            while not _try_lock(fd, shared=False) and time.monotonic() < deadline:
+                time.sleep(0.002)
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)

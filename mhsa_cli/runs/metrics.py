@@ -1,0 +1,132 @@
+"""The curve of a run as text: one strict JSON record a line, appended while training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error, write_all, write_file_atomic
+from mhsa_cli.runs.jsonfile import dump_json, parse_json, restore_nonfinite
+
+MetricRecord = StepRecord | EvalRecord | EpochRecord
+
+KINDS: dict[str, type[StepRecord] | type[EvalRecord] | type[EpochRecord]] = {
+    "step": StepRecord,
+    "eval": EvalRecord,
+    "epoch": EpochRecord,
+}
+_LIMIT = 1 << 31  # bytes; far beyond any run of this program
+
+
+def record_to_dict(record: MetricRecord) -> dict[str, Any]:
+    """Turn a record into plain data: `{"kind": "step", "step": 1, "loss": ..., ...}`."""
+    kind = next(name for name, cls in KINDS.items() if type(record) is cls)
+    return {"kind": kind, **asdict(record)}
+
+
+def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
+    """Turn plain data back into its record; keys it does not know are left out. Raises: RunError."""
+    cls = KINDS.get(str(content.get("kind")))
+    if cls is None:
+        raise RunError(f"not a metrics record: kind is {show(repr(content.get('kind')))}, expected {', '.join(KINDS)}")
+    values: dict[str, Any] = {}
+    for field in fields(cls):
+        value = content.get(field.name)
+        if isinstance(value, bool) or not isinstance(value, int if field.type == "int" else int | float):
+            raise RunError(f"not a {content['kind']} record: {field.name} is {show(repr(value))}, expected a number")
+        values[field.name] = value if field.type == "int" else float(value)
+    return cls(**values)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read every record; a last line that a crash cut short is left out, a missing file is an empty one.
+
+    Raises: RunError with the line of a damaged record.
+    """
+    return [restore_nonfinite(content) for content, _ in _lines(path)]
+
+
+def _lines(path: Path) -> list[tuple[dict[str, Any], bytes]]:
+    """Each record with the bytes of its line."""
+    if not os.path.lexists(path):
+        return []
+    lines = read_file(path, _LIMIT).split(b"\n")
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append((parse_json(line, path, number), line))
+        except RunError:
+            if number < len(lines):  # only the very last line, without its newline, can be torn
+                raise
+    return found
+
+
+class MetricsFile:
+    """The writer's side of metrics.jsonl: what it has appended is complete lines, also after a full disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records, one line each, handed to the system before this returns. Raises: StorageError."""
+        if not records:
+            return
+        data = "".join(dump_json(record) + "\n" for record in records).encode("ascii")
+        fd = self._open()
+        try:
+            end = os.fstat(fd).st_size
+            try:
+                write_all(fd, data)
+            except BaseException:
+                os.ftruncate(fd, end)  # a part of a line would spoil the next one
+                raise
+            if os.fstat(fd).st_nlink == 0:
+                raise StorageError(f"cannot write {show(self.path)}: it was deleted during the run")
+        except OSError as error:
+            raise storage_error("write", self.path, error) from error
+
+    def _open(self) -> int:
+        if self._fd is None:
+            self.truncate(lambda _: True)
+            self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return self._fd
+
+    def truncate_after(self, step: int) -> None:
+        """Drop the records of later steps and a torn last line, all at once. Raises: RunError, StorageError."""
+        self.truncate(lambda content: not isinstance(content.get("step"), int) or content["step"] <= step)
+
+    def truncate(self, wanted: Any) -> None:
+        """Keep only the records that `wanted` accepts, and whole lines."""
+        self.close()
+        if not os.path.lexists(self.path):
+            return
+        kept = b"".join(line + b"\n" for content, line in _lines(self.path) if wanted(content))
+        if kept != read_file(self.path, _LIMIT):
+            write_file_atomic(self.path, kept)
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk. Raises: StorageError."""
+        if self._fd is not None:
+            try:
+                retried(os.fsync, self._fd)
+            except OSError as error:
+                raise storage_error("write", self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file; the next append opens it again."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def records_of(contents: Iterable[Mapping[str, Any]]) -> list[MetricRecord]:
+    """Turn lines of metrics into records, leaving out kinds this program does not know."""
+    return [record_from_dict(content) for content in contents if content.get("kind") in KINDS]

@@ -1,0 +1,229 @@
+"""The run folder: one owner while it is written, any number of readers, never overwritten, free to be moved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mhsa_cli import __version__
+from mhsa_cli.errors import RunError, StorageError, UsageError
+from mhsa_cli.runs import checkpoints, listing
+from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
+from mhsa_cli.runs.commit import sweep_orphans
+from mhsa_cli.runs.disk import read_file, remove, show, storage_error, write_file_atomic
+from mhsa_cli.runs.jsonfile import dump_json
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, RunSummary, load_json
+from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
+from mhsa_cli.runs.metrics import MetricsFile, read_metrics
+from mhsa_cli.runs.names import check_name, prepare_root
+
+FORMAT = listing.FORMAT
+_TEXT_LIMIT = 1 << 20
+_HEADS_LIMIT = 1 << 30
+
+
+class RunDir:
+    """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
+
+    Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = RunLock(path / LOCK)
+        self._metrics = MetricsFile(path / METRICS)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, also for a path like `.`."""
+        return self.path.name or self.path.resolve().name
+
+    # -- finding and owning -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, root: Path, name: str | None = None, stem: str = "run", command: Sequence[str] = (), **info: Any
+    ) -> RunDir:
+        """Make and own a new run: `root/name`, or the first free of `stem`, `stem-2`, `stem-3` ...; nothing is reused.
+
+        Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
+        """
+        check_name(name if name is not None else stem)
+        prepare_root(root)
+        with root_lock(root):
+            path = _claim(root, name, stem)
+            run = cls(path)
+            try:
+                run._lock.acquire()
+                started = datetime.now(UTC).isoformat(timespec="milliseconds")
+                first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
+                # Not the time alone: clocks are set back, and two runs may start within one tick.
+                order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
+                run._write_json(RUN, {**first, "order": order, "command": list(command), **info}, indent=1)
+            except BaseException:
+                run.close()
+                remove(path)  # ours and empty: nobody else could have got in
+                raise
+        return run
+
+    @classmethod
+    def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
+        """Open a run by its name in `root` or by its path anywhere; `write=True` also owns it, to go on with it.
+
+        Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
+        """
+        run = cls(listing.find_run(root, name_or_path))
+        load_json(run.path / RUN, _TEXT_LIMIT)
+        if write:
+            run._lock.acquire()
+            sweep_orphans(run.path)
+            sweep_orphans(run.path / checkpoints.FOLDER)
+        return run
+
+    @classmethod
+    def newest(cls, root: Path) -> RunDir:
+        """Open the run started last for reading. Raises: RunError if there is none."""
+        return cls.open(root, listing.newest_run(root))
+
+    @staticmethod
+    def list(root: Path) -> Sequence[RunSummary]:
+        """Summarise every folder in `root`, newest first; damaged and foreign ones come last and say so."""
+        return listing.list_runs(root)
+
+    def close(self) -> None:
+        """Let go of the run; others may write to it from now on."""
+        self._metrics.close()
+        self._lock.release()
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- config, run.json, heads.json ---------------------------------------------------------------------------------
+
+    def write_config(self, text: str) -> None:
+        """Write config.yaml. Raises: StorageError."""
+        self._lock.check()
+        write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
+
+    def read_config_text(self) -> str:
+        """Read config.yaml. Raises: RunError, StorageError."""
+        try:
+            return read_file(self.path / CONFIG, _TEXT_LIMIT).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RunError(f"{show(self.path / CONFIG)} is damaged: byte {error.start} is not UTF-8") from error
+
+    def write_run_json(self, info: Mapping[str, Any]) -> None:
+        """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError."""
+        self._write_json(RUN, {**load_json(self.path / RUN, _TEXT_LIMIT), **info, "format": FORMAT}, indent=1)
+
+    def update(self, **info: Any) -> None:
+        """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""
+        self.write_run_json(info)
+
+    def read_run_json(self) -> dict[str, Any]:
+        """Read run.json; a "running" run that nobody owns is "interrupted". Raises: RunError, StorageError."""
+        return listing.read_info(self.path)
+
+    def write_heads(self, heads: Mapping[str, Any]) -> None:
+        """Write heads.json. Raises: StorageError."""
+        self._write_json(HEADS, {"format": FORMAT, **heads})
+
+    def read_heads(self) -> dict[str, Any]:
+        """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
+        return load_json(self.path / HEADS, _HEADS_LIMIT)
+
+    def _write_json(self, name: str, content: Mapping[str, Any], indent: int | None = None) -> None:
+        self._lock.check()
+        write_file_atomic(self.path / name, (dump_json(content, indent) + "\n").encode("ascii"))
+
+    # -- metrics ------------------------------------------------------------------------------------------------------
+
+    def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records to metrics.jsonl, NaN as null and "nonfinite". Raises: StorageError."""
+        self._lock.check()
+        self._metrics.append(records)
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the records after `step`, before resuming from it. Raises: RunError, StorageError."""
+        self._lock.check()
+        self._metrics.truncate_after(step)
+
+    def read_metrics(self) -> Sequence[dict[str, Any]]:
+        """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
+        return read_metrics(self.path / METRICS)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def commit_checkpoint(self, step: int, files: Mapping[str, bytes], keep: int = 2) -> Path:
+        """Save a checkpoint whole, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
+        self._lock.check()
+        self._metrics.sync()  # a checkpoint must never be ahead of its curve
+        return checkpoints.commit_checkpoint(self.path, step, files, keep)
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """List (step, path) of the checkpoints, lowest step first. Raises: RunError, StorageError."""
+        return checkpoints.list_checkpoints(self.path)
+
+    def load_checkpoint(self, step: int | None = None) -> Loaded:
+        """Read the newest whole checkpoint, or that of `step`, as (step, files, notes).
+
+        `notes` says which newer ones were damaged and how. Raises: RunError with every reason if none is whole.
+        """
+        return checkpoints.load_checkpoint(self.path, step)
+
+    def disk_space_check(self, bytes_needed: int) -> None:
+        """Make sure there is room. Raises: StorageError saying how much is needed and how much is free."""
+        check_disk_space(self.path, bytes_needed)
+
+
+def _claim(root: Path, name: str | None, stem: str) -> Path:
+    """Make the folder; mkdir decides between processes that want the same name."""
+    number = 1
+    while True:
+        path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise storage_error("create", path, error) from error
+        if name is not None:
+            if is_locked(path / LOCK):
+                raise busy(path / LOCK)
+            raise UsageError(
+                f"the run {show(path)} already exists", "go on with it: --resume; or choose another --name"
+            )
+
+
+def check_disk_space(folder: Path, bytes_needed: int) -> None:
+    """Make sure `folder`'s disk has room for `bytes_needed`. Raises: StorageError."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise storage_error("look at the disk of", folder, error) from error
+    if free < bytes_needed:
+        raise StorageError(
+            f"not enough space in {show(folder)}: {_size(bytes_needed)} are needed, {_size(free)} are free",
+            "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR",
+        )
+
+
+def _size(count: int) -> str:
+    value, unit = float(count), "bytes"
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
