@@ -36,10 +36,6 @@ def _name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def _original(path: Path) -> str:
-    return path.name.removesuffix(REPLACED)
-
-
 def list_checkpoints(run: Path) -> list[Checkpoint]:
     """List a run's checkpoints from the lowest step to the highest, by number. Raises: RunError, StorageError."""
     folder = run / FOLDER
@@ -77,11 +73,28 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     except StorageError as error:
         rest = (error.hint or "").split("\n  ")[1:]
         raise StorageError(error.message, "\n  ".join([_still_valid(before), *rest])) from error
-    kept = {step, *sorted({item.step for item in before if item.step < step}, reverse=True)[: keep - 1]}
-    for item in before:
-        if item.step not in kept or item.path.name.endswith(REPLACED):
-            discard(item.path)
+    older = [item for item in before if item.step < step]
+    for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
+        discard(item.path)
     return path
+
+
+def _first_kept(older: list[Checkpoint], count: int) -> int:
+    """Find where the newest `count` whole checkpoints begin: a damaged one must not push a whole one out."""
+    at = len(older)
+    if count >= at:
+        return 0
+    while count > 0 and at > 0:
+        at -= 1
+        with contextlib.suppress(RunError, StorageError):
+            _read(older[at])
+            count -= 1
+    return at
+
+
+def _read(item: Checkpoint) -> dict[str, bytes]:
+    check_real_folder(item.path)
+    return read_directory(item.path, item.path.name.removesuffix(REPLACED))
 
 
 def _still_valid(before: list[Checkpoint]) -> str:
@@ -102,8 +115,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         problems = []
         for item in reversed(wanted):
             try:
-                check_real_folder(item.path)
-                files = read_directory(item.path, _original(item.path))
+                files = _read(item)
             except (RunError, StorageError) as error:
                 problems.append(f"{item.path.name}: {error.message}")
                 continue

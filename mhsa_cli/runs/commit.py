@@ -82,7 +82,8 @@ def _swap_in(temporary: Path, target: Path) -> None:
     try:
         retried(os.rename, temporary, target)
     except BaseException:
-        retried(os.rename, aside, target)
+        if not os.path.lexists(target):  # it is there if a signal came just after the rename
+            retried(os.rename, aside, target)
         raise
     discard(aside)
 

@@ -95,6 +95,8 @@ def open_regular(path: Path, flags: int) -> int:
                 return fd
             os.close(fd)
     except (FileNotFoundError, NotADirectoryError) as error:
+        if flags & os.O_CREAT:  # then it is the folder that is missing
+            raise storage_error("open", path, error) from error
         raise RunError(f"{show(path)} is missing") from error
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe without a reader, a folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST
 
 FORMAT = 1
-CONFIG, RUN, METRICS, HEADS, LOCK = "config.yaml", "run.json", "metrics.jsonl", "heads.json", ".lock"
+CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
+METRICS, HEADS, SCORES = "metrics.jsonl", "heads.json", "heads.jsonl"
 TRAIN_ONE = "train one: mhsa train --config configs/repeat.yaml"
 _LIMIT = 1 << 20
 
@@ -65,7 +67,7 @@ def summarise(run: Path) -> RunSummary:
     try:
         info = read_info(run)
     except MhsaError as error:
-        missing = not os.path.lexists(run / RUN)
+        missing = isinstance(error, RunError) and not os.path.lexists(run / RUN)
         return RunSummary(run, "damaged: " + (f"no {RUN}, not a run folder" if missing else error.message))
     status, started, seconds, order = (info.get(key) for key in ("status", "started", "seconds", "order"))
     if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
@@ -105,19 +107,19 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
     if not text or "\0" in text:
         raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
     is_name = Path(text).name == text and text not in (".", "..")
+    wrong = None
     for path in [root / text, Path(text)] if is_name else [Path(text)]:
         try:
-            if not path.is_dir():
-                if path.exists():
-                    raise RunError(f"{show(path)} is a file, not a run folder", "list the runs: mhsa runs")
-                continue
-            if os.path.lexists(path / RUN):
-                return path
+            (path / RUN).lstat()
+            return path
+        except (FileNotFoundError, NotADirectoryError):
+            if wrong is None and os.path.lexists(path):
+                reason = f"it has no {RUN}" if path.is_dir() else "it is no folder"
+                wrong = RunError(f"{show(path)} is not a run folder: {reason}", "list the runs: mhsa runs")
         except OSError as error:
-            raise storage_error("open", path, error) from error
-        if path != Path(text) or not is_name:
-            raise RunError(f"{show(path)} is not a run folder: it has no {RUN}", "list the runs: mhsa runs")
-    raise _no_such_run(root, text, is_name)
+            if error.errno != errno.ENAMETOOLONG:
+                raise storage_error("open", path, error) from error
+    raise wrong or _no_such_run(root, text, is_name)
 
 
 def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:

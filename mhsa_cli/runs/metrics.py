@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,9 @@ def _lines(path: Path) -> list[tuple[dict[str, Any], bytes]]:
             continue
         try:
             found.append((parse_json(line, path, number), line))
-        except RunError:
+        except RunError as error:
             if number < len(lines):  # only the very last line, without its newline, can be torn
-                raise
+                raise RunError(error.message, "delete that line to go on without it") from error
     return found
 
 
@@ -103,7 +103,7 @@ class MetricsFile:
         """Drop the records of later steps and a torn last line, all at once. Raises: RunError, StorageError."""
         self.truncate(lambda content: not isinstance(content.get("step"), int) or content["step"] <= step)
 
-    def truncate(self, wanted: Any) -> None:
+    def truncate(self, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
         """Keep only the records that `wanted` accepts, and whole lines."""
         self.close()
         if not os.path.lexists(self.path):

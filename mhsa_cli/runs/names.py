@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
@@ -55,7 +56,8 @@ def prepare_root(root: Path) -> Path:
     except FileNotFoundError:
         above = show(root.parent)
         raise StorageError(
-            f"cannot create {show(root)}: the folder {above} does not exist", f"create it first: mkdir -p {above}"
+            f"cannot create {show(root)}: the folder {above} does not exist",
+            f"create it first: mkdir -p {shlex.quote(above)}",
         ) from None
     except OSError as error:
         raise storage_error("create", root, error) from error

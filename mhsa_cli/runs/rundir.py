@@ -18,7 +18,7 @@ from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, remove, show, storage_error, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_json
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, RunSummary, load_json
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_json
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
 from mhsa_cli.runs.metrics import MetricsFile, read_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
@@ -38,6 +38,7 @@ class RunDir:
         self.path = path
         self._lock = RunLock(path / LOCK)
         self._metrics = MetricsFile(path / METRICS)
+        self._scores = MetricsFile(path / SCORES)
 
     @property
     def name(self) -> str:
@@ -99,6 +100,7 @@ class RunDir:
     def close(self) -> None:
         """Let go of the run; others may write to it from now on."""
         self._metrics.close()
+        self._scores.close()
         self._lock.release()
 
     def __enter__(self) -> RunDir:
@@ -153,13 +155,23 @@ class RunDir:
         self._metrics.append(records)
 
     def truncate_metrics(self, step: int) -> None:
-        """Drop the records after `step`, before resuming from it. Raises: RunError, StorageError."""
+        """Drop the records and head scores after `step`, before resuming from it. Raises: RunError, StorageError."""
         self._lock.check()
         self._metrics.truncate_after(step)
+        self._scores.truncate_after(step)
 
     def read_metrics(self) -> Sequence[dict[str, Any]]:
         """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
         return read_metrics(self.path / METRICS)
+
+    def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""
+        self._lock.check()
+        self._scores.append(records)
+
+    def read_head_scores(self) -> Sequence[dict[str, Any]]:
+        """Read heads.jsonl as `read_metrics` reads its file. Raises: RunError, StorageError."""
+        return read_metrics(self.path / SCORES)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -167,6 +179,7 @@ class RunDir:
         """Save a checkpoint whole, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
         self._lock.check()
         self._metrics.sync()  # a checkpoint must never be ahead of its curve
+        self._scores.sync()
         return checkpoints.commit_checkpoint(self.path, step, files, keep)
 
     def checkpoints(self) -> Sequence[Checkpoint]:
