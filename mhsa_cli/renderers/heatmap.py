@@ -1,0 +1,156 @@
+"""Attention maps of all heads side by side, on one colour scale, with nothing cut and nothing hidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.renderers.cells import masked_cells, paint, pool
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style, heat_style
+from mhsa_cli.renderers.plan import GAP, Panel, Plan, balanced, choose_plan, panel_width, title_lines
+
+
+def head_maps(
+    maps: HeadMaps, *, width: int, surface: Surface, layer: int | None = None, head: int | None = None
+) -> Lines:
+    """Draw the attention maps of every head, or of one `layer`, one `head`, or both, at most `width` columns wide.
+
+    One cell is one (query, key) pair; longer samples are pooled by whole blocks, and the caption says so. A single
+    head shows percents and tokens where they fit. Colour is viridis, linear from 0 to 1, the same for all heads.
+    Raises: UsageError when no such head exists.
+    """
+    width = max(20, width)
+    rows = _select(maps, layer, head)
+    length = max((len(panel.cells) for row in rows for panel in row), default=0)
+    plan = choose_plan(rows, length, maps.tokens, width, surface)
+    body = Lines()
+    for row in rows:
+        for part in balanced(row, plan.per_row):
+            body = body + _draw_row(part, plan, length, maps.tokens, width, surface) + Lines([Text()])
+    return _heading(maps, plan, width, surface) + body + _caption(rows, plan, length, width, surface)
+
+
+def _select(maps: HeadMaps, layer: int | None, head: int | None) -> list[list[Panel]]:
+    """Choose the heads, layer by layer."""
+    summaries = {(summary.layer, summary.head): summary for summary in maps.heads}
+    rows = []
+    for number, heads in enumerate(maps.weights):
+        if layer is not None and number != layer:
+            continue
+        row = [
+            Panel(summaries.get((number, index), HeadSummary(number, index, None)), masked_cells(weights))
+            for index, weights in enumerate(heads)
+            if head is None or index == head
+        ]
+        if row:
+            rows.append(row)
+    if not rows:
+        wanted = f"L{'*' if layer is None else layer}.H{'*' if head is None else head}"
+        counts = sorted({len(heads) for heads in maps.weights})
+        raise UsageError(
+            f"no head {wanted}: this run has {len(maps.weights)} layer(s) of {'/'.join(map(str, counts))} head(s)",
+            f"layers count from 0 to {len(maps.weights) - 1}, heads from 0 to {max(counts, default=1) - 1}",
+        )
+    return rows
+
+
+def _draw_row(
+    row: Sequence[Panel], plan: Plan, length: int, tokens: Sequence[str], width: int, surface: Surface
+) -> Lines:
+    wide = math.ceil(length / plan.size) * plan.kind.wide
+    tall = math.ceil(math.ceil(length / plan.size) / plan.kind.tall)
+    room = panel_width(row, wide) + plan.axis
+    titles = [title_lines(panel.summary, wide) for panel in row]
+    head = max(map(len, titles))
+    grid = Grid(width, head + (1 if plan.axis else 0) + tall)
+    for number, panel in enumerate(row):
+        left = number * (room + GAP) + plan.axis
+        for y, text in enumerate(titles[number]):
+            grid.put(left, y, text, BOLD if y == 0 else PLAIN)
+        top = head
+        if plan.axis:
+            _axes(grid, left, top, plan, tokens, length, surface)
+            top += 1
+        paint(grid, left, top, pool(panel.cells, plan.size), plan.kind, surface)
+    return Lines(grid.lines())
+
+
+def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], length: int, surface: Surface) -> None:
+    """Write the query tokens down the left side, and the key tokens along the top as densely as they can be read."""
+    mark = surface.glyphs.cut_text
+    texts = [safe(token) for token in tokens[:length]]
+    for q, text in enumerate(texts):
+        grid.put(left - plan.axis, top + 1 + q, pad(cut(text, plan.axis - 1, mark), plan.axis - 1, "right"), DIM)
+    longest = min(8, max(map(cell_len, texts), default=0))
+    stride = max(1, math.ceil((longest + 1) / plan.kind.wide))
+    for k in range(0, len(texts), stride):
+        text = cut(texts[k], min(8, stride * plan.kind.wide - 1), mark)
+        grid.put(left + k * plan.kind.wide, top, pad(text, plan.kind.wide - 1, "right"), DIM)
+
+
+def _heading(maps: HeadMaps, plan: Plan, width: int, surface: Surface) -> Lines:
+    """Say what is shown; the sample stands here in full when its tokens do not fit beside the maps."""
+    phrases: list[list[Piece]] = [[("attention weights", BOLD)]]
+    phrases.append([(f"{safe(maps.task)}, step {maps.step}", DIM)])
+    lines = wrap_phrases(phrases, width)
+    if plan.axis or not maps.tokens:
+        return Lines([*lines, Text()])
+    shown = " ".join(safe(token) for token in maps.tokens)
+    room = 2 * width - len("sample ") - 2
+    return Lines(
+        [*lines, *wrap_phrases([[("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]], width), Text()]
+    )
+
+
+def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, width: int, surface: Surface) -> Lines:
+    """Explain the picture by phrases that wrap and are never cut."""
+    glyphs = surface.glyphs
+    cells = [value for row in rows for panel in row for line in panel.cells for value in line]
+    phrases = [_scale(plan, surface)]
+    if sum(map(len, rows)) > 1:
+        phrases.append([("one scale for all heads", DIM)])
+    phrases.append([(f"query {glyphs.down_text}  key {glyphs.right_text}", DIM)])
+    if any(value is None for value in cells):
+        phrases.append([("blank: masked future", DIM)])
+    if any(panel.summary.entropy is not None for row in rows for panel in row):
+        phrases.append([("entropy: 0 one key, 1 uniform", DIM)])
+    if plan.size > 1:
+        columns = math.ceil(length / plan.size)
+        phrases.append(
+            [
+                (
+                    f"{length}{glyphs.right_text}{columns} columns: each cell is the largest weight of "
+                    f"{plan.size}{glyphs.times}{plan.size}",
+                    PLAIN,
+                )
+            ]
+        )
+    broken = [panel.summary.name for row in rows for panel in row if _count(panel, math.isfinite)]
+    if broken:
+        names = ", ".join(broken[:6]) + (f" and {len(broken) - 6} more" if len(broken) > 6 else "")
+        phrases.append([(f"? is not a finite number: {names}", alarm_style(surface.depth))])
+    if any(value is not None and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6 for value in cells):
+        phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm_style(surface.depth))])
+    return Lines(wrap_phrases(phrases, width))
+
+
+def _count(panel: Panel, is_fine: Callable[[float], bool]) -> int:
+    return sum(1 for line in panel.cells for value in line if value is not None and not is_fine(value))
+
+
+def _scale(plan: Plan, surface: Surface) -> list[Piece]:
+    """Draw the colour bar, or say how to read digits and percents."""
+    dot = surface.glyphs.dot
+    if surface.paints:
+        bar: list[Piece] = [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
+        return [("weight 0 ", DIM), *bar, (" 1", DIM)]
+    if plan.kind.name == "percent":
+        return [(f"weight in percent, {dot} is under 0.5", DIM)]
+    return [(f"weight in tenths: 9 is 0.85 or more, {dot} is under 0.05", DIM)]

@@ -1,0 +1,234 @@
+"""Training as it happens: a curve that redraws itself on a terminal, about twenty plain lines anywhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
+from mhsa_cli.renderers.console import Surface, terminal_size
+from mhsa_cli.renderers.curve import loss_curve
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe
+from mhsa_cli.renderers.palette import DIM, PLAIN, line_style
+from mhsa_cli.renderers.scale import THIN_TO, Point, short, thin
+
+FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
+LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
+LOG_LINES = 20
+_SECONDS_BETWEEN = 0.2
+_BAR = 20
+
+
+class LiveTraining:
+    """Show one training run; give it every record the engine yields.
+
+    `baseline` is the loss of guessing (nats) and its label. `tokens_per_step` turns steps into tokens a second;
+    `history` is what a resumed run drew before.
+    Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        surface: Surface,
+        *,
+        total_steps: int,
+        baseline: tuple[float, str] | None = None,
+        tokens_per_step: int | None = None,
+        history: Sequence[Series] = (),
+        log: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._console, self._surface = console, surface
+        self._total, self._baseline, self._log = max(1, total_steps), baseline, log
+        self._tokens_per_step, self._clock = tokens_per_step, clock
+        self._environ = os.environ if environ is None else environ
+        self._train = _History([point for one in history if one.role != "eval" for point in _points(one)])
+        self._eval = _History([point for one in history if one.role == "eval" for point in _points(one)])
+        self._first_step = self._train.last_step
+        self._last: StepRecord | None = None
+        self._pending: StepRecord | None = None
+        self._pending_eval: EvalRecord | None = None
+        self._started = self._drawn = clock()
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveTraining:
+        self._started = self._clock()
+        if self._surface.animate:
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                vertical_overflow="crop",
+                redirect_stdout=False,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.update(Text(""), refresh=False)
+            live.stop()
+            return
+        if self._pending is None and self._last is not None and self._last.step < self._total:
+            self._pending = self._last  # stopped early: the last step is said all the same
+        self._write_pending()
+
+    def add(self, record: Record) -> None:
+        """Take one record; it is drawn at most five times a second, or printed at about twenty steps of a run."""
+        if isinstance(record, StepRecord):
+            self._train.add(record.step, record.loss)
+            self._last = record
+            if self._live is None:
+                if self._pending is not None:
+                    self._write_pending()
+                if self._is_due(record.step):
+                    self._pending = record
+                return
+        elif isinstance(record, EvalRecord):
+            self._eval.add(record.step, record.loss)
+            self._pending_eval = record
+        elif isinstance(record, EpochRecord):
+            if not math.isnan(record.eval_loss) and self._eval.last_step < record.step:
+                self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
+        if self._live is not None and self._clock() - self._drawn >= _SECONDS_BETWEEN:
+            self.redraw()
+
+    def say(self, text: str) -> None:
+        """Print a message above the picture, as it is."""
+        self._console.print(Text(safe(text)), soft_wrap=True)
+
+    def series(self) -> list[Series]:
+        """Give the history as series; beyond 4,000 steps, thinned so that every peak and gap is kept."""
+        found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
+        return [one for one in found if one.steps]
+
+    def redraw(self) -> None:
+        """Draw now, at the terminal's size of this moment."""
+        if self._live is None:
+            return
+        self._drawn = self._clock()
+        width, height = terminal_size(self._console.file, self._environ)
+        self._console.size = (width, height)  # type: ignore[assignment]
+        self._live.update(self.picture(width, height), refresh=True)
+
+    def picture(self, width: int, height: int) -> Lines:
+        """Compose the curve and the status line for a terminal of `width` columns and `height` rows."""
+        width = max(16, width - FREE_COLUMNS)
+        status = Lines([self._status(width)])
+        if height < LEAST_ROWS:
+            return status
+        surface = replace(self._surface, width=width, height=height)
+        curve = loss_curve(
+            self.series() or [Series("train", [], [])],
+            width=width,
+            surface=surface,
+            height=min(12, height - 6),
+            baseline=self._baseline,
+            log=self._log,
+            x_max=self._total,
+            y_max=self._top(),
+        )
+        return curve + status
+
+    def _top(self) -> float | None:
+        """Fix the frame's top by the first losses, so that it does not jump; twice the loss of guessing is the cap."""
+        first = [value for _, value in self._train.points[:20] if value is not None and math.isfinite(value)]
+        if not first or self._log:
+            return None
+        limit = self._baseline[0] if self._baseline else None
+        top = max([*first, limit or 0.0]) * 1.05
+        return top if limit is None else min(top, 2 * limit)
+
+    def _status(self, width: int) -> Text:
+        """Write bar, step, loss, accuracy, speed, time gone and time to go; what does not fit is left away."""
+        step = self._last.step if self._last else self._first_step
+        seconds = self._clock() - self._started
+        done = step - self._first_step
+        facts = [f"step {step}/{self._total}"]
+        if self._last is not None:
+            facts += [f"loss {short(self._last.loss)}", f"acc {self._last.accuracy:.1%}"]
+        if done > 0 and seconds > 0:
+            if self._tokens_per_step:
+                facts.append(f"{_count(done * self._tokens_per_step / seconds)} tok/s")
+            facts.append(f"{_duration(seconds)} < {_duration(seconds / done * max(0, self._total - step))}")
+        bar = min(_BAR, max(0, width - len(facts[0]) - 2))
+        text, used = "", 0
+        for fact in facts:
+            size = len(fact) + (2 if text else 0)
+            if bar + 2 + used + size > width and text:
+                break
+            text += ("  " if text else "") + fact
+            used += size
+        full = round(bar * min(1.0, step / self._total))
+        glyphs = self._surface.glyphs
+        heavy, light = ("━", "─") if glyphs.braille else ("#", "-")
+        pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
+        return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
+
+    def _is_due(self, step: int) -> bool:
+        return step >= self._total or step * LOG_LINES // self._total > (step - 1) * LOG_LINES // self._total
+
+    def _write_pending(self) -> None:
+        """Print the waiting line; it waited for the evaluation of its own step."""
+        record, self._pending = self._pending, None
+        if record is None:
+            return
+        facts = [f"step={record.step}/{self._total}", f"loss={short(record.loss)}", f"acc={record.accuracy:.3f}"]
+        if self._pending_eval is not None:
+            facts.append(f"eval_loss={short(self._pending_eval.loss)}")
+            facts.append(f"eval_acc={self._pending_eval.accuracy:.3f}")
+            self._pending_eval = None
+        seconds = self._clock() - self._started
+        if self._tokens_per_step and seconds > 0:
+            facts.append(f"tok/s={(record.step - self._first_step) * self._tokens_per_step / seconds:.0f}")
+        self._console.print(Text(" ".join(facts)), soft_wrap=True)
+
+
+class _History:
+    """Points of a line, thinned whenever they are twice too many: memory and drawing stay small in any run."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.points: list[Point] = thin(points, THIN_TO)
+        self.last_step = self.points[-1][0] if self.points else 0
+
+    def add(self, step: int, value: float) -> None:
+        self.points.append((step, value))
+        self.last_step = step
+        if len(self.points) > 2 * THIN_TO:
+            self.points = thin(self.points, THIN_TO)
+
+    def series(self, name: str, role: str) -> Series:
+        return Series(name, [step for step, _ in self.points], [value for _, value in self.points], role)
+
+
+def _points(series: Series) -> list[Point]:
+    return list(zip(series.steps, series.values, strict=False))
+
+
+def _count(number: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    """Write seconds as 0:02, 12:05 or 3:12:05."""
+    if not math.isfinite(seconds) or seconds > 359_999:
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,141 @@
+"""Axes: value to position, round ticks, numbers in few characters, and thinning that keeps every peak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Point = tuple[int, float | None]
+THIN_TO = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Map values between `low` and `high` to 0..1, linearly or by logarithm; no finite input overflows."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """Place a value on the axis: 0 at the low end, 1 at the high end, clamped to both."""
+        if value <= self.low:
+            return 0.0
+        if value >= self.high:
+            return 1.0
+        if self.log:
+            return math.log(value / self.low) / (math.log(self.high) - math.log(self.low))
+        return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+
+
+def nice_step(span: float, count: int) -> float:
+    """Find the smallest step of 1, 2, 2.5 or 5 times a power of ten that cuts `span` into at most `count` parts."""
+    raw = span / max(1, count)
+    if not raw > 0 or not math.isfinite(raw):
+        return 1.0
+    exponent = math.floor(math.log10(raw))
+    for factor in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0):
+        try:
+            step = float(f"{factor}e{exponent}")
+        except OverflowError:  # pragma: no cover
+            break
+        if step >= raw * (1 - 1e-9):
+            return step if math.isfinite(step) else raw
+    return raw
+
+
+def linear_ticks(low: float, high: float, count: int) -> list[float]:
+    """List round values between `low` and `high`, at most `count` + 1 of them."""
+    step = nice_step(high / 2 - low / 2, count) * 2 if high - low == math.inf else nice_step(high - low, count)
+    first = math.ceil(low / step - 1e-9)
+    ticks = []
+    for number in range(count + 2):
+        value = (first + number) * step
+        if not math.isfinite(value) or value > high + abs(high) * 1e-9:
+            break
+        ticks.append(0.0 if abs(value) < step * 1e-6 else float(f"{value:.12g}"))
+    return ticks
+
+
+def log_ticks(low: float, high: float, count: int) -> list[float]:
+    """List decades with their 2 and 5, with their 3, or alone: the most that `count` allows."""
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
+    stride = max(1, math.ceil((last - first + 1) / max(1, count)))
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        decades = range(first, last + 1, stride if factors == (1,) else 1)
+        ticks = [value for e in decades for f in factors if low <= (value := float(f"{f}e{e}")) <= high]
+        if len(ticks) <= count or factors == (1,):
+            return ticks
+    return []  # pragma: no cover - the loop always returns
+
+
+def short(value: float) -> str:
+    """Write a number in at most about seven characters: 0.0025, 4.16, 1200, 1e30, NaN."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 1e5 or size < 1e-4:
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    if size >= 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3f}" if size >= 0.01 else f"{value:.4f}"
+
+
+def tick_texts(ticks: Sequence[float]) -> list[str]:
+    """Write all ticks of one axis with as many decimals as their step needs."""
+    size = max((abs(tick) for tick in ticks), default=0.0)
+    if size >= 1e5 or (0 < size < 1e-3):
+        return [short(tick) for tick in ticks]
+    for decimals in range(7):
+        texts = [f"{tick:.{decimals}f}" for tick in ticks]
+        if all(math.isclose(float(text), tick, rel_tol=1e-6) for text, tick in zip(texts, ticks, strict=True)):
+            return texts
+    return [short(tick) for tick in ticks]
+
+
+def log_tick_text(value: float) -> str:
+    """Write a tick of a logarithmic axis: 0.001, 0.5, 20, 1e-6."""
+    return f"{value:g}" if 1e-4 <= value < 1e5 else short(value)
+
+
+def step_text(step: float) -> str:
+    """Write a step count: 360, 12,000 as 12k, 2,500,000 as 2.5M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if step >= size:
+            return f"{step / (1000.0 if unit == 'k' else size):.6g}{unit}"
+    return f"{step:.6g}"
+
+
+def thin(points: Sequence[Point], limit: int = THIN_TO) -> list[Point]:
+    """Keep at most about `limit` points: of each stretch its lowest, its highest and its first gap, in order.
+
+    The first and the last point stay as they are, so a curve still begins and ends where it did.
+    """
+    if len(points) <= limit:
+        return list(points)
+    stretches = max(1, (limit - 2) // 3)
+    inner = len(points) - 2
+    kept = [points[0]]
+    for number in range(stretches):
+        start = 1 + inner * number // stretches
+        stop = 1 + inner * (number + 1) // stretches
+        lowest = highest = gap = -1
+        low, high = math.inf, -math.inf
+        for index in range(start, stop):
+            value = points[index][1]
+            if value is None or not math.isfinite(value):
+                gap = index if gap < 0 else gap
+                continue
+            if value < low:
+                low, lowest = value, index
+            if value > high:
+                high, highest = value, index
+        kept.extend(points[index] for index in sorted({lowest, highest, gap} - {-1}))
+    kept.append(points[-1])
+    return kept
