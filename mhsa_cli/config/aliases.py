@@ -1,0 +1,145 @@
+"""Names that other projects use for our settings. They are suggested in errors and never applied."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+CUTOFF = 0.75
+
+# Our key -> what it is called elsewhere, lower case and with underscores.
+ALIASES: dict[str, str] = {
+    "task.name": "task dataset data builder dataset_name task_name",
+    "task.vocab_size": "d_vocab n_vocab num_tokens v vocab vocabulary_size padded_vocab_size",
+    "task.seq_len": "sequence_len seq_length sequence_length input_seq_len context_length context_len cutoff_len t",
+    "task.path": "file data_path data_file text_file train_file input_file dataset_path",
+    "task.eval_fraction": "val_fraction val_split test_split eval_split val_set_size",
+    "model.d_model": "n_embd n_embed embed_dim emb_dim embedding_dim hidden_size hidden_dim model_dim dim width",
+    "model.n_heads": "n_head num_heads num_head nhead nheads heads num_attention_heads n_attention_heads",
+    "model.n_layers": "n_layer num_layers nlayers layers depth n_blocks num_blocks num_hidden_layers",
+    "model.d_mlp": "d_ff dff ffn_dim ffn_hidden_size intermediate_size mlp_dim mlp_hidden_dim d_inner dim_feedforward",
+    "model.residual": "residuals skip skip_connection skip_connections use_residual",
+    "model.norm": "normalization norm_type layer_norm layernorm use_layer_norm",
+    "model.positions": "position pos_encoding positional_encoding position_embedding_type pos_emb pos_embedding",
+    "model.attention": "attn attention_type attn_type attn_implementation",
+    "model.bias": "use_bias qkv_bias attention_bias attn_bias",
+    "model.dropout": "attn_pdrop resid_pdrop embd_pdrop attention_dropout hidden_dropout attn_dropout resid_dropout "
+    "dropout_rate p_dropout dropout_p",
+    "model.max_seq_len": "max_context_length max_position_embeddings max_seq_length n_ctx n_positions model_max_length "
+    "max_length max_len",
+    "model.tie_embeddings": "tie_word_embeddings weight_tying tie_weights tied_embeddings",
+    "train.epochs": "max_epochs num_train_epochs num_epochs n_epochs epoch",
+    "train.steps_per_epoch": "max_steps_per_epoch batches_per_epoch iters_per_epoch limit_train_batches",
+    "train.batch_size": "micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu global_batch_size "
+    "global_train_batch_size train_batch_size bs batch",
+    "train.lr": "learning_rate base_lr max_lr peak_lr",
+    "train.schedule": "lr_scheduler_type lr_schedule lr_scheduler scheduler lr_decay_style",
+    "train.warmup_steps": "warmup_iters lr_warmup_steps num_warmup_steps warmup t_warmup",
+    "train.weight_decay": "wd",
+    "train.betas": "beta1 beta2 adam_beta1 adam_beta2 adam_betas",
+    "train.grad_clip": "max_norm max_grad_norm gradient_clipping gradient_clip_val clip_grad_norm grad_norm_clip",
+    "train.seed": "global_seed random_seed manual_seed",
+    "train.device": "devices accelerator gpu",
+    "train.dtype": "precision bf16 fp16 torch_dtype",
+    "train.threads": "num_threads n_threads torch_threads",
+    "train.log_every": "log_interval logging_steps log_freq log_every_n_steps log_steps",
+    "train.eval_every": "eval_interval eval_steps eval_freq val_check_interval",
+    "train.eval_sequences": "eval_samples num_eval_samples eval_size num_test_examples",
+    "train.save_every": "save_interval save_steps checkpoint_interval checkpoint_factor checkpoint_every",
+    "train.keep": "save_total_limit keep_last_n_checkpoints save_top_k keep_latest_k keep_last",
+}
+
+_STEPS = "steps are epochs x steps_per_epoch: write `train.epochs` and `train.steps_per_epoch`"
+_WARMUP = "warm-up is counted in steps: `train.warmup_steps` = fraction x epochs x steps_per_epoch"
+_END_LR = "the schedule has no lowest rate to set: remove it"
+_NAMING = "a run's name and folder are given on the command line, not in the config: see `mhsa train --help`"
+
+# Names without one key of ours: what to do instead. A trailing * stands for any ending.
+SENTENCES: dict[str, str] = {
+    "block_size": "`block_size` means two things: the length of a training row is `task.seq_len`, the reach of the "
+    "positions is `model.max_seq_len`",
+    "max_iters max_steps num_steps train_iters iterations num_iterations total_steps steps n_steps iters": _STEPS,
+    "max_duration": "duration is counted in epochs and steps, without units (4800ba is 4800 batches, which are steps): "
+    "write `train.epochs` and `train.steps_per_epoch`",
+    "lr_decay_iters lr_decay_steps decay_steps": "the schedule always spans the whole run: remove it",
+    "warmup_ratio warmup_fraction warmup_percent": _WARMUP,
+    "min_lr lr_min end_lr": _END_LR,
+    "alpha_f": f"`alpha_f` is a ratio (lowest rate / peak rate); {_END_LR}",
+    "accum_steps gradient_accumulation_steps grad_accum accumulate_grad_batches": "gradients are not accumulated: "
+    "`train.batch_size` = batch size x accumulation steps",
+    "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "
+    "batch size",
+    "num_train_examples train_examples": "data is drawn when needed: `train.steps_per_epoch` = examples / batch_size",
+    "d_head head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write those two",
+    "expand mlp_ratio expansion_ratio ffn_mult": "`model.d_mlp` is the hidden width itself: ratio x d_model",
+    "optimizer optim optimizer_type": "the optimiser is Adam (AdamW with `train.weight_decay`): write `train.lr`, "
+    "`train.betas`, `train.weight_decay`",
+    "causal is_causal causal_mask": "attention is always causal: remove it",
+    "name run_name run_id exp_name experiment_name wandb_run_name out_dir output_dir work_dir save_dir dump_folder "
+    "save_folder default_root_dir overwrite_output_dir": _NAMING,
+    "wandb_* deepspeed* lora_* tokenizer* zero_* fsdp* num_workers compile ddp_* hub_* report_to "
+    "always_save_checkpoint": "not supported: remove it",
+    "_component_ _target_": "interpolation and object creation are not supported: remove it",
+}
+
+_BY_ALIAS = {alias: key for key, names in ALIASES.items() for alias in names.split()}
+_SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name in names.split()]
+
+
+def normalise(key: str) -> str:
+    """Lower the case, write `_` for `-`, and strip a section's name and dot in front."""
+    return key.strip().lower().replace("-", "_").rpartition(".")[2]
+
+
+def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> str:
+    """Say what an unknown `key` may have meant. `section` is where it was found ("" = top), `keys` all dotted keys.
+
+    The order: the key itself in another place or spelling, its alias, a sentence, a similar name, the list of keys.
+    """
+    known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
+    name = normalise(key)
+    if name in ("task", "model", "train") and section:
+        return f"`{name}:` is a section of its own: write it without indentation"
+    if name in ("task", "model", "train"):
+        return f"did you mean `{name}:`?"
+    if name in known and not (name == "name" and section != "task"):
+        return _elsewhere(name, known[name], section)
+    if name in ("warmup", "t_warmup") and isinstance(value, float):
+        return _WARMUP
+    if name in ("warmup", "t_warmup") and isinstance(value, str) and re.match(r"\d", value):
+        return "write `train.warmup_steps` as a number of steps, without a unit"
+    if (ours := _BY_ALIAS.get(name)) in known.values():
+        extra = ": [beta1, beta2]" if ours == "train.betas" and name != "adam_betas" else ""
+        return _did_you_mean(str(ours), section, extra)
+    if sentence := sentence_for(name):
+        return sentence
+    # Aliases take part, so that a misspelt `leraning_rate` still leads to `lr`.
+    pool = [*known, *_BY_ALIAS]
+    for close in difflib.get_close_matches(name, pool, n=3, cutoff=CUTOFF):
+        dotted = known.get(close) or _BY_ALIAS.get(close)
+        if dotted in known.values():
+            return _did_you_mean(str(dotted), section)
+    inside = [dotted for dotted in keys if dotted.startswith(section + ".")] if section else []
+    if inside:
+        return f"keys of `{section}`: " + ", ".join(dotted.rpartition(".")[2] for dotted in inside)
+    return "sections are `task`, `model` and `train`; each setting belongs under one of them"
+
+
+def _elsewhere(name: str, dotted: str, section: str) -> str:
+    home = dotted.rpartition(".")[0]
+    return f"did you mean `{name}`?" if home == section else f"`{name}` belongs under `{home}:`"
+
+
+def _did_you_mean(dotted: str, section: str, extra: str = "") -> str:
+    home, _, name = dotted.rpartition(".")
+    return f"did you mean `{name}{extra}`?" if home == section else f"did you mean `{name}{extra}` under `{home}:`?"
+
+
+def sentence_for(name: str) -> str | None:
+    """Return the sentence for a name that has no key of ours."""
+    for pattern, sentence in _SENTENCES:
+        if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):
+            return sentence
+    return None

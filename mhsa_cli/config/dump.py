@@ -1,0 +1,49 @@
+"""From a config back to text: resolved YAML, the annotated template, the JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mhsa_cli.config.scalars import write
+from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
+from mhsa_cli.config.tasks import Section
+
+_HEAD = """\
+# A config of mhsa. Every line shows its default, so a line you do not need can go: an empty file is the same run.
+# On the command line, KEY=VALUE changes a line: mhsa train --config FILE model.n_heads=8
+"""
+
+
+def dump_yaml(config: Config) -> str:
+    """Write every setting of a config as YAML that loads back equal."""
+    return _render(config.to_dict(), {})
+
+
+def template() -> str:
+    """Write the default config with the reason of every line behind it."""
+    config = Config()
+    schemas: dict[str, type[Section]] = {"task": type(config.task), "model": ModelConfig, "train": TrainConfig}
+    notes = {
+        (name, key): str(field.description)
+        for name, schema in schemas.items()
+        for key, field in schema.model_fields.items()
+    }
+    return _HEAD + "\n" + _render(config.to_dict(), notes)
+
+
+def _render(data: Mapping[str, Mapping[str, Any]], notes: Mapping[tuple[str, str], str]) -> str:
+    lines: list[str] = []
+    for section, values in data.items():
+        lines.append(f"{section}:")
+        for key, value in values.items():
+            line = f"  {key}: {write(value)}"
+            note = notes.get((section, key))
+            lines.append(f"{line:<32}# {note}" if note else line)
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a config, for editors."""
+    return Config.model_json_schema()

@@ -1,0 +1,83 @@
+"""How many parameters a config asks for, and whether they fit, before anything is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+LIMIT_BYTES = 16 * 2**30
+
+
+def parameters(task: Any, model: Any) -> int | None:
+    """Count the weights; None where the vocabulary is only known once a file was read."""
+    vocab_size = getattr(task, "vocab_size", None)
+    return None if vocab_size is None else _count(task, model, vocab_size)
+
+
+def _count(task: Any, model: Any, vocab_size: int) -> int:
+    D, bias = model.d_model, int(model.bias)
+    norm = 2 * D if model.norm != "none" else 0
+    embeddings = vocab_size * D
+    if model.positions == "learned":
+        embeddings += (model.max_seq_len or task.seq_len) * D
+    attention = 4 * D * (D + bias) + norm
+    mlp = 2 * D * model.d_mlp + bias * (D + model.d_mlp) + norm if model.d_mlp else 0
+    head = vocab_size * ((0 if model.tie_embeddings else D) + bias)
+    return int(embeddings + model.n_layers * (attention + mlp) + norm + head)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a config asks for, in bytes."""
+
+    weights: int
+    maps: int
+    stream: int
+    parameters: int
+
+    @property
+    def too_large(self) -> bool:
+        """Tell whether it is more than any machine this is meant for holds."""
+        return self.weights + self.maps + self.stream > LIMIT_BYTES
+
+    def sentence(self) -> str:
+        """Say the numbers."""
+        return (
+            f"this asks for about {_gib(self.weights)} for {self.parameters:,} parameters and their moments, "
+            f"{_gib(self.maps)} for attention maps and {_gib(self.stream)} for the other activations; "
+            f"the limit is {_gib(LIMIT_BYTES)}"
+        )
+
+    def hint(self) -> str:
+        """Say which settings lower the largest part."""
+        return "lower " + ", ".join(f"`{name}`" for name in self._keys())
+
+    def causes(self) -> tuple[str, ...]:
+        """Name the settings to point at, most telling first."""
+        return tuple(self._keys())
+
+    def _keys(self) -> tuple[str, ...]:
+        largest = max(self.weights, self.maps, self.stream)
+        if largest == self.weights:
+            return ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size")
+        if largest == self.maps:
+            return ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers")
+        return ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**28 else f"{size / 2**20:,.1f} MiB"
+
+
+def estimate(task: Any, model: Any, train: Any) -> Estimate:
+    """Estimate the memory of a training step: weights, gradient, two moments, and what the backward pass keeps."""
+    vocab_size = getattr(task, "vocab_size", 256)  # a text's alphabet is small
+    item = 8 if train.dtype == "float64" else 4
+    count = _count(task, model, vocab_size)
+    rows = train.batch_size * task.seq_len
+    return Estimate(
+        weights=4 * item * count,
+        maps=2 * item * model.n_layers * model.n_heads * rows * task.seq_len,
+        stream=item * rows * (2 * vocab_size + model.n_layers * (8 * model.d_model + 2 * model.d_mlp)),
+        parameters=count,
+    )

@@ -1,0 +1,64 @@
+"""The way in: a file and overrides become a `Config`, or every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mhsa_cli.config import overrides as changes
+from mhsa_cli.config import translate
+from mhsa_cli.config.dump import dump_yaml, json_schema, template
+from mhsa_cli.config.problems import ConfigError, Problem, Source
+from mhsa_cli.config.reader import BAD, Document, read_bytes, read_document
+from mhsa_cli.config.schema import Config
+from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
+
+__all__ = ["Config", "ConfigError", "Problem", "dump_yaml", "json_schema", "load_config", "parse", "template"]
+
+
+def load_config(path: str | None, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file, apply `KEY=VALUE` overrides, and check everything. None is all defaults.
+
+    Raises: ConfigError with every problem, in the order of the file.
+    """
+    if path is None:
+        return _validate(Document(Source("the defaults")), overrides)
+    return parse(read_bytes(path), path, overrides)
+
+
+def parse(data: bytes, name: str, overrides: Sequence[str] = ()) -> Config:
+    """Read a config from the bytes of a file called `name`.
+
+    Raises: ConfigError with every problem, in the order of the file.
+    """
+    return _validate(read_document(data, name), overrides)
+
+
+def _validate(document: Document, overrides: Sequence[str]) -> Config:
+    changes.apply(document, overrides)
+    for section in ("task", "model", "train"):
+        # A section whose lines are all commented out is a section of defaults, as an empty file is.
+        if document.data.get(section, {}) is None:
+            document.data[section] = {}
+    problems = list(document.problems)
+    try:
+        config = Config.model_validate(document.data, context={"seq_len": _seq_len(document.data)})
+    except ValidationError as error:
+        found = (translate.problem(item, document) for item in error.errors(include_url=False))
+        problems += [problem for problem in found if problem is not None]
+        raise ConfigError(problems) from None
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _seq_len(data: dict[str, Any]) -> int | None:
+    """Return the task's length if it is known, even where the task has other faults."""
+    task = data.get("task", {})
+    schema = TASK_SCHEMAS.get(task_name(task))
+    if task is BAD or not isinstance(task, dict) or schema is None:
+        return None
+    value = task.get("seq_len", schema.model_fields["seq_len"].default)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

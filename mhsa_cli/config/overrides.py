@@ -1,0 +1,80 @@
+"""KEY=VALUE from the command line: the same words, rules and errors as in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mhsa_cli.config.problems import ConfigError, Mark, Source, clip
+from mhsa_cli.config.reader import Document, read_value
+from mhsa_cli.config.translate import all_keys
+
+_KEY = re.compile(r"[A-Za-z_][\w.-]*=", re.ASCII)
+
+
+def is_override(argument: str) -> bool:
+    """Tell `KEY=VALUE` from a file name. A file with `=` in its name is written `./a=b.yaml`."""
+    return _KEY.match(argument) is not None
+
+
+def apply(document: Document, overrides: Sequence[str]) -> None:
+    """Put the overrides into the document, in order: the last one of a key counts."""
+    for text in overrides:
+        try:
+            _apply(document, text)
+        except ConfigError as error:
+            document.problems.extend(error.problems)
+
+
+def _apply(document: Document, text: str) -> None:
+    source = Source(text, [text], override=True)
+    key, equals, value = text.partition("=")
+    whole = Mark(source, 1, 1, max(1, len(key)))
+    if not equals or not key.strip():
+        raise ConfigError([whole.problem("wanted KEY=VALUE", "for example train.lr=1e-3 or n_heads=8")])
+    path = resolve_key(key.strip(), all_keys(), whole)
+    if len(path) == 1 and path[0] in ("task", "model", "train"):
+        hint = (
+            "task.name=copy"
+            if path[0] == "task"
+            else f"{path[0]}." + ("d_model=64" if path[0] == "model" else "lr=1e-3")
+        )
+        raise ConfigError(
+            [whole.problem(f"`{path[0]}` is a section: its keys are set one by one", f"for example {hint}")]
+        )
+    read = read_value(value, source, len(key) + 2, path)
+    home = document.data
+    for part in path[:-1]:
+        if home.get(part) is None:
+            home[part] = {}
+        home = home[part]
+        if not isinstance(home, dict):  # the file's fault, which the schema will name
+            return
+    _forget(document, path)
+    home[path[-1]] = read.data
+    document.marks.update(read.marks)
+    document.keys.update({**read.keys, path: whole})
+    document.bad |= read.bad
+    document.problems.extend(read.problems)
+
+
+def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:
+    """Find the path of a key: `train.lr`, or a bare name that only one section has.
+
+    Raises: ConfigError for a bare name that several sections have. Unknown names are left to the schema.
+    """
+    if "." in key:
+        return tuple(key.split(".", 1))
+    homes = [dotted for dotted in keys if dotted.rpartition(".")[2] == key]
+    if len(homes) > 1:
+        names = " or ".join(f"`{dotted}`" for dotted in homes)
+        raise ConfigError([mark.problem(f"`{clip(key)}` could be {names}", "write the whole name")])
+    return tuple(homes[0].split(".")) if homes else (key,)
+
+
+def _forget(document: Document, path: tuple[str, ...]) -> None:
+    """Drop the marks of a value that an override replaces; what was wrong with it is still said."""
+    for table in (document.marks, document.keys):
+        for known in [known for known in table if known[: len(path)] == path]:
+            del table[known]
+    document.bad = {known for known in document.bad if known[: len(path)] != path}

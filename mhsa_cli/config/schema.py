@@ -1,0 +1,202 @@
+"""Every setting, its type, its default and the reason for it. A new setting is one line here."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
+
+from mhsa_cli.config import estimate
+from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, Task, Wanted, rule, task_name
+
+# The option lists, in one place.
+Norm = Literal["none", "layernorm"]
+Positions = Literal["learned", "sinusoidal", "none"]
+Attention = Literal["softmax", "uniform"]
+Schedule = Literal["constant", "cosine", "linear"]
+DType = Literal["float32", "float64", "bfloat16"]
+
+MAX_STEPS = 10**9
+
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", value):
+        raise rule(f"found text `{value[:40]}`, wanted {_DEVICES}", "did you mean `cuda`?" if value == "gpu" else None)
+    return value
+
+
+_DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
+Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+# YAML knows lists only; a frozen config holds tuples.
+Betas = Annotated[
+    tuple[Beta, Beta],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+    Wanted("a list of two numbers in [0, 1)"),
+]
+
+
+def divisors(number: int) -> list[int]:
+    """List the divisors of `number`, ascending."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+class ModelConfig(Section):
+    """The network. With d_mlp 0, no residual and no norm it is attention and nothing else."""
+
+    d_model: Annotated[int, Field(ge=1, le=65536)] = Field(
+        default=32, description="width of the stream between the parts"
+    )
+    n_heads: Annotated[int, Field(ge=1, le=65536)] = Field(
+        default=4, description="heads; each is d_model / n_heads wide"
+    )
+    n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="attention blocks")
+    d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
+    residual: bool = Field(default=False, description="add each part's input to its output")
+    norm: Norm = Field(default="none", description="none | layernorm, before each part")
+    positions: Positions = Field(default="sinusoidal", description="learned | sinusoidal | none")
+    attention: Attention = Field(
+        default="softmax", description="softmax | uniform: the control whose heads cannot choose"
+    )
+    bias: bool = Field(default=True, description="biases in the linear layers")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="share of weights dropped in training"
+    )
+    max_seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
+        default=None, description="longest row the positions reach; null = task.seq_len"
+    )
+    tie_embeddings: bool = Field(default=False, description="one matrix for the embedding and the output")
+
+    @field_validator("n_heads")
+    @classmethod
+    def _divides(cls, value: int, info: ValidationInfo) -> int:
+        d_model = info.data.get("d_model")
+        if d_model is not None and d_model % value:
+            below = [n for n in divisors(d_model) if n < value][-1:]
+            above = [n for n in divisors(d_model) if n > value][:1]
+            near = " and ".join(str(n) for n in below + above)
+            message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({value})"
+            raise rule(message, f"nearest n_heads that divide {d_model}: {near}", at=("n_heads", "d_model"))
+        return value
+
+    @field_validator("max_seq_len")
+    @classmethod
+    def _reaches(cls, value: int | None, info: ValidationInfo) -> int | None:
+        # The context carries the task's length, so that this is said even while another setting is wrong.
+        return _check_reach(value, (info.context or {}).get("seq_len"))
+
+
+def _check_reach(max_seq_len: int | None, seq_len: int | None) -> int | None:
+    if max_seq_len is not None and seq_len is not None and max_seq_len < seq_len:
+        message = f"found {max_seq_len}, wanted `task.seq_len` ({seq_len}) or more"
+        raise rule(message, "leave the line out: null means as long as the task", at=("max_seq_len", "seq_len"))
+    return max_seq_len
+
+
+class TrainConfig(Section):
+    """How long, how fast, and what is written down on the way."""
+
+    epochs: Annotated[int, Field(ge=0, le=MAX_STEPS)] = Field(default=3, description="0 = save the untrained model")
+    steps_per_epoch: Steps = Field(default=120, description="updates in an epoch")
+    batch_size: Annotated[int, Field(ge=1, le=2**20)] = Field(default=16, description="rows in an update")
+    lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak step size of Adam")
+    schedule: Schedule = Field(default="constant", description="constant | cosine | linear: lr after the warm-up")
+    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = Field(
+        default=0, description="updates until lr is at its peak"
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=1e4)] = Field(
+        default=0.0, description="pull towards zero, as in AdamW"
+    )
+    betas: Betas = Field(default=(0.9, 0.999), description="memory of Adam's two means")
+    grad_clip: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None, description="largest gradient norm; null = any"
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="same seed, same weights")
+    device: Device = Field(default="auto", description="auto | cpu | mps | cuda | cuda:N")
+    dtype: DType = Field(default="float32", description="float32 | float64 | bfloat16")
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=1, description="CPU threads; their number changes the last bits"
+    )
+    log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
+    eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once an epoch")
+    eval_sequences: Annotated[int, Field(ge=1, le=2**20)] = Field(default=512, description="rows in an evaluation")
+    save_every: Steps | None = Field(default=None, description="steps between checkpoints; null = once an epoch")
+    keep: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(
+        default=2, description="newest checkpoints that stay on disk"
+    )
+
+    @field_validator("steps_per_epoch")
+    @classmethod
+    def _ends(cls, value: int, info: ValidationInfo) -> int:
+        epochs = info.data.get("epochs")
+        if epochs is not None and epochs * value > MAX_STEPS:
+            message = (
+                f"`train.epochs` x `train.steps_per_epoch` is {epochs * value:,} steps, at most {MAX_STEPS:,} are run"
+            )
+            raise rule(message, at=("steps_per_epoch", "epochs"))
+        return value
+
+    @field_validator("warmup_steps")
+    @classmethod
+    def _warms_up(cls, value: int, info: ValidationInfo) -> int:
+        epochs, per_epoch = info.data.get("epochs"), info.data.get("steps_per_epoch")
+        # An untrained run (0 epochs) has no schedule to be wrong.
+        if epochs and per_epoch is not None and value > epochs * per_epoch:
+            message = f"found {value:,}, wanted at most {epochs * per_epoch:,}: the run has no more steps"
+            raise rule(message, "steps are epochs x steps_per_epoch", at=("warmup_steps", "steps_per_epoch", "epochs"))
+        return value
+
+    @field_validator("dtype")
+    @classmethod
+    def _runs_on(cls, value: str, info: ValidationInfo) -> str:
+        if value == "float64" and info.data.get("device") == "mps":
+            raise rule("mps has no float64", "write float32, or device: cpu", at=("dtype", "device"))
+        return value
+
+
+class Config(Section):
+    """A whole, valid run: the task, the model, the training. Frozen."""
+
+    task: Annotated[Task, Discriminator(task_name)] = Field(default=Repeat(), description="what is learned")
+    model: ModelConfig = Field(default=ModelConfig(), description="the network that learns it")
+    train: TrainConfig = Field(default=TrainConfig(), description="how it is trained")
+
+    @field_validator("model")
+    @classmethod
+    def _long_enough(cls, value: ModelConfig, info: ValidationInfo) -> ModelConfig:
+        if "task" in info.data:
+            _check_reach(value.max_seq_len, info.data["task"].seq_len)
+        return value
+
+    @field_validator("train")
+    @classmethod
+    def _fits_in_memory(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
+        if "task" in info.data and "model" in info.data:
+            size = estimate.estimate(info.data["task"], info.data["model"], value)
+            if size.too_large:
+                raise rule(size.sentence(), size.hint(), at=size.causes())
+        return value
+
+    @property
+    def total_steps(self) -> int:
+        """Count the updates of the run."""
+        return self.train.epochs * self.train.steps_per_epoch
+
+    @property
+    def max_seq_len(self) -> int:
+        """Return the longest row the model takes: `model.max_seq_len`, or the task's."""
+        return self.model.max_seq_len or self.task.seq_len
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (dicts, lists, text, numbers), the sections in the order of the schema."""
+        return {name: _section(getattr(self, name)) for name in ("task", "model", "train")}
+
+
+def _section(section: Section) -> dict[str, Any]:
+    pairs = ((name, getattr(section, name)) for name in type(section).model_fields)
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+    return {"name": plain.pop("name"), **plain} if "name" in plain else plain

@@ -1,0 +1,155 @@
+"""What each task may be asked: one small schema per task, and the table that lists them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, Tag, ValidationInfo, WithJsonSchema, field_validator
+from pydantic_core import PydanticCustomError
+
+MAX_VOCAB = 2**20
+MAX_SEQ_LEN = 65536
+
+
+class Section(BaseModel):
+    """A part of a config: nothing is converted, nothing unknown is let through, nothing changes afterwards."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=False,
+    )
+
+
+class Wanted(str):
+    """Says in words what a field takes, where its type does not say it."""
+
+    __slots__ = ()
+
+
+def rule(message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
+    """Make the error of a rule between fields; `at` names the fields to point at, the first that is written."""
+    return PydanticCustomError("rule", "{message}", {"message": message, "hint": hint, "at": at})
+
+
+VocabSize = Annotated[int, Field(ge=2, le=MAX_VOCAB)]
+SeqLen = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
+
+
+class Repeat(Section):
+    """The token at each position is its own answer."""
+
+    name: Literal["repeat"] = Field(default="repeat", description="say each token again: solved by looking at oneself")
+    vocab_size: VocabSize = Field(default=64, description="number of different tokens")
+    seq_len: SeqLen = Field(default=12, description="tokens in a row")
+
+
+class Shift(Section):
+    """The answer at each position is the token before it."""
+
+    name: Literal["shift"] = Field(default="shift", description="say the token before: solved by looking one back")
+    vocab_size: VocabSize = Field(default=64, description="number of different tokens")
+    seq_len: SeqLen = Field(default=12, description="tokens in a row")
+
+
+class PrefixTask(Section):
+    """A prefix, a separator, and an answer as long as the prefix: seq_len + 1 tokens, seq_len of them inputs."""
+
+    vocab_size: VocabSize = Field(
+        default=64, description="ids, the separator (and with min_length the padding) included"
+    )
+    seq_len: SeqLen = Field(default=12, description="input tokens, even: half of them are the prefix")
+    min_length: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN // 2)] | None = Field(
+        default=None, description="shortest prefix where lengths vary; null = always seq_len / 2"
+    )
+
+    @field_validator("seq_len")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        name = cls.model_fields["name"].default
+        if value < 2:
+            raise rule(
+                f"found {value}, which leaves task `{name}` no target positions", "write an even number, 2 or more"
+            )
+        if value % 2:
+            message = f"found {value}, wanted an even number: a row of `{name}` is a prefix and an answer as long"
+            raise rule(message, f"{value - 1} and {value + 1} are even")
+        return value
+
+    @field_validator("min_length")
+    @classmethod
+    def _fits(cls, value: int | None, info: ValidationInfo) -> int | None:
+        seq_len, vocab_size = info.data.get("seq_len"), info.data.get("vocab_size")
+        if value is not None and seq_len is not None and value > seq_len // 2:
+            raise rule(
+                f"found {value}, wanted at most {seq_len // 2}, which is half of `task.seq_len` ({seq_len})",
+                at=("min_length",),
+            )
+        specials = 1 if value is None else 2
+        if vocab_size is not None and vocab_size < 2 + specials:
+            extra = "the separator" if value is None else "the separator and the padding"
+            message = f"`task.vocab_size` is {vocab_size}, wanted {2 + specials} or more: two symbols and {extra}"
+            raise rule(message, at=("vocab_size", "min_length"))
+        return value
+
+
+class Copy(PrefixTask):
+    """The prefix once more behind the separator."""
+
+    name: Literal["copy"] = Field(default="copy", description="say the prefix again after the separator")
+
+
+class Reverse(PrefixTask):
+    """The prefix backwards behind the separator."""
+
+    name: Literal["reverse"] = Field(default="reverse", description="say the prefix backwards after the separator")
+
+
+def _path(value: Any) -> str:
+    # pydantic's own str refuses file names that are not UTF-8, which exist.
+    if not isinstance(value, str):
+        raise PydanticCustomError("string_type", "wanted text")
+    if not value:
+        raise rule("found an empty text, wanted the path of a text file")
+    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise rule("found a control character in the path")
+    return value
+
+
+class Text(Section):
+    """The next character of a text file."""
+
+    name: Literal["text"] = Field(default="text", description="say the next character of a text file")
+    path: Annotated[
+        str, PlainValidator(_path), WithJsonSchema({"type": "string"}), Wanted("the path of a text file")
+    ] = Field(description="the text file, from the directory you are in")
+    seq_len: SeqLen = Field(default=64, description="characters in a row")
+    eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        default=0.1, description="end of the file kept for evaluation"
+    )
+
+
+TASK_SCHEMAS: dict[str, type[Section]] = {
+    "repeat": Repeat,
+    "copy": Copy,
+    "reverse": Reverse,
+    "shift": Shift,
+    "text": Text,
+}
+
+Task = (
+    Annotated[Repeat, Tag("repeat")]
+    | Annotated[Copy, Tag("copy")]
+    | Annotated[Reverse, Tag("reverse")]
+    | Annotated[Shift, Tag("shift")]
+    | Annotated[Text, Tag("text")]
+)
+
+
+def task_name(value: Any) -> str:
+    """Tell which task's schema applies; without a name it is the lesson's."""
+    name = value.get("name", "repeat") if isinstance(value, dict) else getattr(value, "name", "")
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,179 @@
+"""From pydantic's errors to problems at their place in the file, with a way out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from mhsa_cli.config.aliases import normalise, suggest
+from mhsa_cli.config.problems import Mark, Problem, clip
+from mhsa_cli.config.reader import Document, Path
+from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
+from mhsa_cli.config.wanted import base_type, describe, options, wanted
+
+SPELLINGS = {
+    "bf16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64", "double": "float64",
+    "ln": "layernorm", "sin": "sinusoidal", "sine": "sinusoidal", "learnt": "learned",
+}  # fmt: skip
+
+
+def sections(task: str) -> dict[str, type[Section]]:
+    """Return the schema of each section when `task` is the task's name."""
+    return {"task": TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"]), "model": ModelConfig, "train": TrainConfig}
+
+
+def all_keys() -> list[str]:
+    """List every dotted key of the schema, those of all tasks included."""
+    tasks = dict.fromkeys(key for schema in TASK_SCHEMAS.values() for key in schema.model_fields)
+    return [*(f"task.{key}" for key in tasks), *(f"model.{key}" for key in ModelConfig.model_fields),
+            *(f"train.{key}" for key in TrainConfig.model_fields)]  # fmt: skip
+
+
+def problem(error: Any, document: Document) -> Problem | None:
+    """Translate one of pydantic's errors; None when the value was complained about already."""
+    task = task_name(document.data.get("task", {}))
+    path: Path = tuple(error["loc"])
+    if path[0] == "task" and len(path) > 1:  # pydantic names the schema it chose: (task, copy, seq_len)
+        path = (path[0], *path[2:])
+    if error["type"].startswith("union_tag"):
+        path = ("task", "name")
+    if any(path[:n] in document.bad for n in range(1, len(path) + 1)):
+        return None
+    if error["type"] == "extra_forbidden":
+        return _unknown(path, document, task)
+    if error["type"] == "rule":
+        context = error["ctx"]
+        names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
+        mark = find(document, *(tuple(name.split(".")) for name in names), path)
+        prefix = f"`{_dotted(path)}`: " if context["message"].startswith("found") else ""
+        return mark.problem(prefix + context["message"], context["hint"])
+    return _wrong_value(path, document, task)
+
+
+def find(document: Document, *paths: Path) -> Mark:
+    """Find the first of `paths` that is written in the document, else its section, else the document."""
+    for path in paths:
+        if path in document.marks:
+            return document.marks[path]
+    for path in paths:
+        for end in range(len(path) - 1, 0, -1):
+            if path[:end] in document.keys:
+                return document.keys[path[:end]]
+    return Mark(document.source)
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def _unknown(path: Path, document: Document, task: str) -> Problem:
+    *home, key = (str(part) for part in path)
+    section = ".".join(home)
+    mark = document.keys.get(path) or find(document, path)
+    value = _get(document.data, path)
+    if section == "task" and (answer := _task_knob(key, task)):
+        return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
+    hint = suggest(key, section, all_keys(), value)
+    if isinstance(value, dict) and not home:
+        inner = [
+            f"inside it, `{clip(name)}`: {suggest(name, '', all_keys(), item)}"
+            for name, item in list(value.items())[:4]
+        ]
+        hint = "\n".join([hint, *inner]) if normalise(key) not in ("task", "model", "train") else hint
+    where = f" in `{section}`" if section else ""
+    return mark.problem(f"unknown key `{clip(key)}`{where}", hint)
+
+
+def _task_knob(key: str, task: str) -> str | None:
+    """Answer a knob that another task has; None leaves the key to the general search."""
+    name = normalise(key)
+    names = sorted(TASK_SCHEMAS[task].model_fields, key=lambda field: field != "name")
+    knobs = f"knobs of `{task}`: " + ", ".join(names)
+    if task == "text" and name == "vocab_size":
+        return "the vocabulary of `text` comes from its file: remove the line"
+    owners = [other for other, schema in TASK_SCHEMAS.items() if name in schema.model_fields]
+    if owners and name not in TASK_SCHEMAS[task].model_fields:
+        return f"it is a knob of {', '.join(f'`{owner}`' for owner in owners)}; {knobs}"
+    keys = [f"task.{field}" for field in TASK_SCHEMAS[task].model_fields]
+    hint = suggest(key, "task", [*keys, *(k for k in all_keys() if not k.startswith("task."))])
+    return knobs if hint.startswith("keys of") else f"{hint}\n{knobs}"
+
+
+def _get(data: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _wrong_value(path: Path, document: Document, task: str) -> Problem:
+    name, value = _dotted(path), _get(document.data, path)
+    if len(path) == 1:
+        mark = find(document, path)
+        if path[0] == "task" and isinstance(value, str):
+            return mark.problem(f"`task`: found {describe(value)}, wanted a mapping", "write `task: {name: ...}`")
+        return mark.problem(f"`{name}`: found {describe(value)}, wanted a mapping of its keys")
+    if path == ("task", "name"):
+        return _task_name(value, document)
+    field = sections(task)[str(path[0])].model_fields[str(path[1])]
+    known = _get(document.data, path[:1])
+    if isinstance(known, dict) and path[1] not in known:
+        where = find(document, ("task", "name"), path)
+        return where.problem(f"`{name}` is missing: wanted {wanted(field)}")
+    mark = find(document, path)
+    message = f"`{name}`: found {describe(value)}, wanted {wanted(field)}"
+    if len(path) > 2:
+        message = f"`{name}`: found {describe(value)}; `{_dotted(path[:2])}` wants {wanted(field)}"
+    return mark.problem(message, _value_hint(value, str(path[1]), field, mark))
+
+
+def _task_name(value: Any, document: Document) -> Problem:
+    mark = find(document, ("task", "name"))
+    close = difflib.get_close_matches(str(value).lower(), list(TASK_SCHEMAS), n=1, cutoff=0.6)
+    hint = f"did you mean `{close[0]}`?" if close else None
+    return mark.problem(f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}", hint)
+
+
+def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:
+    if value is None:
+        default = field.get_default()
+        return None if field.is_required() else f"leave the line out for the default, {str(default).lower()}"
+    if choices := options(field):
+        return _choice_hint(value, choices)
+    kind = base_type(field)
+    if kind is bool and isinstance(value, str):
+        spelled = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+        word = spelled.get(value.lower())
+        return f"write `{word}`" if word else None
+    if kind is int and isinstance(value, float):
+        if value.is_integer():
+            return f"write {int(value)}"
+        return "a fraction x epochs x steps_per_epoch gives the steps" if key == "warmup_steps" else None
+    return _text_hint(value, mark) if kind in (int, float) and isinstance(value, str) else None
+
+
+def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
+    word = str(value).lower()
+    if word in ("float16", "fp16", "half"):
+        return "float16 needs loss scaling; use bfloat16"
+    if word in SPELLINGS and SPELLINGS[word] in choices:
+        return f"did you mean `{SPELLINGS[word]}`?"
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else None
+
+
+def _text_hint(value: str, mark: Mark) -> str | None:
+    line = mark.text or ""
+    if mark.col is not None and line[mark.col - 1 : mark.col] in ("'", '"') and re.match(r"[-+.\d]", value):
+        return "remove the quotes"
+    if re.fullmatch(r"[0-9]{1,3}([_,][0-9]{3})+", value):
+        return f"write {re.sub('[_,]', '', value)}"
+    if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]+)", value):
+        return f"units such as `{unit.group(2)}` are not supported: write a plain number"
+    return None

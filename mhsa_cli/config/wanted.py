@@ -1,0 +1,80 @@
+"""What a setting takes, in words, read off its type: so that every message about it says the same."""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from mhsa_cli.config.problems import clip
+from mhsa_cli.config.tasks import Wanted
+
+
+def wanted(field: FieldInfo) -> str:
+    """Describe the values of a field: `a whole number from 1 to 1,024`."""
+    base, metadata, nullable = _unwrap(field)
+    words = next((str(item) for item in metadata if isinstance(item, Wanted)), None) or _words(base, metadata)
+    return words + (", or null" if nullable else "")
+
+
+def options(field: FieldInfo) -> tuple[str, ...]:
+    """List the options of a Literal field; empty for any other."""
+    base, _, _ = _unwrap(field)
+    return tuple(get_args(base)) if get_origin(base) is Literal else ()
+
+
+def base_type(field: FieldInfo) -> Any:
+    """Return the plain type of a field: int, float, bool, str, or the Literal."""
+    return _unwrap(field)[0]
+
+
+def _unwrap(field: FieldInfo) -> tuple[Any, list[Any], bool]:
+    base: Any = field.annotation
+    metadata, nullable = list(field.metadata), False
+    if get_origin(base) in (Union, types.UnionType):
+        nullable = type(None) in get_args(base)
+        base = next(arg for arg in get_args(base) if arg is not type(None))
+    while get_origin(base) is Annotated:
+        base, *more = get_args(base)
+        for item in more:
+            metadata += item.metadata if isinstance(item, FieldInfo) else [item]
+    return base, metadata, nullable
+
+
+def _words(base: Any, metadata: list[Any]) -> str:
+    if get_origin(base) is Literal:
+        return "one of " + ", ".join(get_args(base))
+    if base is bool:
+        return "true or false"
+    bounds = {
+        name: getattr(item, name) for item in metadata for name in ("ge", "gt", "le", "lt") if hasattr(item, name)
+    }
+    if base is int:
+        return f"a whole number from {bounds['ge']} to {_number(bounds['le'])}"
+    if base is float:
+        low = f"from {bounds['ge']}" if "ge" in bounds else f"above {bounds['gt']}"
+        high = f"at most {_number(bounds['le'])}" if "le" in bounds else f"below {bounds['lt']}"
+        return f"a finite number {low}, {high}"
+    return "text"
+
+
+def _number(value: float) -> str:
+    if value >= 2**62:
+        return "2**63 - 1"
+    return f"{int(value):,}" if value == int(value) else str(value)
+
+
+def describe(value: Any) -> str:
+    """Say what was found."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{clip(value)}`"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "a mapping"
+    return f"`{clip(str(value))}`"
