@@ -11,9 +11,10 @@ from mhsa_cli.config import overrides as changes
 from mhsa_cli.config import translate
 from mhsa_cli.config.dump import dump_yaml, json_schema, template
 from mhsa_cli.config.problems import ConfigError, Problem, Source
-from mhsa_cli.config.reader import BAD, Document, read_bytes, read_document
+from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
+from mhsa_cli.config.walk import BAD, Document
 
 __all__ = ["Config", "ConfigError", "Problem", "dump_yaml", "json_schema", "load_config", "parse", "template"]
 

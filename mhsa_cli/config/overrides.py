@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from mhsa_cli.config.problems import ConfigError, Mark, Source, clip
-from mhsa_cli.config.reader import Document, read_value
+from mhsa_cli.config.reader import read_value
 from mhsa_cli.config.translate import all_keys
+from mhsa_cli.config.walk import Document
 
 _KEY = re.compile(r"[A-Za-z_][\w.-]*=", re.ASCII)
 

@@ -19,7 +19,11 @@ DType = Literal["float32", "float64", "bfloat16"]
 
 MAX_STEPS = 10**9
 
+Width = Annotated[int, Field(ge=1, le=65536)]
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Count = Annotated[int, Field(ge=0, le=MAX_STEPS)]
+Rows = Annotated[int, Field(ge=1, le=2**20)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _device(value: str) -> str:
@@ -30,10 +34,9 @@ def _device(value: str) -> str:
 
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
 # YAML knows lists only; a frozen config holds tuples.
 Betas = Annotated[
-    tuple[Beta, Beta],
+    tuple[Rate, Rate],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
     Wanted("a list of two numbers in [0, 1)"),
 ]
@@ -48,12 +51,8 @@ def divisors(number: int) -> list[int]:
 class ModelConfig(Section):
     """The network. With d_mlp 0, no residual and no norm it is attention and nothing else."""
 
-    d_model: Annotated[int, Field(ge=1, le=65536)] = Field(
-        default=32, description="width of the stream between the parts"
-    )
-    n_heads: Annotated[int, Field(ge=1, le=65536)] = Field(
-        default=4, description="heads; each is d_model / n_heads wide"
-    )
+    d_model: Width = Field(default=32, description="width of the stream between the parts")
+    n_heads: Width = Field(default=4, description="heads; each is d_model / n_heads wide")
     n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="attention blocks")
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
     residual: bool = Field(default=False, description="add each part's input to its output")
@@ -63,9 +62,7 @@ class ModelConfig(Section):
         default="softmax", description="softmax | uniform: the control whose heads cannot choose"
     )
     bias: bool = Field(default=True, description="biases in the linear layers")
-    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="share of weights dropped in training"
-    )
+    dropout: Rate = Field(default=0.0, description="share of weights dropped in training")
     max_seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
         default=None, description="longest row the positions reach; null = task.seq_len"
     )
@@ -100,14 +97,12 @@ def _check_reach(max_seq_len: int | None, seq_len: int | None) -> int | None:
 class TrainConfig(Section):
     """How long, how fast, and what is written down on the way."""
 
-    epochs: Annotated[int, Field(ge=0, le=MAX_STEPS)] = Field(default=3, description="0 = save the untrained model")
+    epochs: Count = Field(default=3, description="0 = save the untrained model")
     steps_per_epoch: Steps = Field(default=120, description="updates in an epoch")
-    batch_size: Annotated[int, Field(ge=1, le=2**20)] = Field(default=16, description="rows in an update")
+    batch_size: Rows = Field(default=16, description="rows in an update")
     lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak step size of Adam")
     schedule: Schedule = Field(default="constant", description="constant | cosine | linear: lr after the warm-up")
-    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = Field(
-        default=0, description="updates until lr is at its peak"
-    )
+    warmup_steps: Count = Field(default=0, description="updates until lr is at its peak")
     weight_decay: Annotated[float, Field(ge=0, le=1e4)] = Field(
         default=0.0, description="pull towards zero, as in AdamW"
     )
@@ -123,11 +118,9 @@ class TrainConfig(Section):
     )
     log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
     eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once an epoch")
-    eval_sequences: Annotated[int, Field(ge=1, le=2**20)] = Field(default=512, description="rows in an evaluation")
+    eval_sequences: Rows = Field(default=512, description="rows in an evaluation")
     save_every: Steps | None = Field(default=None, description="steps between checkpoints; null = once an epoch")
-    keep: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(
-        default=2, description="newest checkpoints that stay on disk"
-    )
+    keep: Steps = Field(default=2, description="newest checkpoints that stay on disk")
 
     @field_validator("steps_per_epoch")
     @classmethod

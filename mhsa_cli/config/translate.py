@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.aliases import normalise, suggest
 from mhsa_cli.config.problems import Mark, Problem, clip
-from mhsa_cli.config.reader import Document, Path
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
+from mhsa_cli.config.walk import Document, Path
 from mhsa_cli.config.wanted import base_type, describe, options, wanted
 
 SPELLINGS = {

@@ -1,0 +1,106 @@
+"""`mhsa config`: write a config to start from, check one, show what it means."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mhsa_cli.commands.options import SetOption
+from mhsa_cli.errors import StorageError, UsageError
+
+app = typer.Typer(help="Write, check and show configs.", no_args_is_help=True)
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Configs, and settings to change.")]
+MaybeFile = Annotated[
+    list[str] | None, typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="A config, and settings to change.")
+]
+
+
+def _say(text: str) -> None:
+    """Write a line; what the terminal's encoding lacks becomes an escape."""
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+@app.command()
+def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
+    """Write the default config with a reason on every line. An existing file is never touched."""
+    from mhsa_cli.config.load import template
+    from mhsa_cli.config.problems import visible
+
+    if file == "-":
+        _say(template().rstrip("\n"))
+        return
+    try:
+        with Path(file).open("x", encoding="utf-8", newline="\n") as out:
+            out.write(template())
+    except FileExistsError:
+        raise UsageError(f"{visible(file)} exists already", "name another file, or remove it first") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(f"{visible(file)}: cannot be written: {reason}") from None
+    _say(f"wrote {visible(file)}\nnext: mhsa train --config {visible(file)}")
+
+
+@app.command()
+def check(arguments: Files, settings: SetOption = None) -> None:
+    """Check configs and name every problem in them."""
+    from mhsa_cli.config.load import ConfigError, load_config
+    from mhsa_cli.config.problems import visible
+
+    files, overrides = _split(arguments, settings)
+    if not files:
+        raise UsageError("which config? wanted FILE... [KEY=VALUE]...", "`mhsa config show` shows the defaults")
+    problems = []
+    for file in files:
+        try:
+            _say(f"{visible(file)}: ok ({_summary(load_config(file, overrides))})")
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+@app.command()
+def show(
+    arguments: MaybeFile = None,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
+) -> None:
+    """Show a config with every default filled in; it loads back as it is."""
+    from mhsa_cli.config.load import dump_yaml, load_config
+
+    files, overrides = _split(arguments or [], settings)
+    if len(files) > 1:
+        raise UsageError(f"found {len(files)} files, wanted one", "settings are written KEY=VALUE, without spaces")
+    config = load_config(files[0] if files else None, overrides)
+    _say(json.dumps(config.to_dict(), indent=2) if as_json else dump_yaml(config).rstrip("\n"))
+
+
+@app.command()
+def schema() -> None:
+    """Write the JSON schema of configs, for editors that complete and check as you type."""
+    from mhsa_cli.config.load import json_schema
+
+    _say(json.dumps(json_schema(), indent=2))
+
+
+def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str], list[str]]:
+    from mhsa_cli.config.overrides import is_override
+
+    files = [argument for argument in arguments if not is_override(argument)]
+    return files, [*(argument for argument in arguments if is_override(argument)), *(settings or ())]
+
+
+def _summary(config: object) -> str:
+    from mhsa_cli.config.estimate import parameters
+    from mhsa_cli.config.load import Config
+
+    assert isinstance(config, Config)
+    count = parameters(config.task, config.model)
+    weights = "parameters: known with the file's vocabulary" if count is None else f"{count:,} parameters"
+    return f"task {config.task.name}, {weights}, {config.total_steps:,} steps"
