@@ -49,13 +49,13 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
 @app.command()
 def check(arguments: Files, settings: SetOption = None) -> None:
     """Check configs and name every problem in them."""
-    from mhsa_cli.config.load import ConfigError, load_config
+    from mhsa_cli.config.load import ConfigError, Problem, load_config
     from mhsa_cli.config.problems import visible
 
     files, overrides = _split(arguments, settings)
     if not files:
         raise UsageError("which config? wanted FILE... [KEY=VALUE]...", "`mhsa config show` shows the defaults")
-    problems = []
+    problems: list[Problem] = []
     for file in files:
         try:
             _say(f"{visible(file)}: ok ({_summary(load_config(file, overrides))})")

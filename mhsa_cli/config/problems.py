@@ -85,7 +85,9 @@ class ConfigError(UsageError):
     """Every problem of a config at once, in the order of the file; overrides come last."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        order = sorted(problems, key=lambda p: (p.override, p.file, p.line or 0, p.col or 0))
+        given = list(problems)
+        files = list(dict.fromkeys(problem.file for problem in given))
+        order = sorted(given, key=lambda p: (p.override, files.index(p.file), p.line or 0, p.col or 0))
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(order))
         shown = [str(problem) for problem in self.problems[:SHOWN]]
         if len(self.problems) > SHOWN:

@@ -44,10 +44,10 @@ def resolve(text: str) -> Any:
     if special := _SPECIAL.match(text):
         return float("nan") if special.group(3) else float(special.group(1) + "inf")
     if _OTHER_BASE.match(text):
-        names = {"x": "hexadecimal", "o": "octal", "b": "binary"}
+        names = {"x": "a hexadecimal", "o": "an octal", "b": "a binary"}
         kind = names[text.lstrip("+-")[1].lower()]
         value = f"{int(text, 0)}" if len(text) <= MAX_DIGITS else "the decimal number"
-        raise ScalarError(f"found a {kind} number, wanted a decimal one", f"write {value}")
+        raise ScalarError(f"found {kind} number, wanted a decimal one", f"write {value}")
     return text
 
 

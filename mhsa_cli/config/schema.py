@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
 
 from mhsa_cli.config import estimate
+from mhsa_cli.config.problems import clip
 from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, Task, Wanted, rule, task_name
 
 # The option lists, in one place.
@@ -28,7 +29,9 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 def _device(value: str) -> str:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", value):
-        raise rule(f"found text `{value[:40]}`, wanted {_DEVICES}", "did you mean `cuda`?" if value == "gpu" else None)
+        raise rule(
+            f"found the text `{clip(value)}`, wanted {_DEVICES}", "did you mean `cuda`?" if value == "gpu" else None
+        )
     return value
 
 

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.aliases import normalise, suggest
 from mhsa_cli.config.problems import Mark, Problem, clip
+from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
 from mhsa_cli.config.walk import Document, Path
@@ -39,7 +40,7 @@ def problem(error: Any, document: Document) -> Problem | None:
     path: Path = tuple(error["loc"])
     if path[0] == "task" and len(path) > 1:  # pydantic names the schema it chose: (task, copy, seq_len)
         path = (path[0], *path[2:])
-    if error["type"].startswith("union_tag"):
+    if error["type"].startswith("union_tag") and isinstance(document.data.get("task"), dict):
         path = ("task", "name")
     if any(path[:n] in document.bad for n in range(1, len(path) + 1)):
         return None
@@ -126,6 +127,9 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
     if isinstance(known, dict) and path[1] not in known:
         where = find(document, ("task", "name"), path)
         return where.problem(f"`{name}` is missing: wanted {wanted(field)}")
+    if len(path) > 2 and value is None and path not in document.marks:  # the list is too short
+        path = path[:2]
+        name, value = _dotted(path), _get(document.data, path)
     mark = find(document, path)
     message = f"`{name}`: found {describe(value)}, wanted {wanted(field)}"
     if len(path) > 2:
@@ -142,8 +146,7 @@ def _task_name(value: Any, document: Document) -> Problem:
 
 def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:
     if value is None:
-        default = field.get_default()
-        return None if field.is_required() else f"leave the line out for the default, {str(default).lower()}"
+        return None if field.is_required() else f"leave the line out for the default, {write(field.get_default())}"
     if choices := options(field):
         return _choice_hint(value, choices)
     kind = base_type(field)

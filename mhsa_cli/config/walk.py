@@ -5,6 +5,7 @@ Events come one by one, so aliases, depth and size are stopped before they cost 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,8 +186,7 @@ class Walk:
     def _key(self, event: Event, mapping: dict[str, Any], path: Path) -> str | None:
         if not isinstance(event, ScalarEvent):
             self._complain(event, "found a list, mapping or alias as a key, wanted a plain word")
-            self._skip(event, len(path))
-            return None
+            raise _Stop
         key = event.value
         own = self._own((*path, key))
         if self._decorated(event):
@@ -213,11 +213,19 @@ class Walk:
         if place is None:
             return Mark(self.document.source).problem(f"is not valid YAML: {error.problem}")
         mark = Mark(self.document.source, place.line + 1, place.column + 1 + self.shift)
-        line = mark.text or ""
+        line, lines = mark.text or "", mark.source.lines
         indentation = line[: len(line) - len(line.lstrip())]
         if "\t" in indentation or line[place.column : place.column + 1] == "\t":
             tab = Mark(mark.source, mark.line, line.index("\t") + 1)
             return tab.problem("found a tab, YAML wants spaces here", "replace the tab by spaces")
+        if (at := line.find("${")) >= 0:
+            here = Mark(mark.source, mark.line, at + 1, 2)
+            return here.problem("found `${`: interpolation is not supported", "write the value")
         if alien := foreign.guess(self.text):
             return mark.problem(*foreign.refusal(alien))
+        for number in (place.line, place.line + 1):  # the parser often stumbles a line after the fault
+            glued = re.match(r"\s*[\w-]+(:)[^\s/]", lines[number - 1]) if 0 < number <= len(lines) else None
+            if glued:
+                colon = Mark(mark.source, number, glued.start(1) + 1)
+                return colon.problem("is not valid YAML here", "a space is needed after the colon")
         return mark.problem(f"is not valid YAML: {clip(str(error.problem), 100)}", foreign.syntax_hint(error))
