@@ -9,7 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Vali
 
 from mhsa_cli.config import estimate
 from mhsa_cli.config.problems import clip
-from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, Task, Wanted, rule, task_name
+from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Wanted, rule, task_name
+
+__all__ = ["Config", "ModelConfig", "TaskConfig", "TrainConfig"]
 
 # The option lists, in one place.
 Norm = Literal["none", "layernorm"]
@@ -157,7 +159,7 @@ class TrainConfig(Section):
 class Config(Section):
     """A whole, valid run: the task, the model, the training. Frozen."""
 
-    task: Annotated[Task, Discriminator(task_name)] = Field(default=Repeat(), description="what is learned")
+    task: Annotated[TaskConfig, Discriminator(task_name)] = Field(default=Repeat(), description="what is learned")
     model: ModelConfig = Field(default=ModelConfig(), description="the network that learns it")
     train: TrainConfig = Field(default=TrainConfig(), description="how it is trained")
 

@@ -140,7 +140,7 @@ TASK_SCHEMAS: dict[str, type[Section]] = {
     "text": Text,
 }
 
-Task = (
+TaskConfig = (
     Annotated[Repeat, Tag("repeat")]
     | Annotated[Copy, Tag("copy")]
     | Annotated[Reverse, Tag("reverse")]
