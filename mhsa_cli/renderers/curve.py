@@ -146,11 +146,8 @@ def _labels(
         mark = glyphs.point if line.is_eval else line.letter or ("⠤" if glyphs.braille else "-")
         value = "" if last is None else " " + short(last)
         room = max(8, min(width // 3, 28) - len(value) - 2)
-        pieces: list[Piece] = [
-            (f"{mark} ", line.style),
-            (cut(line.name, room, glyphs.cut_text), line.style),
-            (value, PLAIN),
-        ]
+        name = cut(line.name, room, glyphs.cut_text)
+        pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
     if baseline is not None and is_drawable(baseline[0], axis):
         text = cut(safe(baseline[1]), max(8, width // 3 - 2), glyphs.cut_text)
@@ -188,9 +185,8 @@ def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[list[Pi
             steps = [step for step, value in line.points if hit(value)]
             if steps:
                 more = f", last at step {step_text(steps[-1])}" if len(steps) > 1 else ""
-                notes.append(
-                    [(surface.glyphs.cross + " ", alarm), (f"{word} at step {step_text(steps[0])}{more}{owner}", alarm)]
-                )
+                where = f"{word} at step {step_text(steps[0])}{more}{owner}"
+                notes.append([(f"{surface.glyphs.cross} {where}", alarm)])
         finite = [(value, step) for step, value in line.points if value is not None and math.isfinite(value)]
         if finite and (top := max(finite))[0] > axis.high:
             notes.append([(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}", DIM)])

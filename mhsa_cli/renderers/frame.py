@@ -125,5 +125,5 @@ def value_ticks(axis: Axis, height: int) -> list[tuple[str, float]]:
     """List the left axis' ticks with their texts, as many as `height` rows have room for."""
     if axis.log:
         return [(log_tick_text(tick), tick) for tick in log_ticks(axis.low, axis.high, max(2, height // 2))]
-    ticks = linear_ticks(axis.low, axis.high, max(1, (height - 1) // 2))
+    ticks = linear_ticks(axis.low, axis.high, max(1, height // 2))
     return list(zip(tick_texts(ticks), ticks, strict=True))

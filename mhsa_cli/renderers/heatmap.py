@@ -14,7 +14,7 @@ from mhsa_cli.renderers.cells import masked_cells, paint, pool
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style, heat_style
-from mhsa_cli.renderers.plan import GAP, Panel, Plan, balanced, choose_plan, panel_width, title_lines
+from mhsa_cli.renderers.plan import GAP, MAX_TOKEN, Panel, Plan, balanced, choose_plan, title_lines
 
 
 def head_maps(
@@ -33,7 +33,7 @@ def head_maps(
     body = Lines()
     for row in rows:
         for part in balanced(row, plan.per_row):
-            body = body + _draw_row(part, plan, length, maps.tokens, width, surface) + Lines([Text()])
+            body = body + _draw_row(part, plan, maps.tokens, width, surface) + Lines([Text()])
     return _heading(maps, plan, width, surface) + body + _caption(rows, plan, length, width, surface)
 
 
@@ -61,38 +61,31 @@ def _select(maps: HeadMaps, layer: int | None, head: int | None) -> list[list[Pa
     return rows
 
 
-def _draw_row(
-    row: Sequence[Panel], plan: Plan, length: int, tokens: Sequence[str], width: int, surface: Surface
-) -> Lines:
-    wide = math.ceil(length / plan.size) * plan.kind.wide
-    tall = math.ceil(math.ceil(length / plan.size) / plan.kind.tall)
-    room = panel_width(row, wide) + plan.axis
-    titles = [title_lines(panel.summary, wide) for panel in row]
-    head = max(map(len, titles))
-    grid = Grid(width, head + (1 if plan.axis else 0) + tall)
+def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], width: int, surface: Surface) -> Lines:
+    titles = [title_lines(panel.summary, plan.title) for panel in row]
+    top = max(map(len, titles))
+    grid = Grid(width, top + (1 if plan.axis else 0) + plan.tall)
     for number, panel in enumerate(row):
-        left = number * (room + GAP) + plan.axis
+        left = number * (plan.panel + GAP) + plan.axis
         for y, text in enumerate(titles[number]):
             grid.put(left, y, text, BOLD if y == 0 else PLAIN)
-        top = head
         if plan.axis:
-            _axes(grid, left, top, plan, tokens, length, surface)
-            top += 1
-        paint(grid, left, top, pool(panel.cells, plan.size), plan.kind, surface)
+            _axes(grid, left, top, plan, tokens[: len(panel.cells)], surface)
+        paint(grid, left, top + (1 if plan.axis else 0), pool(panel.cells, plan.size), plan.kind, surface)
     return Lines(grid.lines())
 
 
-def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], length: int, surface: Surface) -> None:
+def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], surface: Surface) -> None:
     """Write the query tokens down the left side, and the key tokens along the top as densely as they can be read."""
     mark = surface.glyphs.cut_text
-    texts = [safe(token) for token in tokens[:length]]
+    texts = [cut(safe(token), MAX_TOKEN, mark) for token in tokens]
     for q, text in enumerate(texts):
-        grid.put(left - plan.axis, top + 1 + q, pad(cut(text, plan.axis - 1, mark), plan.axis - 1, "right"), DIM)
-    longest = min(8, max(map(cell_len, texts), default=0))
-    stride = max(1, math.ceil((longest + 1) / plan.kind.wide))
+        grid.put(left - plan.axis, top + 1 + q, pad(text, plan.axis - 1, "right"), DIM)
+    step = plan.kind.wide
+    stride = max(1, math.ceil((max(map(cell_len, texts), default=0) + 1) / step))
     for k in range(0, len(texts), stride):
-        text = cut(texts[k], min(8, stride * plan.kind.wide - 1), mark)
-        grid.put(left + k * plan.kind.wide, top, pad(text, plan.kind.wide - 1, "right"), DIM)
+        if k * step + cell_len(texts[k]) <= plan.wide:  # one that would reach into the next head is left out
+            grid.put(left + k * step, top, pad(texts[k], step - 1, "right"), DIM)
 
 
 def _heading(maps: HeadMaps, plan: Plan, width: int, surface: Surface) -> Lines:

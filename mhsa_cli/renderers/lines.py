@@ -1,4 +1,4 @@
-"""A picture is a list of Rich text lines, painted on a grid of cells. Here is that grid, and text made safe to print."""
+"""A picture is a list of Rich text lines, painted on a grid of cells. Here is that grid, and safe text."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import TypeGuard
 
 from rich.console import Console
 from rich.live import Live
@@ -24,7 +25,7 @@ FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
 LOG_LINES = 20
 _SECONDS_BETWEEN = 0.2
-_BAR = 20
+_BAR, _LEAST_BAR = 24, 8
 
 
 class LiveTraining:
@@ -100,11 +101,14 @@ class LiveTraining:
         elif isinstance(record, EvalRecord):
             self._eval.add(record.step, record.loss)
             self._pending_eval = record
-        elif isinstance(record, EpochRecord):
-            if not math.isnan(record.eval_loss) and self._eval.last_step < record.step:
-                self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
+        elif self._brings_an_evaluation(record):
+            self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
         if self._live is not None and self._clock() - self._drawn >= _SECONDS_BETWEEN:
             self.redraw()
+
+    def _brings_an_evaluation(self, record: Record) -> TypeGuard[EpochRecord]:
+        known = self._eval.last_step
+        return isinstance(record, EpochRecord) and known < record.step and not math.isnan(record.eval_loss)
 
     def say(self, text: str) -> None:
         """Print a message above the picture, as it is."""
@@ -164,14 +168,10 @@ class LiveTraining:
             if self._tokens_per_step:
                 facts.append(f"{_count(done * self._tokens_per_step / seconds)} tok/s")
             facts.append(f"{_duration(seconds)} < {_duration(seconds / done * max(0, self._total - step))}")
-        bar = min(_BAR, max(0, width - len(facts[0]) - 2))
-        text, used = "", 0
-        for fact in facts:
-            size = len(fact) + (2 if text else 0)
-            if bar + 2 + used + size > width and text:
-                break
-            text += ("  " if text else "") + fact
-            used += size
+        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
+            facts.pop()
+        text = "  ".join(facts)
+        bar = max(0, min(_BAR, width - len(text) - 2))
         full = round(bar * min(1.0, step / self._total))
         glyphs = self._surface.glyphs
         heavy, light = ("━", "─") if glyphs.braille else ("#", "-")
@@ -188,8 +188,9 @@ class LiveTraining:
             return
         facts = [f"step={record.step}/{self._total}", f"loss={short(record.loss)}", f"acc={record.accuracy:.3f}"]
         if self._pending_eval is not None:
-            facts.append(f"eval_loss={short(self._pending_eval.loss)}")
-            facts.append(f"eval_acc={self._pending_eval.accuracy:.3f}")
+            when = "" if self._pending_eval.step == record.step else f"@{self._pending_eval.step}"
+            facts.append(f"eval_loss{when}={short(self._pending_eval.loss)}")
+            facts.append(f"eval_acc{when}={self._pending_eval.accuracy:.3f}")
             self._pending_eval = None
         seconds = self._clock() - self._started
         if self._tokens_per_step and seconds > 0:

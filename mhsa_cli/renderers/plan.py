@@ -22,8 +22,10 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import safe
 
 GAP = 3  # columns between two heads
+_OVERHANG = 2  # columns of that gap that a head's title may use
 MAX_LINES = 44  # a grid taller than this is pooled: it should be seen at once
 FULL_UP_TO = 16  # tokens; longer samples get half cells
+MAX_TOKEN = 8  # columns of a token beside a map; a longer one is cut
 _LEAST = 32  # pooling for height stops here: smaller pictures say nothing
 
 
@@ -37,37 +39,42 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How all panels are drawn: cell kind, pooling, panels in a row, and columns for tokens at the left."""
+    """How all panels are drawn: the kind of cell, pooling (`size` by `size` cells into one), panels side by side.
+
+    In columns and rows: `axis` for tokens at the left, `wide` by `tall` for the cells, `panel` with all of it.
+    Titles may be `title` columns long: they may use a part of the gap, never more than the terminal has.
+    """
 
     kind: CellKind
     size: int
+    axis: int
+    wide: int
+    tall: int
+    title: int
+    panel: int
     per_row: int
-    axis: int = 0
 
 
 def choose_plan(
     rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], width: int, surface: Surface
 ) -> Plan:
     """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
-    axis = min(8, max((cell_len(safe(token)) for token in tokens), default=0)) + 1
+    axis = min(MAX_TOKEN, max((cell_len(safe(token)) for token in tokens), default=0)) + 1
     if sum(map(len, rows)) == 1:
         for kind in (PERCENT_CELL, *_kinds(surface, wide=True)):
-            if kind.tall == 1 and axis + length * kind.wide <= width:
-                return Plan(kind, 1, 1, axis)
+            if kind.tall == 1 and (plan := _lay_out(rows, kind, 1, axis, length, width)):
+                return plan
     kinds = _kinds(surface, wide=length <= FULL_UP_TO)
-    plans = []
+    plans: list[Plan] = []
     size = 1
     while True:
         for kind in kinds:
-            per_row = _per_row(rows, math.ceil(length / size) * kind.wide, width)
-            if per_row:
-                plan = Plan(kind, size, per_row)
-                plans.append(plan)
-                if _height(rows, plan, length) <= MAX_LINES:
+            if plan := _lay_out(rows, kind, size, 0, length, width):
+                if _height(rows, plan) <= MAX_LINES:
                     return _with_axis(rows, plan, axis, length, width)
-        if math.ceil(length / size) <= _LEAST and plans:
-            best = min(plans, key=lambda plan: (_height(rows, plan, length), plan.size))
-            return _with_axis(rows, best, axis, length, width)
+                plans.append(plan)
+        if plans and math.ceil(length / size) <= _LEAST:
+            return _with_axis(rows, min(plans, key=lambda plan: _height(rows, plan)), axis, length, width)
         size *= 2
 
 
@@ -79,53 +86,59 @@ def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
     return [FULL_CELL, *half] if wide or not half else half
 
 
-def panel_width(row: Sequence[Panel], cells_width: int) -> int:
-    return max([cells_width, *(cell_len(text) for panel in row for text in title_lines(panel.summary, cells_width))])
-
-
-def _per_row(rows: Sequence[Sequence[Panel]], cells_width: int, width: int, axis: int = 0) -> int:
-    """Count how many heads fit side by side; 0 when not even one does."""
-    if cells_width + axis > width:
-        return 0
-    panel = max(panel_width(row, cells_width) for row in rows) + axis
-    return max(1, (width + GAP) // (panel + GAP))
+def _lay_out(
+    rows: Sequence[Sequence[Panel]], kind: CellKind, size: int, axis: int, length: int, width: int
+) -> Plan | None:
+    """Compute the sizes of a plan; None when not even one head fits."""
+    cells = math.ceil(length / size)
+    wide = cells * kind.wide
+    if axis + wide > width:
+        return None
+    limit = min(wide + _OVERHANG, width - axis)
+    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit)]
+    longest = axis + max([wide, *titles])
+    panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
+    per_row = max(1, (width - longest) // (panel + GAP) + 1)
+    return Plan(kind, size, axis, wide, math.ceil(cells / kind.tall), limit, panel, per_row)
 
 
 def _with_axis(rows: Sequence[Sequence[Panel]], plan: Plan, axis: int, length: int, width: int) -> Plan:
     """Add tokens beside each head when that costs no head its place in the row."""
     if plan.size > 1 or plan.kind.tall > 1:
         return plan
-    longest = max(map(len, rows))
-    per_row = _per_row(rows, length * plan.kind.wide, width, axis)
-    if math.ceil(longest / max(1, per_row)) == math.ceil(longest / plan.per_row) and per_row:
-        return Plan(plan.kind, plan.size, per_row, axis)
-    return plan
+    other = _lay_out(rows, plan.kind, 1, axis, length, width)
+    if other is None or _bands(rows, other) > _bands(rows, plan):
+        return plan
+    return other
 
 
-def _height(rows: Sequence[Sequence[Panel]], plan: Plan, length: int) -> int:
-    cells = math.ceil(math.ceil(length / plan.size) / plan.kind.tall)
-    wide = math.ceil(length / plan.size) * plan.kind.wide
+def _bands(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
+    return sum(math.ceil(len(row) / plan.per_row) for row in rows)
+
+
+def _height(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
+    """Count the lines of the whole picture, a blank one after each line of heads."""
     return sum(
-        math.ceil(len(row) / plan.per_row) * (cells + 1 + max(len(title_lines(panel.summary, wide)) for panel in row))
+        plan.tall + 1 + (plan.axis > 0) + max(len(title_lines(panel.summary, plan.title)) for panel in part)
         for row in rows
+        for part in balanced(row, plan.per_row)
     )
 
 
 def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
     """Cut a layer's heads into lines of nearly equal length: 8 in lines of at most 5 are 4 + 4."""
-    lines = math.ceil(len(row) / per_row)
-    size = math.ceil(len(row) / lines)
+    size = math.ceil(len(row) / math.ceil(len(row) / per_row))
     return [row[start : start + size] for start in range(0, len(row), size)]
 
 
-def title_lines(summary: HeadSummary, width: int) -> list[str]:
-    """Write what stands above a head, in as many lines as its width needs."""
+def title_lines(summary: HeadSummary, limit: int) -> list[str]:
+    """Write what stands above a head, in as many lines as `limit` columns need."""
     entropy = "" if summary.entropy is None else f"entropy {summary.entropy:.2f}"
     first = f"{summary.name}  {entropy}".rstrip()
-    lines = [first] if len(first) <= width else [summary.name, entropy]
+    lines = [first] if len(first) <= limit else [summary.name, entropy]
     if summary.source_weight is not None:
         source = f"source {summary.source_weight:.2f}"
         chance = "" if summary.source_chance is None else f"(chance {summary.source_chance:.2f})"
         both = f"{source} {chance}".rstrip()
-        lines += [both] if len(both) <= width else [source, chance]
+        lines += [both] if len(both) <= limit else [source, chance]
     return [line for line in lines if line]

@@ -1,0 +1,199 @@
+"""Plain tables: aligned columns without boxes, names as they are; a narrow terminal loses the least important first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+
+from mhsa_cli.records import HeadMaps, TaskInfo
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.glyphs import Glyphs
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, clamp
+
+COLUMN_GAP = 2
+_LEAST_ELASTIC = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Describe one column: its heading, `align` left or right, and what becomes of it where there is no room.
+
+    A column that `wraps` is set in several lines; one that is `flexible` is cut with an ellipsis. After that, columns
+    are dropped from the highest `drop` number down; those with 0 stay.
+    """
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    wraps: bool = False
+    flexible: bool = False
+    drop: int = 0
+    dim: bool = False
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int,
+    surface: Surface,
+    highlight: int | None = None,
+) -> Lines:
+    """Set rows under headings, at most `width` columns wide; the row numbered `highlight` is bold.
+
+    Rows shorter than the columns are filled with blanks. A note names the columns that had no room.
+    """
+    width = max(20, width)
+    cells = [[safe(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
+    natural = [max([cell_len(column.title), *(cell_len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
+    kept = list(range(len(columns)))
+    widths = _fit(columns, kept, natural, width)
+    while widths is None:
+        droppable = [i for i in kept if columns[i].drop > 0]
+        if not droppable or len(kept) == 1:
+            widths = _squeeze(kept, natural, width)
+            break
+        kept.remove(max(droppable, key=lambda i: (columns[i].drop, i)))
+        widths = _fit(columns, kept, natural, width)
+    mark = surface.glyphs.cut_text
+    lines = _set_row([column.title for column in columns], columns, kept, widths, mark, DIM, heading=True)
+    for number, row in enumerate(cells):
+        lines += _set_row(row, columns, kept, widths, mark, BOLD if number == highlight else PLAIN)
+    hidden = [column.title for i, column in enumerate(columns) if i not in kept]
+    if hidden and rows:
+        lines += wrap_phrases([[("no room for: " + ", ".join(hidden), DIM)]], width)
+    return Lines(lines)
+
+
+def _fit(columns: Sequence[Column], kept: Sequence[int], natural: Sequence[int], width: int) -> dict[int, int] | None:
+    """Shrink the columns that can shrink, always the widest; None when that is not enough."""
+    least = {
+        i: max(_LEAST_ELASTIC, cell_len(columns[i].title)) for i in kept if columns[i].wraps or columns[i].flexible
+    }
+    return _shrink({i: natural[i] for i in kept}, least, width)
+
+
+def _squeeze(kept: Sequence[int], natural: Sequence[int], width: int) -> dict[int, int]:
+    """Share too small a width among columns that may not be dropped, down to one character each."""
+    return _shrink({i: natural[i] for i in kept}, dict.fromkeys(kept, 1), width) or dict.fromkeys(kept, 1)
+
+
+def _shrink(widths: dict[int, int], least: Mapping[int, int], width: int) -> dict[int, int] | None:
+    room = width - COLUMN_GAP * (len(widths) - 1)
+    for i in least:
+        widths[i] = max(least[i], min(widths[i], width))
+    while sum(widths.values()) > room:
+        candidates = [i for i in least if widths[i] > least[i]]
+        if not candidates:
+            return None
+        widths[max(candidates, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _set_row(
+    row: Sequence[str],
+    columns: Sequence[Column],
+    kept: Sequence[int],
+    widths: Mapping[int, int],
+    mark: str,
+    style: Style,
+    *,
+    heading: bool = False,
+) -> list[Text]:
+    blocks = []
+    for i in kept:
+        if columns[i].wraps and not heading:
+            blocks.append([line.plain for line in wrap_phrases([[(row[i], PLAIN)]], widths[i])] or [""])
+        else:
+            blocks.append([cut(row[i], widths[i], mark)])
+    lines = []
+    for number in range(max(map(len, blocks), default=0)):
+        pieces: list[Piece] = []
+        for i, block in zip(kept, blocks, strict=True):
+            text = pad(block[number] if number < len(block) else "", widths[i], columns[i].align)
+            pieces.append((text, style + DIM if columns[i].dim else style))
+            pieces.append((" " * COLUMN_GAP, PLAIN))
+        line = assemble(pieces)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def bars(values: Sequence[float], glyphs: Glyphs, *, top: float = 1.0) -> str:
+    """Draw one character a value, from nothing at 0 to a full block at `top`; what is above 0.02 is never nothing."""
+    levels = len(glyphs.bars) - 1
+    text = ""
+    for value in values:
+        part = clamp(value / top) if value == value and top > 0 else 0.0
+        level = round(part * levels)
+        text += glyphs.bars[max(level, 1) if part > 0.02 else level]
+    return text
+
+
+def by_distance(weights: Sequence[Sequence[float]], columns: int = 16) -> list[float]:
+    """Average a causal map along its diagonals: the mean weight on the key 0, 1, 2, ... positions back.
+
+    Returns at most `columns` distances, the nearest first.
+    """
+    length = len(weights)
+    means = []
+    for distance in range(min(length, columns)):
+        band = [weights[q][q - distance] for q in range(distance, length) if q - distance < len(weights[q])]
+        means.append(sum(band) / len(band) if band else 0.0)
+    return means
+
+
+def head_table(
+    maps: HeadMaps, *, width: int, surface: Surface, labels: Mapping[tuple[int, int], str] | None = None
+) -> Lines:
+    """Summarise every head in a line: what it looks at (if labelled), source weight, entropy, weight by distance."""
+    sourced = any(head.source_weight is not None for head in maps.heads)
+    columns = [Column("head"), *([Column("looks at", wraps=True)] if labels is not None else [])]
+    if sourced:
+        columns += [Column("source", "right"), Column("chance", "right", drop=2)]
+    columns += [Column("entropy", "right", drop=1), Column("by distance back", drop=3)]
+    rows = []
+    for head in maps.heads:
+        row = [head.name]
+        if labels is not None:
+            row.append(labels.get((head.layer, head.head), ""))
+        if sourced:
+            row += [_figure(head.source_weight), _figure(head.source_chance)]
+        weights = maps.weights[head.layer][head.head]
+        rows.append([*row, _figure(head.entropy), bars(by_distance(weights), surface.glyphs)])
+    return table(columns, rows, width=width, surface=surface)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def task_picture(info: TaskInfo, *, width: int, surface: Surface) -> Lines:
+    """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
+    width = max(20, width)
+    tail = f"guessing: {info.chance_loss:.2f} nats, {info.chance_accuracy:.1%} right"
+    lines = wrap_phrases([[(safe(info.name), BOLD)], [(safe(info.summary), PLAIN)]], width)
+    mark = surface.glyphs.cut_text
+    length = max(len(info.inputs), len(info.targets))
+    pairs = []
+    for place in range(length):
+        upper = safe(info.inputs[place]) if place < len(info.inputs) else ""
+        lower = safe(info.targets[place]) if place < len(info.targets) else ""
+        lower = surface.glyphs.dot if lower == "·" else lower
+        size = min(8, max(cell_len(upper), cell_len(lower)))
+        pairs.append((pad(cut(upper, size, mark), size, "right"), pad(cut(lower, size, mark), size, "right")))
+    start = 0
+    while start < length:
+        stop, used = start, len("  target ")
+        while stop < length and (used + 1 + cell_len(pairs[stop][0]) <= width or stop == start):
+            used += 1 + cell_len(pairs[stop][0])
+            stop += 1
+        lines.append(assemble([("  input  ", DIM), *((" " + upper, PLAIN) for upper, _ in pairs[start:stop])]))
+        lines.append(assemble([("  target ", DIM), *((" " + lower, PLAIN) for _, lower in pairs[start:stop])]))
+        start = stop
+    return Lines([*lines, *wrap_phrases([[(tail, DIM)]], width)])
