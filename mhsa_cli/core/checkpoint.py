@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, deserialize, serialize
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from mhsa_cli.core.model import TransformerLM
@@ -17,33 +18,21 @@ from mhsa_cli.core.stack import Stack
 from mhsa_cli.errors import RunError
 
 FORMAT = 1
-DTYPES = {"F32": torch.float32, "F64": torch.float64}
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def unpack(data: bytes, name: str) -> dict[str, Tensor]:
+    """Read a safetensors file. Raises: RunError naming the file if it is not one."""
+    try:
+        return load(data)
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise RunError(f"{name} is not a readable safetensors file") from error
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
     """Copy a tensor's values out as bytes, in row order (numpy is not needed for it)."""
     tensor = tensor.detach().cpu().contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-
-
-def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Write named tensors as one safetensors file."""
-    entries = {
-        name: {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data": tensor_bytes(t)} for name, t in tensors.items()
-    }
-    return bytes(serialize(entries, metadata={"format": "pt"}))
-
-
-def unpack_tensors(data: bytes, name: str) -> dict[str, Tensor]:
-    """Read a safetensors file. Raises: RunError naming the file if it is not one."""
-    try:
-        entries = deserialize(data)
-        return {
-            key: torch.frombuffer(bytearray(e["data"]), dtype=DTYPES[e["dtype"]]).view(e["shape"]) for key, e in entries
-        }
-    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise RunError(f"{name} is not a readable safetensors file of this tool") from error
 
 
 def weights_sha256(model: TransformerLM) -> str:
@@ -61,8 +50,8 @@ def pack(stack: Stack, slot: int, epoch_loss_sum: float) -> dict[str, bytes]:
     moments = {f"exp_avg.{n}": t[slot] for n, t in first.items()} | {f"exp_avg_sq.{n}": t[slot] for n, t in second.items()}
     state = {"format": FORMAT, "step": stack.updates, "seed": stack.seeds[slot], "epoch_loss_sum": epoch_loss_sum}
     return {
-        "model.safetensors": pack_tensors({name: t[slot] for name, t in weights.items()}),
-        "optimizer.safetensors": pack_tensors(moments),
+        "model.safetensors": save({name: t[slot].contiguous() for name, t in weights.items()}),
+        "optimizer.safetensors": save(moments),
         "state.json": (json.dumps(state, sort_keys=True) + "\n").encode(),
     }
 
@@ -97,7 +86,7 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
     """Put a checkpoint back into a slot; weights and moments come back bit for bit. Returns epoch_loss_sum."""
     state = read_state(files)
     copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), "model.safetensors")
-    moments = unpack_tensors(files["optimizer.safetensors"], "optimizer.safetensors")
+    moments = unpack(files["optimizer.safetensors"], "optimizer.safetensors")
     for prefix, flat in (("exp_avg.", stack.moment1), ("exp_avg_sq.", stack.moment2)):
         mine = {k.removeprefix(prefix): t for k, t in moments.items() if k.startswith(prefix)}
         copy_into({n: t[slot] for n, t in stack.views(flat).items()}, mine, "optimizer.safetensors")
@@ -107,7 +96,7 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
 
 def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
     """Read a checkpoint's weights under their parameters' names."""
-    return unpack_tensors(files["model.safetensors"], "model.safetensors")
+    return unpack(files["model.safetensors"], "model.safetensors")
 
 
 def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:

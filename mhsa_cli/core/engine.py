@@ -90,7 +90,14 @@ class Trainer:
         while self.step < self.total:
             batch = self.batches[self.step + 1]
             step = self.step + 1
-            self.stack.step(self._ids(batch.inputs), self._ids(batch.targets), learning_rate(self.config.train, step))
+            lr = learning_rate(self.config.train, step)
+            try:
+                self.stack.step(self._ids(batch.inputs), self._ids(batch.targets), lr)
+            except NonFiniteError as error:
+                yield from self._read(pending)
+                yield self.save("stop")  # the state after the last finite step: nothing of this one was applied
+                error.hint = f"lower train.lr (now {self.config.train.lr:g}) or set train.grad_clip=1.0"
+                raise
             pending.append((step, self.stack.loss, self.stack.accuracy))
             epoch_ends = step % self.config.train.steps_per_epoch == 0
             evaluate, save = step % self.eval_every == 0, step % self.save_every == 0
@@ -113,19 +120,12 @@ class Trainer:
             if save:
                 yield self.save("periodic")
 
-    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[StepRecord | SaveRecord]:
-        """Bring the figures of a few steps from the device in one transfer, and stop at one that is not finite."""
+    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[StepRecord]:
+        """Bring the figures of a few steps from the device in one transfer."""
+        if not pending:
+            return
         figures = torch.stack([torch.cat(p[1:]) for p in pending]).tolist()
-        failed = int(self.stack.failed)
         for (step, *_), (loss, accuracy) in zip(pending, figures, strict=True):
-            if failed and step >= failed:
-                what = "loss" if not math.isfinite(loss) else "gradient"
-                self.stack.set_updates(step - 1)
-                yield self.save("stop")
-                raise NonFiniteError(
-                    f"step {step}: the {what} is not finite (loss {loss}); the weights are those after step {step - 1}",
-                    f"lower train.lr (now {self.config.train.lr:g}) or set train.grad_clip=1.0",
-                )
             self.epoch_loss_sum += loss
             if step % self.log_every == 0 or step in (1, self.total):
                 yield StepRecord(step, loss, accuracy, learning_rate(self.config.train, step))

@@ -28,6 +28,8 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     if table.dim() == 2:
         return F.embedding(ids, table)
     M, V, D = table.shape
+    if M == 1:
+        return F.embedding(ids, table.view(V, D))
     offset = torch.arange(0, M * V, V, device=ids.device).view(M, *[1] * (ids.dim() - 1))
     return F.embedding(ids + offset, table.view(M * V, D))
 

@@ -75,9 +75,12 @@ class TransformerLM(nn.Module):
     Raises: ValueError if T exceeds max_seq_len.
     """
 
+    pos: Tensor
+
     def __init__(self, config: ModelConfig, *, vocab_size: int, max_seq_len: int) -> None:
         super().__init__()
         self.max_seq_len = max_seq_len
+        self.register_buffer("pos", torch.arange(max_seq_len), persistent=False)
         self.tok_emb = Embedding(vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](max_seq_len, config.d_model)
         self.embed_dropout = Dropout(config.dropout)
@@ -95,7 +98,7 @@ class TransformerLM(nn.Module):
         T = ids.size(-1)
         if T > self.max_seq_len:
             raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
-        pos = torch.arange(T, device=ids.device)
+        pos = self.pos[:T]
         x = self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))  # (..., T, D)
         collected = []
         for block in self.blocks:

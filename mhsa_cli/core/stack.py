@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adamw import adamw
 
@@ -16,6 +15,7 @@ from mhsa_cli.config.schema import TrainConfig
 from mhsa_cli.core.layers import Dropout
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
+from mhsa_cli.errors import NonFiniteError
 
 
 def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
@@ -36,29 +36,25 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     return single.eval()
 
 
-def per_model_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Average the cross-entropy (nats) of each model over its scored positions: (M, B, T, V), (M, B, T) to (M,)."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    return losses.view(len(targets), -1).sum(1) / (targets != IGNORE).flatten(1).sum(1)
+def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Add up each model's cross-entropy (nats), right answers and scored positions; unscored ones count for nothing.
 
-
-def hits(logits: Tensor, targets: Tensor) -> Tensor:
-    """Count each model's right answers over its scored positions: (M, B, T, V), (M, B, T) to (M,).
-
-    An answer is right if no other id has a higher logit (argmax says the same but for exact ties, at ten times the
-    cost).
+    Shapes: logits (M, B, T, V), targets (M, B, T), every result (M,). An answer is right if no other id is more likely
+    (argmax says the same but for exact ties, at ten times the cost).
     """
-    chosen = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return ((chosen == logits.amax(-1)) & (targets != IGNORE)).flatten(1).sum(1)
+    scored = targets != IGNORE
+    log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    answer = log_p.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (M, B, T)
+    with torch.no_grad():
+        right = ((answer == log_p.amax(-1)) & scored).flatten(1).sum(1)
+    return -(answer * scored).flatten(1).sum(1), right, scored.flatten(1).sum(1)
 
 
 class Stack:
     """The training state of M models: weights, gradients and Adam's moments, each one flat buffer.
 
     `step(inputs, targets, lr)` takes (M, B, T) ids and makes one AdamW update of every model. `loss` and `accuracy`
-    hold the last step's figures on the device, (M,). `failed` is 0 until a loss or gradient is not finite, then the
-    number of that step; from it on no weight and no moment changes.
+    then hold that step's figures, (M,), on the device: they are measured before the update.
     """
 
     def __init__(
@@ -69,15 +65,15 @@ class Stack:
         self.model.train()
         self.updates = 0
         self.parameters = dict(self.model.named_parameters())
+        self.leaves = list(self.parameters.values())
         size = sum(p.numel() for p in self.parameters.values())
         dtype = next(iter(self.parameters.values())).dtype
         self.weights, self.gradients, self.moment1, self.moment2 = (
             torch.zeros(size, device=device, dtype=dtype) for _ in range(4)
         )
-        self._point_into_buffers()
+        self._point_into_buffer()
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
-        self._bad = torch.zeros((), device=device)
-        self.failed = torch.zeros((), dtype=torch.int64, device=device)
+        self._ones = torch.ones(self.M, device=device, dtype=dtype)
         self.loss = torch.zeros(self.M, device=device)
         self.accuracy = torch.zeros(self.M, device=device)
         self.dropouts = [m for m in self.model.modules() if isinstance(m, Dropout) and m.p > 0]
@@ -85,14 +81,13 @@ class Stack:
         for module in self.dropouts:
             module.generators = self.generators
 
-    def _point_into_buffers(self) -> None:
-        """Make every parameter and its gradient a view of the flat buffers, so that one fused call updates all."""
+    def _point_into_buffer(self) -> None:
+        """Make every parameter a view of the flat weights, so that one fused call updates all."""
         offset = 0
         for parameter in self.parameters.values():
             end = offset + parameter.numel()
             self.weights[offset:end] = parameter.data.flatten()
             parameter.data = self.weights[offset:end].view(parameter.shape)
-            parameter.grad = self.gradients[offset:end].view(parameter.shape)
             offset = end
 
     def set_updates(self, updates: int) -> None:
@@ -107,29 +102,31 @@ class Stack:
         return {name: part.view(p.shape) for (name, p), part in parts}
 
     def step(self, inputs: Tensor, targets: Tensor, lr: float) -> None:
-        """Update every model once on its own batch, ids (M, B, T)."""
+        """Update every model once on its own batch, ids (M, B, T).
+
+        Raises: NonFiniteError before the update if a loss or gradient is not finite; nothing has changed then.
+        """
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
             # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
-        self.gradients.zero_()  # never set to None: .grad must stay a view
         with autocast(self.config.dtype, self.device):
             logits = self.model(inputs)
-        loss = per_model_loss(logits, targets)
-        loss.sum().backward()
-        with torch.no_grad():
-            self.loss = loss.detach()
-            self.accuracy = hits(logits, targets) / (targets != IGNORE).flatten(1).sum(1)
-            self._update(step, lr)
-        self.updates = step
-
-    def _update(self, step: int, lr: float) -> None:
+        total, right, count = sums(logits, targets)
+        loss, self.accuracy = total / count, right / count
+        # One backward pass for all: a model's loss depends on its own parameters only.
+        gradients = torch.autograd.grad(loss, self.leaves, self._ones, materialize_grads=True)
+        torch.cat([g.flatten() for g in gradients], out=self.gradients)
+        self.loss = loss.detach()
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)
         # A sum is finite exactly when all its terms are (short of overflow, which is a failure as well).
-        finite = torch.isfinite(self.gradients.sum() + self.loss.sum())
-        self._bad = torch.maximum(self._bad, (~finite).to(self._bad.dtype))
-        self.failed = torch.where((self.failed == 0) & (self._bad > 0), step, self.failed)
+        if not math.isfinite(float(self.gradients.sum())):
+            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
+        self._update(lr)
+        self.updates = step
+
+    def _update(self, lr: float) -> None:
         beta1, beta2 = self.config.betas
         adamw(
             [self.weights],
@@ -139,7 +136,6 @@ class Stack:
             [],
             [self._count],
             fused=True,
-            found_inf=self._bad,
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
@@ -151,9 +147,10 @@ class Stack:
 
     def _clip(self, limit: float) -> None:
         """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
-        squares = [g.flatten(1).square().sum(1) for g in self.views(self.gradients).values()]
+        views = self.views(self.gradients).values()
+        squares = [g.flatten(1).square().sum(1) for g in views]
         scale = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
-        for g in self.views(self.gradients).values():
+        for g in views:
             g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
 
     @torch.no_grad()
@@ -161,17 +158,16 @@ class Stack:
         """Measure loss (nats) and accuracy of each model on its rows (M, N, T): token means over all rows."""
         self.model.eval()
         try:
-            total, right = torch.zeros(self.M, dtype=torch.float64), torch.zeros(self.M, dtype=torch.int64)
+            parts = []
             for rows in range(0, inputs.size(1), chunk):
                 x, y = inputs[:, rows : rows + chunk], targets[:, rows : rows + chunk]
                 with autocast(self.config.dtype, self.device):
                     logits = self.model(x)
-                total += (per_model_loss(logits, y) * (y != IGNORE).flatten(1).sum(1)).cpu().double()
-                right += hits(logits, y).cpu()
+                parts.append(torch.stack([s.cpu().double() for s in sums(logits, y)]))
         finally:
             self.model.train()
-        count = (targets != IGNORE).flatten(1).sum(1).cpu()
-        return (total / count).tolist(), (right / count).tolist()
+        loss, right, count = torch.stack(parts).sum(0)  # not the mean of the chunks' means
+        return (loss / count).tolist(), (right / count).tolist()
 
 
 PARAMETER_DTYPE = {"float64": torch.float64}
