@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mhsa_cli.config.aliases import ALIASES, SENTENCES, normalise, suggest
+from mhsa_cli.config.translate import all_keys
+
+Complain = Callable[..., str]
+KEYS = all_keys()
+
+
+def test_every_alias_leads_to_a_key_that_exists() -> None:
+    assert set(ALIASES) <= set(KEYS)
+
+
+def test_no_name_is_alias_of_two_keys_or_alias_and_key() -> None:
+    names = [name for aliases in ALIASES.values() for name in aliases.split()]
+    assert len(names) == len(set(names))
+    own = {key.rpartition(".")[2] for key in KEYS}
+    assert not own & set(names)
+    sentenced = {name for pattern in SENTENCES for name in pattern.split()}
+    assert not sentenced & set(names)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "ours"),
+    [(alias, key) for key, aliases in ALIASES.items() for alias in aliases.split() if alias not in ("warmup", "task")],
+)
+def test_each_foreign_name_suggests_ours(foreign: str, ours: str) -> None:
+    section, _, name = ours.partition(".")
+    assert suggest(foreign, section, KEYS).startswith(f"did you mean `{name}")
+    assert suggest(foreign, "", KEYS).endswith(f"under `{section}:`?")
+
+
+@pytest.mark.parametrize(
+    ("foreign", "ours"),
+    [
+        ("n_embd", "d_model"), ("n_head", "n_heads"), ("num_heads", "n_heads"), ("hidden_size", "d_model"),
+        ("seq_length", "seq_len"), ("T", "seq_len"), ("V", "vocab_size"), ("d_vocab", "vocab_size"),
+        ("learning_rate", "lr"), ("optimizer.lr", "lr"), ("warmup_iters", "warmup_steps"), ("bs", "batch_size"),
+        ("max_norm", "grad_clip"), ("wd", "weight_decay"), ("beta2", "betas"), ("resid_pdrop", "dropout"),
+        ("eval_interval", "eval_every"), ("logging_steps", "log_every"), ("save_steps", "save_every"),
+        ("save_total_limit", "keep"), ("system.seed", "seed"), ("accelerator", "device"), ("bf16", "dtype"),
+        ("data.builder", "name"), ("dataset", "name"), ("max_epochs", "epochs"), ("num_train_epochs", "epochs"),
+        ("n_ctx", "max_seq_len"), ("max_position_embeddings", "max_seq_len"), ("LEARNING-RATE", "lr"),
+    ],
+)  # fmt: skip
+def test_names_seen_in_the_wild(foreign: str, ours: str) -> None:
+    home = next(key for key in KEYS if key.endswith("." + ours)).split(".")[0]
+    assert suggest(foreign, home, KEYS).startswith(f"did you mean `{ours}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("max_iters", "steps are epochs x steps_per_epoch"), ("max_steps", "steps are epochs x steps_per_epoch"),
+        ("steps", "steps are epochs x steps_per_epoch"), ("train_iters", "steps are epochs x steps_per_epoch"),
+        ("warmup_ratio", "fraction x epochs x steps_per_epoch"), ("alpha_f", "is a ratio"), ("min_lr", "remove it"),
+        ("gradient_accumulation_steps", "`train.batch_size` = batch size x accumulation steps"),
+        ("eval_iters", "`train.eval_sequences` = batches x batch size"), ("max_duration", "4800 batches"),
+        ("wandb_project", "not supported: remove it"), ("deepspeed", "not supported: remove it"),
+        ("lora_rank", "not supported: remove it"), ("tokenizer", "not supported: remove it"),
+        ("output_dir", "command line"), ("run_name", "command line"), ("name", "command line"),
+    ],
+)  # fmt: skip
+def test_names_without_a_key_get_a_sentence(name: str, words: str) -> None:
+    assert words in suggest(name, "", KEYS)
+
+
+def test_block_size_suggests_both_of_its_meanings() -> None:
+    assert "`task.seq_len`" in suggest("block_size", "model", KEYS)
+    assert "`model.max_seq_len`" in suggest("block_size", "model", KEYS)
+
+
+def test_warmup_depends_on_its_value() -> None:
+    assert suggest("warmup", "train", KEYS, 100) == "did you mean `warmup_steps`?"
+    assert "fraction x epochs x steps_per_epoch" in suggest("warmup", "train", KEYS, 0.01)
+    assert "without a unit" in suggest("t_warmup", "train", KEYS, "100ba")
+
+
+@pytest.mark.parametrize("section", ["", "model"])
+def test_a_known_key_in_the_wrong_place_is_sent_home(section: str) -> None:
+    assert suggest("lr", section, KEYS) == "`lr` belongs under `train:`"
+
+
+def test_sections_in_the_wrong_place_or_case() -> None:
+    assert suggest("Train", "", KEYS) == "did you mean `train:`?"
+    assert "section of its own" in suggest("model", "train", KEYS)
+
+
+def test_misspellings_are_matched_last() -> None:
+    assert suggest("leraning_rate", "train", KEYS) == "did you mean `lr`?"
+    assert suggest("n_haeds", "model", KEYS) == "did you mean `n_heads`?"
+    assert suggest("warmup_step", "train", KEYS) == "did you mean `warmup_steps`?"
+
+
+def test_a_name_like_nothing_gets_the_list_of_keys() -> None:
+    assert suggest("zzz", "model", KEYS).startswith("keys of `model`: d_model, n_heads, ")
+    assert suggest("zzz", "", KEYS).startswith("sections are `task`, `model` and `train`")
+
+
+def test_normalise() -> None:
+    assert [normalise(key) for key in ("N-Heads", "optimizer.lr", " data.Builder ")] == ["n_heads", "lr", "builder"]
+
+
+def test_keys_inside_a_foreign_section_are_looked_up_too(complain: Complain) -> None:
+    message = complain("optimizer:\n  lr: 2e-5\n  betas: [0.8, 0.9]\n")
+    assert "inside it, `lr`: `lr` belongs under `train:`" in message
+    assert "inside it, `betas`: `betas` belongs under `train:`" in message
+
+
+def test_a_flat_foreign_config_gets_an_answer_for_every_line(complain: Complain) -> None:
+    message = complain("n_layer: 6\nn_head: 6\nn_embd: 384\nblock_size: 256\ndropout: 0.2\nbias: false\n")
+    assert message.count("unknown key") == 6
+    for answer in ("`n_layers` under", "`n_heads` under", "`d_model` under", "`dropout` belongs", "`bias` belongs"):
+        assert answer in message

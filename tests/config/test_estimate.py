@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mhsa_cli.config.estimate import estimate, parameters
+from mhsa_cli.config.load import Config
+
+Load = Callable[..., Config]
+
+
+def test_the_lesson_has_8384_parameters() -> None:
+    config = Config()
+    assert parameters(config.task, config.model) == 8384
+
+
+def test_a_text_has_no_count_before_its_file_is_read(load: Load) -> None:
+    config = load("task: {name: text, path: a.txt}")
+    assert parameters(config.task, config.model) is None
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+@pytest.mark.parametrize("norm", ["none", "layernorm"])
+@pytest.mark.parametrize("d_mlp", [0, 7])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_count_is_the_models_own(positions: str, norm: str, d_mlp: int, bias: bool, tied: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from mhsa_cli.core.model import build
+
+    model = {"d_model": 10, "n_heads": 2, "n_layers": 3, "max_seq_len": 13, "positions": positions, "norm": norm,
+             "d_mlp": d_mlp, "bias": bias, "tie_embeddings": tied}  # fmt: skip
+    config = Config.model_validate({"task": {"vocab_size": 17, "seq_len": 11}, "model": model})
+    built = build(config.model, vocab_size=17, max_seq_len=13, generator=torch.Generator().manual_seed(3))
+    assert parameters(config.task, config.model) == sum(weight.numel() for weight in built.parameters())
+
+
+def test_the_memory_of_the_maps_by_hand(load: Load) -> None:
+    config = load("task: {seq_len: 10}\nmodel: {n_layers: 3, n_heads: 2}\ntrain: {batch_size: 7}")
+    size = estimate(config.task, config.model, config.train)
+    assert size.maps == 2 * 4 * 3 * 2 * 7 * 10 * 10
+    assert size.weights == 16 * size.parameters
+    assert not size.too_large

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mhsa_cli.config.load import Config, ConfigError, load_config
+from mhsa_cli.config.overrides import is_override, resolve_key
+from mhsa_cli.config.problems import Mark, Source
+
+Load = Callable[..., Config]
+Complain = Callable[..., str]
+
+
+@pytest.mark.parametrize("value", ["1e-5", "1e-3", ".25", "2", "0.01"])
+def test_a_value_means_the_same_as_in_the_file(value: str, load: Load) -> None:
+    assert load("", f"train.lr={value}") == load(f"train: {{lr: {value}}}")
+
+
+@pytest.mark.parametrize(
+    "value", ["abc", "010", "'0.1'", ".nan", "true", "[1]", "null", "a: b", "${x}", "!!float 1", "1_0"]
+)
+def test_a_bad_value_fails_as_in_the_file(value: str, complain: Complain) -> None:
+    def message(text: str) -> str:
+        return text.splitlines()[0].removeprefix(f"--set train.lr={value}").removeprefix(f"c.yaml:2:{column}")
+
+    column = 8 if value == "a: b" else 7  # this one fails at its colon
+    assert message(complain("", f"train.lr={value}")) == message(complain(f"train:\n  lr: {value}"))
+
+
+def test_the_place_is_what_was_typed(complain: Complain) -> None:
+    assert complain("", "train.lr=abc") == (
+        "--set train.lr=abc: `train.lr`: found the text `abc`, wanted a finite number above 0, at most 10,000\n"
+        "    train.lr=abc\n"
+        "             ^^^"
+    )
+    assert complain("", "model.n_embd=8") == (
+        "--set model.n_embd=8: unknown key `n_embd` in `model`\n"
+        "    model.n_embd=8\n"
+        "    ^^^^^^^^^^^^\n"
+        "  did you mean `d_model`?"
+    )
+
+
+def test_syntax_errors_point_into_the_value(complain: Complain) -> None:
+    assert complain("", "train.betas=[0.9, 0.5").splitlines()[1:3] == ["    train.betas=[0.9, 0.5", " " * 25 + "^"]
+    assert "    lr=1\\x1b\n        ^^^^" in complain("", "lr=1\x1b")
+
+
+def test_bare_names_that_only_one_section_has(load: Load) -> None:
+    config = load("", "n_heads=8", "lr=0.125", "seq_len=20", "name=shift", "betas=[0.5, 0.75]")
+    assert (config.model.n_heads, config.train.lr, config.task.seq_len, config.task.name) == (8, 0.125, 20, "shift")
+    assert config.train.betas == (0.5, 0.75)
+
+
+def test_a_bare_name_that_two_sections_have_is_refused_with_both() -> None:
+    mark = Mark(Source("size=3", ["size=3"], override=True), 1, 1, 4)
+    with pytest.raises(ConfigError, match="`size` could be `model.size` or `train.size`"):
+        resolve_key("size", ["model.size", "train.size"], mark)
+
+
+def test_overrides_win_over_the_file_and_the_last_over_the_first(load: Load) -> None:
+    assert load("train: {lr: 0.5, seed: 3}", "lr=0.25", "train.lr=0.125").train.lr == 0.125
+    assert load("train: {lr: 0.5, seed: 3}", "lr=0.25").train.seed == 3
+
+
+def test_an_override_can_mend_the_file(load: Load) -> None:
+    assert load("model: {d_model: 30}", "n_heads=5").model.n_heads == 5
+    assert load("train: {lr: abc}", "lr=0.5").train.lr == 0.5
+
+
+def test_rules_between_fields_point_at_the_override(complain: Complain) -> None:
+    assert complain("model: {d_model: 32}", "n_heads=7").startswith("--set n_heads=7: `model.d_model` (32) is not")
+
+
+@pytest.mark.parametrize("text", ["task=copy", "model={d_model: 3}", "train="])
+def test_a_section_is_not_replaced_whole(text: str, complain: Complain) -> None:
+    assert "is a section: its keys are set one by one" in complain("", text)
+
+
+@pytest.mark.parametrize("text", ["n_heads", "=3", "", " =3"])
+def test_what_is_no_key_value(text: str, complain: Complain) -> None:
+    assert "wanted KEY=VALUE" in complain("", text)
+
+
+def test_unknown_keys_are_answered_like_the_files(complain: Complain) -> None:
+    assert "did you mean `d_model` under `model:`?" in complain("", "n_embd=8")
+    assert "steps are epochs x steps_per_epoch" in complain("", "max_iters=100")
+    assert "unknown key `lr.x` in `train`" in complain("", "train.lr.x=3")
+    assert "unknown key `optimizer`" in complain("", "optimizer.lr=3")
+
+
+def test_a_broken_section_in_the_file_is_not_hidden_by_an_override(complain: Complain) -> None:
+    assert "`train`: found `3`, wanted a mapping" in complain("train: 3", "train.lr=0.5")
+
+
+def test_all_problems_of_file_and_overrides_come_together(complain: Complain) -> None:
+    message = complain("model: {d_mlp: x}\ntrain: {lr: y}", "seed=z", "keep=w")
+    places = [line.split(": ")[0] for line in message.splitlines() if ": `" in line]
+    assert places == ["c.yaml:1:16", "c.yaml:2:13", "--set seed=z", "--set keep=w"]
+
+
+def test_without_a_file_everything_is_default() -> None:
+    assert load_config(None) == Config()
+    assert load_config(None, ["epochs=11"]).train.epochs == 11
+
+
+def test_a_path_with_odd_bytes_goes_through(load: Load) -> None:
+    config = load("", "task.name=text", "task.path=caf\udce9.txt")
+    assert config.to_dict()["task"]["path"] == "caf\udce9.txt"
+
+
+def test_files_and_overrides_are_told_apart() -> None:
+    assert [is_override(text) for text in ("lr=3", "train.lr=", "a.yaml", "./a=b.yaml", "dir/x=1", "=3")] == [
+        True, True, False, False, False, False,
+    ]  # fmt: skip
