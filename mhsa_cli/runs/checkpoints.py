@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from mhsa_cli.errors import RunError, StorageError
-from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory
-from mhsa_cli.runs.disk import show, storage_error
+from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
+from mhsa_cli.runs.disk import retried, show, storage_error
 
 FOLDER = "checkpoints"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
@@ -66,7 +67,7 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     folder = run / FOLDER
     try:
         with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+            retried(os.mkdir, folder)
         path = commit_directory(folder, _name(step), files)
     except OSError as error:
         raise storage_error("save", folder, error, _still_valid(before)) from error
@@ -76,6 +77,7 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     older = [item for item in before if item.step < step]
     for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
         discard(item.path)
+    sweep_orphans(folder)  # also what an earlier save could not delete
     return path
 
 
@@ -84,11 +86,12 @@ def _first_kept(older: list[Checkpoint], count: int) -> int:
     at = len(older)
     if count >= at:
         return 0
-    while count > 0 and at > 0:
+    whole: set[int] = set()
+    while len(whole) < count and at > 0:
         at -= 1
         with contextlib.suppress(RunError, StorageError):
             _read(older[at])
-            count -= 1
+            whole.add(older[at].step)
     return at
 
 

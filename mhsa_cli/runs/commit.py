@@ -72,20 +72,19 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes]) -> Pat
 
 def _swap_in(temporary: Path, target: Path) -> None:
     """Rename the finished folder to its name; one that is in the way is set aside, and put back on failure."""
-    if not os.path.lexists(target):
-        retried(os.rename, temporary, target)
-        return
     aside = target.with_name(target.name + REPLACED)
-    if os.path.lexists(aside):
-        discard(aside)
-    retried(os.rename, target, aside)
+    if os.path.lexists(target):
+        if os.path.lexists(aside):
+            discard(aside)
+        retried(os.rename, target, aside)
     try:
         retried(os.rename, temporary, target)
     except BaseException:
-        if not os.path.lexists(target):  # it is there if a signal came just after the rename
+        if os.path.lexists(aside) and not os.path.lexists(target):  # there, if a signal came just after the rename
             retried(os.rename, aside, target)
         raise
-    discard(aside)
+    if os.path.lexists(aside):  # perhaps from a writer that died between its two renames
+        discard(aside)
 
 
 def discard(path: Path) -> None:

@@ -60,15 +60,15 @@ def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
     Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; deeper values as `"a/0/b"`.
     """
     found: dict[str, str] = {}
-    clean = _without_nonfinite(value, "", found)
+    clean = _without_nonfinite(value, None, found)
     if found:
         clean[NONFINITE] = found
     return json.dumps(clean, allow_nan=False, indent=indent)
 
 
-def _without_nonfinite(value: Any, where: str, found: dict[str, str]) -> Any:
+def _without_nonfinite(value: Any, where: str | None, found: dict[str, str]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        found[where] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        found[where or ""] = "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
         return None
     if isinstance(value, Mapping):
         return {key: _without_nonfinite(item, _join(where, str(key)), found) for key, item in value.items()}
@@ -77,9 +77,9 @@ def _without_nonfinite(value: Any, where: str, found: dict[str, str]) -> Any:
     return value
 
 
-def _join(where: str, key: str) -> str:
+def _join(where: str | None, key: str) -> str:
     key = key.replace("~", "~0").replace("/", "~1")  # as in JSON pointers, so that any key can be named
-    return f"{where}/{key}" if where else key
+    return key if where is None else f"{where}/{key}"
 
 
 def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:

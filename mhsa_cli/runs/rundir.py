@@ -16,7 +16,7 @@ from mhsa_cli.errors import RunError, StorageError, UsageError
 from mhsa_cli.runs import checkpoints, listing
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, remove, show, storage_error, write_file_atomic
+from mhsa_cli.runs.disk import read_file, remove, retried, show, storage_error, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_json
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_json
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
@@ -125,6 +125,7 @@ class RunDir:
 
     def write_run_json(self, info: Mapping[str, Any]) -> None:
         """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError."""
+        self._lock.check()
         self._write_json(RUN, {**load_json(self.path / RUN, _TEXT_LIMIT), **info, "format": FORMAT}, indent=1)
 
     def update(self, **info: Any) -> None:
@@ -204,7 +205,7 @@ def _claim(root: Path, name: str | None, stem: str) -> Path:
     while True:
         path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")
         try:
-            path.mkdir()
+            retried(os.mkdir, path)
             return path
         except FileExistsError:
             number += 1

@@ -1,0 +1,258 @@
+"""A committed folder is read back whole or refused with the file and the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.runs.commit import (
+    MANIFEST,
+    _render,
+    commit_directory,
+    read_directory,
+    sweep_orphans,
+    write_file_atomic,
+)
+
+FILES = {"model.safetensors": bytes(range(96)), "state.json": b'{"step": 7}\n', "empty": b""}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return commit_directory(tmp_path, "step-00000007", FILES)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def forge(folder: Path, **changes: object) -> None:
+    """Write a manifest whose own hash is right, as an attacker or another version would."""
+    content = {**manifest_of(folder), **changes}
+    content.pop("sha256")
+    (folder / MANIFEST).write_bytes(_render(content))
+
+
+def test_round_trip_and_layout(saved: Path) -> None:
+    assert read_directory(saved) == FILES
+    assert names(saved) == sorted([*FILES, MANIFEST])
+    assert names(saved.parent) == ["step-00000007"]
+    content = manifest_of(saved)
+    assert content["format"] == 1
+    assert content["files"]["model.safetensors"]["size"] == 96
+    assert (saved / MANIFEST).read_bytes().endswith(b"}\n")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.text("abc[]. é\udce9", min_size=1, max_size=9), st.binary(max_size=60), max_size=4))
+def test_any_files_round_trip(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
+    files = {name: data for name, data in files.items() if name not in (".", "..")}
+    folder = tmp_path_factory.mktemp("any")
+    commit_directory(folder, "one", files)
+    assert read_directory(folder / "one", "one") == files
+
+
+def test_an_older_folder_of_the_name_is_replaced_whole(saved: Path) -> None:
+    commit_directory(saved.parent, saved.name, {"other": b"new"})
+    assert read_directory(saved) == {"other": b"new"}
+    assert names(saved.parent) == [saved.name]
+
+
+@pytest.mark.parametrize("file", sorted([*FILES, MANIFEST]))
+def test_every_truncation_is_found(saved: Path, file: str) -> None:
+    whole = (saved / file).read_bytes()
+    for length in range(len(whole)):
+        (saved / file).write_bytes(whole[:length])
+        with pytest.raises(RunError) as caught:
+            read_directory(saved)
+        assert file in caught.value.message
+        if file != MANIFEST:
+            assert f"truncated: {length} of {len(whole)} bytes" in caught.value.message
+    (saved / file).write_bytes(whole)
+    assert read_directory(saved) == FILES
+
+
+@pytest.mark.parametrize("file", ["weights", MANIFEST])
+def test_every_flipped_bit_is_found(tmp_path: Path, file: str) -> None:
+    saved = commit_directory(tmp_path, "s", {"weights": bytes(range(96))})
+    whole = (saved / file).read_bytes()
+    for at in range(len(whole)):
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[at] ^= 1 << bit
+            (saved / file).write_bytes(changed)
+            with pytest.raises(RunError) as caught:
+                read_directory(saved)
+            assert caught.value.exit_code == 4
+            assert file in caught.value.message or MANIFEST in caught.value.message
+
+
+def test_an_appended_byte_is_found(saved: Path) -> None:
+    for file in [*FILES, MANIFEST]:
+        whole = (saved / file).read_bytes()
+        (saved / file).write_bytes(whole + b"\n")
+        with pytest.raises(RunError, match="too long|its own hash differs"):
+            read_directory(saved)
+        (saved / file).write_bytes(whole)
+
+
+def test_missing_swapped_and_renamed_files_are_found(saved: Path) -> None:
+    (saved / "a").write_bytes(b"")
+    (saved / "model.safetensors").rename(saved / "elsewhere")
+    with pytest.raises(RunError, match=r"model\.safetensors is missing"):
+        read_directory(saved)
+    shutil.copy(saved / "state.json", saved / "model.safetensors")
+    with pytest.raises(RunError, match=r"model\.safetensors is truncated: 12 of 96 bytes"):
+        read_directory(saved)
+    (saved / "model.safetensors").write_bytes(bytes(reversed(range(96))))
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged: its hash differs"):
+        read_directory(saved)
+    (saved / MANIFEST).unlink()
+    with pytest.raises(RunError, match=r"MANIFEST\.json is missing"):
+        read_directory(saved)
+
+
+def test_a_renamed_folder_is_found_where_its_name_matters(saved: Path) -> None:
+    moved = saved.rename(saved.with_name("step-00000009"))
+    assert read_directory(moved) == FILES
+    with pytest.raises(RunError, match="it was saved as step-00000007"):
+        read_directory(moved, "step-00000009")
+
+
+def test_files_outside_the_manifest_are_never_opened(saved: Path) -> None:
+    (saved / "evil.pt").write_bytes(b"\x80\x04")
+    os.mkfifo(saved / "pipe")
+    assert read_directory(saved) == FILES
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (2, "made by a newer mhsa"),
+        (10**30, "made by a newer mhsa"),
+        (0, "unknown format number 0"),
+        (-1, "unknown format number -1"),
+        ("x", "the format number 'x'"),
+        (True, "the format number True"),
+        (1.0, "the format number 1.0"),
+        (None, "no format number"),
+    ],
+)
+def test_other_formats_are_named(saved: Path, number: object, says: str) -> None:
+    forge(saved, format=number)
+    with pytest.raises(RunError, match=says):
+        read_directory(saved)
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "..", "a/b", "a\\b", "", "C:x", "a\0b", MANIFEST])
+def test_names_that_lead_elsewhere_are_refused(saved: Path, name: str) -> None:
+    (saved.parent.parent / "secret").write_bytes(b"x")
+    entry = manifest_of(saved)["files"]["state.json"]
+    forge(saved, files={name: entry})
+    with pytest.raises(RunError, match="is not a plain file name"):
+        read_directory(saved)
+    with pytest.raises(ValueError, match="not a plain file name"):
+        commit_directory(saved.parent, "other", {name: b"x"})
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [None, [], "x", {"a": None}, {"a": {}}, {"a": {"size": -1, "sha256": "0" * 64}}, {"a": {"size": 1, "sha256": 5}}]
+    + [{"a": {"size": True, "sha256": "0" * 64}}, {"a": {"size": 1, "sha256": "0" * 63}}],
+)
+def test_a_manifest_of_another_shape_is_no_manifest(saved: Path, entries: object) -> None:
+    forge(saved, files=entries)
+    with pytest.raises(RunError, match="is not a manifest"):
+        read_directory(saved)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\0" * 300, b"[]", b"1", b"{", b"[" * 100_000, b"\xff", b'{"format": NaN}'])
+def test_a_manifest_that_is_no_json_object_is_refused(saved: Path, raw: bytes) -> None:
+    (saved / MANIFEST).write_bytes(raw)
+    with pytest.raises(RunError, match="damaged JSON"):
+        read_directory(saved)
+
+
+def test_huge_files_are_refused_before_they_are_read(saved: Path) -> None:
+    for file in ("model.safetensors", MANIFEST):
+        os.truncate(saved / file, 1 << 42)  # sparse: reading it would take hours
+        with pytest.raises(RunError, match="too l"):
+            read_directory(saved)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", MANIFEST])
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "socket"])
+def test_only_regular_files_are_read(saved: Path, file: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved / file
+    twin = path.rename(saved.parent / "twin")  # same bytes: only the link itself is the fault
+    monkeypatch.chdir(saved)
+    if kind == "link":
+        path.symlink_to(twin)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(file)
+    with pytest.raises(RunError, match="not a regular file"):
+        read_directory(saved)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_a_target_that_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run.json"
+    if kind == "link":
+        path.symlink_to(tmp_path / "far")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    before = path.lstat()
+    with pytest.raises(StorageError, match="not a regular file"):
+        write_file_atomic(path, b"x")
+    assert path.lstat().st_ino == before.st_ino
+    assert names(tmp_path) == ["run.json"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+def test_modes_follow_the_umask(tmp_path: Path, umask, mask: int) -> None:
+    umask(mask)
+    folder = commit_directory(tmp_path, "one", FILES)
+    write_file_atomic(tmp_path / "run.json", b"{}")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~mask
+    for path in [tmp_path / "run.json", *folder.iterdir()]:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask, path
+
+
+def test_sweep_takes_what_dead_writers_left_and_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    done.wait()
+    living = os.getppid()
+    dead, file = f".tmp-step-00000009-{done.pid}-0123abcd", f".tmp-run.json-{done.pid}-0123abcd"
+    earlier_self = f".tmp-x-{os.getpid()}-0123abcd"
+    kept = {f".tmp-x-{living}-0123abcd", f".tmp-x-{living}", ".tmp-mine", "step-00000009", f"tmp-x-{done.pid}-0123abcd"}
+    for name in [dead, earlier_self, *kept]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").write_bytes(b"x")
+    (tmp_path / file).write_bytes(b"x")
+    (tmp_path / f".tmp-link-{done.pid}-0123abcd").symlink_to(tmp_path / ".tmp-mine")
+    sweep_orphans(tmp_path)
+    assert set(names(tmp_path)) == kept
+    assert (tmp_path / ".tmp-mine" / "weights").exists()
+    sweep_orphans(tmp_path / "nowhere")

@@ -1,0 +1,172 @@
+"""metrics.jsonl: strict JSON, whole lines after any accident, records that come back as they were."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.runs.jsonfile import dump_json, restore_nonfinite
+from mhsa_cli.runs.metrics import MetricsFile, read_metrics, record_from_dict, record_to_dict, records_of
+
+RECORDS = [
+    StepRecord(1, 4.1, 0.015625, 5e-3),
+    StepRecord(2, math.inf, 0.0, 5e-3),
+    EvalRecord(2, -math.inf, 0.25),
+    EpochRecord(1, 2, 4.0, 3.5, 0.25),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.append([record_to_dict(record) for record in RECORDS])
+    file.close()
+    return file.path
+
+
+def strict(line: str) -> dict:
+    return json.loads(line, parse_constant=pytest.fail)
+
+
+def test_records_round_trip(path: Path) -> None:
+    assert records_of(read_metrics(path)) == RECORDS
+    lines = path.read_text().split("\n")
+    assert lines.pop() == ""
+    assert strict(lines[0]) == {"kind": "step", "step": 1, "loss": 4.1, "accuracy": 0.015625, "lr": 0.005}
+    assert strict(lines[1])["loss"] is None
+    assert strict(lines[1])["nonfinite"] == {"loss": "inf"}
+    assert list(strict(lines[3])) == ["kind", "epoch", "step", "loss", "eval_loss", "eval_accuracy"]
+    nan = record_from_dict(restore_nonfinite(strict(dump_json(record_to_dict(StepRecord(3, math.nan, 0.0, 1e-3))))))
+    assert math.isnan(nan.loss)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("a/~.0é\udce9", max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(max_size=4).filter(lambda key: key != "nonfinite"), values, max_size=4))
+def test_any_object_is_strict_json_and_comes_back(content: dict) -> None:
+    text = dump_json(content)
+    assert "\n" not in text
+    assert text.isascii()
+    assert repr(restore_nonfinite(strict(text))) == repr(content)
+
+
+@pytest.mark.parametrize("found", [5, [], {"": "nan"}, {"loss": "nan"}, {"a/b/c": "nan"}, {"x/9": "inf"}, {"x/0": 3}])
+def test_a_strange_nonfinite_does_no_harm(found: object) -> None:
+    assert restore_nonfinite({"loss": 1.0, "x": [2], "nonfinite": found}) == {"loss": 1.0, "x": [2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": "stp"}, "kind is 'stp'"),
+        ({"kind": None}, "expected step, eval, epoch"),
+        ({"loss": "1"}, "loss is '1', expected a number"),
+        ({"loss": None}, "loss is None"),
+        ({"step": 1.0}, r"step is 1\.0"),
+        ({"step": True}, "step is True"),
+    ],
+)
+def test_what_is_no_record_is_named(change: dict, says: str) -> None:
+    with pytest.raises(RunError, match=says):
+        record_from_dict({**record_to_dict(RECORDS[0]), **change})
+
+
+def test_other_kinds_and_keys_are_left_out() -> None:
+    lines = [{"kind": "weather", "step": 1}, {**record_to_dict(RECORDS[0]), "more": 1}]
+    assert records_of(lines) == RECORDS[:1]
+    assert record_from_dict({**record_to_dict(RECORDS[0]), "loss": 4}).loss == 4.0
+
+
+def test_every_torn_end_is_left_out_and_repaired(path: Path) -> None:
+    whole = path.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == 10]
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        complete = sum(end - 1 <= length for end in ends)  # a line that only lacks its newline is complete
+        assert records_of(read_metrics(path)) == RECORDS[:complete]
+        file = MetricsFile(path)
+        file.append([{"kind": "eval", "step": 9, "loss": 1.0, "accuracy": 0.0}])
+        file.close()
+        assert records_of(read_metrics(path)) == [*RECORDS[:complete], EvalRecord(9, 1.0, 0.0)]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4096, b"\xff", b"{", b"[1]", b"5", b"\n\n"])
+def test_a_garbled_end_is_left_out(path: Path, tail: bytes) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    assert records_of(read_metrics(path)) == RECORDS
+    MetricsFile(path).truncate_after(99)
+    assert path.read_bytes() == whole
+
+
+def test_damage_in_the_middle_names_its_line(path: Path) -> None:
+    lines = path.read_bytes().split(b"\n")
+    for bad, says in ((lines[1][:-3], r":2:\d+"), (b"\xff", ":2"), (b"[]", ":2"), (b'{"loss": NaN}', ":2.*NaN")):
+        path.write_bytes(b"\n".join([lines[0], bad, *lines[2:]]))
+        for act in (lambda: read_metrics(path), lambda: MetricsFile(path).truncate_after(1)):
+            with pytest.raises(RunError, match=rf"metrics\.jsonl{says}.*damaged JSON|metrics\.jsonl{says}") as caught:
+                act()
+            assert "delete that line" in str(caught.value)
+
+
+def test_truncating_drops_later_steps_only(path: Path) -> None:
+    file = MetricsFile(path)
+    file.append([{"kind": "note"}, record_to_dict(StepRecord(3, 1.0, 0.0, 1e-3))])
+    before = path.stat().st_ino
+    file.truncate_after(3)
+    assert path.stat().st_ino == before  # nothing to drop: not written again
+    file.truncate_after(1)
+    assert [line["kind"] for line in read_metrics(path)] == ["step", "note"]
+    file.append([record_to_dict(StepRecord(2, 1.0, 0.0, 1e-3))])
+    file.close()
+    assert [line.get("step") for line in read_metrics(path)] == [1, None, 2]
+    MetricsFile(path.with_name("none")).truncate_after(1)
+    assert not path.with_name("none").exists()
+
+
+def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, real = path.read_bytes(), os.write
+    file = MetricsFile(path)
+    calls = []
+
+    def fill(fd: int, data: bytes) -> int:
+        calls.append(fd)
+        if len(calls) > 1:
+            raise OSError(28, "full")
+        return real(fd, data[:20])
+
+    monkeypatch.setattr(os, "write", fill)
+    with pytest.raises(StorageError, match="ENOSPC"):
+        file.append([record_to_dict(RECORDS[0])])
+    assert path.read_bytes() == whole
+    monkeypatch.undo()
+    file.append([record_to_dict(RECORDS[0])])
+    file.sync()
+    file.close()
+    assert records_of(read_metrics(path)) == [*RECORDS, RECORDS[0]]
+
+
+def test_a_deleted_file_is_noticed(path: Path) -> None:
+    file = MetricsFile(path)
+    file.append([{"step": 1}])
+    path.unlink()
+    with pytest.raises(StorageError, match="deleted during the run"):
+        file.append([{"step": 2}])
+    file.close()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match="a named pipe"):
+        file.append([{"step": 3}])
