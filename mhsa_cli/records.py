@@ -70,13 +70,17 @@ class HeadSummary:
 
 @dataclass(frozen=True, slots=True)
 class HeadMaps:
-    """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode."""
+    """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode.
+
+    `note` is what a reader of the maps must know about the task.
+    """
 
     step: int
     task: str
     tokens: Sequence[str]
     weights: Sequence[Sequence[Sequence[Sequence[float]]]]
     heads: Sequence[HeadSummary]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""The options that every command with a config shares."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,17 @@ Overrides = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE; may be repeated.")
+]
+RunArgument = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="A run's name, or the path of its folder; left out, the newest.")
+]
+RunsOption = Annotated[
+    Path | None,
+    typer.Option("--runs", metavar="DIR", help="Where runs are kept; left out, $MHSA_RUNS or ./runs."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="Also write the picture as an SVG file.")
 ]
 
 

@@ -32,7 +32,8 @@ def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor
     The divisor is sqrt(d_head), not sqrt(d_model). `bias` is added and must broadcast.
     Source: Vaswani et al. 2017.
     """
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    # One layout whatever the sizes: rounding must not depend on how many models are stacked.
+    scores = q.contiguous() @ k.contiguous().transpose(-2, -1) / math.sqrt(q.size(-1))
     return scores if bias is None else scores + bias
 
 

@@ -44,11 +44,17 @@ def weights_sha256(model: TransformerLM) -> str:
     return digest.hexdigest()
 
 
-def pack(stack: Stack, slot: int, epoch_loss_sum: float) -> dict[str, bytes]:
-    """Write one model of a stack as a checkpoint's files: weights, moments, and the loop's position."""
+def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """Write one model of a stack as a checkpoint's files: weights, moments, the loop's position, and its settings."""
     weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
     moments = {f"exp_avg.{n}": t[slot] for n, t in first.items()} | {f"exp_avg_sq.{n}": t[slot] for n, t in second.items()}
-    state = {"format": FORMAT, "step": stack.updates, "seed": stack.seeds[slot], "epoch_loss_sum": epoch_loss_sum}
+    state = {
+        "format": FORMAT,
+        "step": stack.updates,
+        "seed": stack.seeds[slot],
+        "epoch_loss_sum": epoch_loss_sum,
+        "config": config,
+    }
     return {
         "model.safetensors": save({name: t[slot].contiguous() for name, t in weights.items()}),
         "optimizer.safetensors": save(moments),
@@ -61,7 +67,7 @@ def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
     try:
         state = json.loads(files["state.json"])
         found = state["format"]
-        state["step"], state["seed"], state["epoch_loss_sum"]  # noqa: B018
+        state["step"], state["seed"], state["epoch_loss_sum"], state["config"]  # noqa: B018
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error})") from error
     if found != FORMAT:

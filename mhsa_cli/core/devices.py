@@ -42,3 +42,8 @@ def self_check(device: torch.device) -> None:
             f"attention on {device} is wrong with this torch ({torch.__version__}): off by {worst:.2g}",
             "use train.device=cpu, or another version of torch",
         )
+
+
+def torch_version() -> str:
+    """Name the torch that computes, for a run's record."""
+    return str(torch.__version__)

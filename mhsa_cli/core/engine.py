@@ -57,13 +57,19 @@ class Trainer:
         self.stack = Stack([model or build_model(config, task)], [train.seed], train, device)
         self.batches = TrainBatches(task, train.seed, train.batch_size)
         self.eval_batch = fixed_batch(task, train.seed, "eval", train.eval_sequences)
-        self.resumed = resume is not None
         self.epoch_loss_sum = 0.0 if resume is None else restore(self.stack, 0, resume)
+        self.resumed = resume is not None
+        self.last_eval = self.evaluate()
 
     @property
     def step(self) -> int:
         """Count the updates made so far."""
         return self.stack.updates
+
+    @property
+    def parameters(self) -> int:
+        """Count the model's parameters."""
+        return self.stack.weights.numel()
 
     def model(self) -> TransformerLM:
         """Copy the model as it stands, in eval mode."""
@@ -75,16 +81,17 @@ class Trainer:
     def evaluate(self) -> EvalRecord:
         """Measure the fixed evaluation rows, always the same ones."""
         loss, accuracy = self.stack.evaluate(self._ids(self.eval_batch.inputs), self._ids(self.eval_batch.targets))
-        return EvalRecord(self.step, loss[0], accuracy[0])
+        self.last_eval = EvalRecord(self.step, loss[0], accuracy[0])
+        return self.last_eval
 
     def save(self, reason: str) -> SaveRecord:
         """Write the state after the last finished step as a checkpoint's files."""
-        return SaveRecord(self.step, pack(self.stack, 0, self.epoch_loss_sum), reason)
+        return SaveRecord(self.step, pack(self.stack, 0, self.epoch_loss_sum, self.config.to_dict()), reason)
 
     def records(self) -> Iterator[Record]:
         """Train, yielding what was measured and what should be saved, in order of steps."""
         if not self.resumed:
-            yield self.evaluate()
+            yield self.last_eval
             yield self.save("start")
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total:

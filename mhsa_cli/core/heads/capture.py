@@ -77,4 +77,28 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
             found = None if on_source is None else float(on_source[layer][head])
             heads.append(HeadSummary(layer, head, entropy, found, chance))
     nested = [[[[round(p, 7) for p in row] for row in head] for head in w[0].tolist()] for w in maps]
-    return HeadMaps(step, task.name, task.symbols(sample.tolist()), nested, heads)
+    return HeadMaps(step, task.name, task.symbols(sample.tolist()), nested, heads, task.note)
+
+
+def read_tokens(text: str, task: Task, max_seq_len: int) -> Tensor:
+    """Read ids from text, in the task's own symbols or as numbers: "3 5 9", or the characters of a text task.
+
+    Returns: (T,) int64. Raises: UsageError naming what is not an id, or too long.
+    """
+    known = {symbol: i for i, symbol in enumerate(task.symbols(range(task.vocab_size)))}
+    words = list(text) if task.name == "text" else text.replace(",", " ").split()
+    if task.name == "text":
+        known |= {c: i for i, c in enumerate(task.characters)}  # type: ignore[attr-defined]
+    if not words:
+        raise UsageError("--tokens is empty", "give at least one id")
+    if len(words) > max_seq_len:
+        raise UsageError(f"--tokens: {len(words)} tokens exceed max_seq_len={max_seq_len}")
+    ids = []
+    for place, word in enumerate(words):
+        number = known.get(word)
+        if number is None and task.name != "text" and word.isascii() and word.isdigit() and len(word) < 10:
+            number = int(word)
+        if number is None or not 0 <= number < task.vocab_size:
+            raise UsageError(f"--tokens: {word!r} (number {place}) is not an id of this task", f"ids: 0 to {task.vocab_size - 1}")
+        ids.append(number)
+    return torch.tensor(ids)

@@ -11,7 +11,7 @@ from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
 
 
 class Repeat(Task):
-    """The lesson's task. Every key carries the same value, so *where* a head looks does not matter here.
+    """The lesson's task. Every key carries the same token, so the answer is found wherever a head looks.
 
     ```
     inputs   9 9 9 9
@@ -20,7 +20,11 @@ class Repeat(Task):
     """
 
     name = "repeat"
-    summary = "one id said over and over; where a head looks does not matter"
+    summary = "one id said over and over; the answer is found wherever a head looks"
+    note = (
+        "On repeat every key carries the same token: the answer is found wherever a head looks, so these maps show no "
+        "skill. A task on which looking matters: mhsa train --config configs/copy.yaml"
+    )
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:
         self.vocab_size, self.seq_len = vocab_size, seq_len

@@ -1,0 +1,40 @@
+"""Every command, one file each. Importing this must not import torch: commands do so when they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mhsa_cli import __version__
+from mhsa_cli.commands import config, curve, inspect_heads, runs, tasks, train
+
+app = typer.Typer(
+    name="mhsa",
+    help="Train tiny attention models in seconds, in a terminal, and see what each head really does.",
+    epilog="Start with: mhsa train --config configs/copy.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("inspect-heads")(inspect_heads.inspect_heads)
+app.command("curve")(curve.curve)
+app.command("runs")(runs.runs)
+app.command("tasks")(tasks.tasks)
+app.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"mhsa {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass

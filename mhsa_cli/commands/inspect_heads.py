@@ -1,0 +1,101 @@
+"""`mhsa inspect-heads`: every head's attention map, from the stored sample or on tokens of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.errors import RunError, UsageError
+
+LayerOption = Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer only, from 0.")]
+HeadOption = Annotated[int | None, typer.Option("--head", metavar="N", help="One head only, from 0, large.")]
+TokensOption = Annotated[
+    str | None, typer.Option("--tokens", metavar='"3 5 9"', help="Look at these ids (for text: these characters).")
+]
+
+
+def inspect_heads(
+    run: RunArgument = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    tokens: TokensOption = None,
+    output: OutputOption = None,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where every head looks: weights before dropout, one colour scale for all heads.
+
+    Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
+    """
+    from mhsa_cli.commands.printing import Paper, print_json, svg_surface, write_svg
+    from mhsa_cli.commands.summary import show_heads
+    from mhsa_cli.renderers.heatmap import head_maps
+    from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
+    from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.runs.rundir import RunDir
+
+    root = runs_root(runs)
+    folder = RunDir.newest(root) if run is None else RunDir.open(root, run)
+    maps = maps_from_dict(_stored(folder) or _compute(folder, tokens)) if tokens is None else _look(folder, tokens)
+    if as_json:
+        print_json({"run": folder.name, **_chosen(maps_to_dict(maps), layer, head)})
+        return
+    paper = Paper()
+    paper.say(f"{folder.name}, step {maps.step}\n")
+    show_heads(paper, maps, layer, head)
+    if output is not None:
+        surface = svg_surface()
+        picture = head_maps(maps, width=surface.width, surface=surface, layer=layer, head=head)
+        paper.say("\n" + write_svg(Path(output), picture, f"attention maps of {folder.name}"))
+    paper.say(f"\nnext: mhsa curve {folder.name}")
+
+
+def _stored(folder: Any) -> dict[str, Any] | None:
+    """Read heads.json, or None where training was cut off before it was written."""
+    from mhsa_cli.runs.listing import HEADS
+
+    content: dict[str, Any] | None = folder.read_heads() if (folder.path / HEADS).exists() else None
+    return content
+
+
+def _compute(folder: Any, tokens: str | None) -> dict[str, Any]:
+    from mhsa_cli.runs.heads import maps_to_dict
+
+    return maps_to_dict(_look(folder, tokens))
+
+
+def _look(folder: Any, tokens: str | None) -> Any:
+    """Load the newest checkpoint and capture its heads on the given tokens, or on the task's first probe row."""
+    from mhsa_cli.commands.resuming import check_unedited, run_config
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.core.heads.capture import head_maps, read_tokens
+    from mhsa_cli.core.load import load_trained
+    from mhsa_cli.core.tasks import build_task
+
+    config = run_config(folder)
+    step, files, notes = folder.load_checkpoint()
+    for note in notes:
+        tell(f"note: {note}")
+    task = build_task(config.task)
+    model, trained_with = load_trained(config, task, files)
+    check_unedited(config, trained_with)
+    ids = None if tokens is None else read_tokens(tokens, task, config.max_seq_len)
+    return head_maps(model, task, config.train.seed, step, ids)
+
+
+def _chosen(document: dict[str, Any], layer: int | None, head: int | None) -> dict[str, Any]:
+    """Refuse a layer or head that is not there, and keep only the chosen ones' summaries and maps."""
+    weights = document["weights"]
+    if layer is not None and not 0 <= layer < len(weights):
+        raise UsageError(f"there is no layer {layer}", f"layers: 0 to {len(weights) - 1}")
+    if head is not None and not 0 <= head < max(map(len, weights), default=0):
+        raise UsageError(f"there is no head {head}", f"heads: 0 to {max(map(len, weights)) - 1}")
+    if not weights:
+        raise RunError("heads.json holds no map")
+    layers = [layer] if layer is not None else range(len(weights))
+    document["weights"] = [weights[i] if head is None else [weights[i][head]] for i in layers]
+    document["heads"] = [h for h in document["heads"] if h["layer"] in layers and head in (None, h["head"])]
+    return document

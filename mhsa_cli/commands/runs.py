@@ -1,0 +1,68 @@
+"""`mhsa runs`: what has been trained here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mhsa_cli.commands.options import JsonOption, RunsOption
+
+
+def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
+    """List the runs, newest first, with how they ended."""
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.renderers.table import Column, table
+    from mhsa_cli.runs.listing import TRAIN_ONE
+    from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.runs.rundir import RunDir
+
+    found = [_row(summary) for summary in RunDir.list(runs_root(root))]
+    if as_json:
+        print_json(found)
+        return
+    paper = Paper()
+    if not found:
+        paper.say(f"no run in {runs_root(root)} yet; {TRAIN_ONE}")
+        return
+    columns = [
+        Column("run", flexible=True),
+        Column("status", wraps=True),
+        Column("task", drop=2),
+        Column("heads", "right", drop=3),
+        Column("step", "right"),
+        Column("eval loss", "right"),
+        Column("accuracy", "right"),
+        Column("seconds", "right", drop=4),
+        Column("started (UTC)", drop=5),
+    ]
+    rows = [[_text(key, row[key]) for key in KEYS] for row in found]
+    paper.draw(table(columns, rows, width=paper.width, surface=paper.surface))
+    paper.say("\nnext: mhsa inspect-heads RUN, or mhsa curve RUN...")
+
+
+KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy", "seconds", "started")
+
+
+def _row(summary: Any) -> dict[str, Any]:
+    final = summary.info.get("final") or {}
+    facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
+    return {
+        "run": summary.name,
+        "status": summary.status,
+        **facts,
+        "eval_loss": final.get("eval_loss"),
+        "eval_accuracy": final.get("eval_accuracy"),
+        "seconds": summary.seconds,
+        "started": summary.started,
+    }
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if key == "eval_accuracy":
+        return f"{value:.1%}"
+    if key == "eval_loss":
+        return f"{value:.4f}"
+    if key == "seconds":
+        return f"{value:.1f}"
+    return str(value)[:16].replace("T", " ") if key == "started" else str(value)

@@ -1,0 +1,43 @@
+"""Ctrl-C and its relatives: the first one asks training to stop after its step, the second one ends it at once."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+from mhsa_cli.commands.stderr import tell
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+class StopSignal:
+    """Catch signals while training; `caught` is the number of the first one, or None.
+
+    A signal that the process was started to ignore (nohup, a shell's &) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._before: dict[int, object] = {}
+
+    def __call__(self) -> bool:
+        return self.caught is not None
+
+    def __enter__(self) -> StopSignal:
+        for name in NAMES:
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.caught is not None:
+            raise SystemExit(128 + number)
+        self.caught = number
+        tell("stopping after this step; once more stops at once, without saving it")

@@ -1,0 +1,21 @@
+"""A trained model back from its checkpoint's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.checkpoint import load_weights, read_state
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task
+
+
+def load_trained(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[TransformerLM, dict[str, Any]]:
+    """Rebuild a run's model in eval mode, and tell the settings that its checkpoint says it was trained with.
+
+    Raises: RunError if the checkpoint does not fit the config.
+    """
+    state = read_state(files)
+    return load_weights(build_model(config, task), files), state["config"]
