@@ -64,7 +64,7 @@ def loss_curve(
     `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
     needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     """
-    width, height = max(20, width), max(2, height)
+    width, height = max(16, width), max(2, height)
     lines = _prepare(series, surface)
     x_axis, y_axis = _step_axis(lines, x_max), _value_axis(lines, baseline, log, y_max)
     ticks = value_ticks(y_axis, height)
@@ -145,12 +145,11 @@ def _labels(
         last = line.last()
         mark = glyphs.point if line.is_eval else line.letter or ("⠤" if glyphs.braille else "-")
         value = "" if last is None else " " + short(last)
-        room = max(8, min(width // 3, 28) - len(value) - 2)
-        name = cut(line.name, room, glyphs.cut_text)
+        name = cut(line.name, width - len(value) - 2, glyphs.cut_text)
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
     if baseline is not None and is_drawable(baseline[0], axis):
-        text = cut(safe(baseline[1]), max(8, width // 3 - 2), glyphs.cut_text)
+        text = cut(safe(baseline[1]), width - 2, glyphs.cut_text)
         labels.append(_Label(baseline[0], [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
     return labels
 

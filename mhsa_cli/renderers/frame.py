@@ -54,7 +54,7 @@ class Frame:
         grid.put(self.margin, self.height, glyphs.corner + glyphs.horizontal * self.columns, DIM)
         end = self.margin + 1 + self.columns
         free = 0
-        for tick in linear_ticks(self.x_axis.low, self.x_axis.high, max(1, self.columns // 12)):
+        for tick in linear_ticks(self.x_axis.low, self.x_axis.high, max(1, self.columns // 9)):
             if tick != int(tick):
                 continue
             text = step_text(tick)

@@ -73,11 +73,12 @@ def heat_style(front: int | None, back: int | None, depth: Depth) -> Style:
 
 @lru_cache(maxsize=256)
 def ink_style(level: int, depth: Depth) -> Style:
-    """Make a style for text on a painted cell: near-white on dark shades, near-black on light ones."""
+    """Make a style for text on a painted cell: white on dark shades, black on light ones."""
     back = heat_color(level, depth)
     red, green, blue = back.get_truecolor()
-    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 118
-    return Style(color=Color.from_ansi(16 if light else 231), bgcolor=back)
+    # Relative luminance (WCAG 2); at 0.179 black and white are equally legible.
+    shade = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2
+    return Style(color=Color.from_ansi(16 if shade > 0.179 else 231), bgcolor=back)
 
 
 def line_style(index: int, depth: Depth) -> Style:

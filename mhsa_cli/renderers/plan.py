@@ -26,7 +26,7 @@ _OVERHANG = 2  # columns of that gap that a head's title may use
 MAX_LINES = 44  # a grid taller than this is pooled: it should be seen at once
 FULL_UP_TO = 16  # tokens; longer samples get half cells
 MAX_TOKEN = 8  # columns of a token beside a map; a longer one is cut
-_LEAST = 32  # pooling for height stops here: smaller pictures say nothing
+_LEAST = 24  # pooling for height stops here: smaller pictures say nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,13 @@ def choose_plan(
     plans: list[Plan] = []
     size = 1
     while True:
-        for kind in kinds:
-            if plan := _lay_out(rows, kind, size, 0, length, width):
-                if _height(rows, plan) <= MAX_LINES:
-                    return _with_axis(rows, plan, axis, length, width)
-                plans.append(plan)
-        if plans and math.ceil(length / size) <= _LEAST:
+        fitting = [plan for kind in kinds if (plan := _lay_out(rows, kind, size, 0, length, width))]
+        low = [plan for plan in fitting if _height(rows, plan) <= MAX_LINES]
+        if low:  # 4 + 4 heads in small cells are better than 3 + 3 + 2 in large ones
+            best = next((plan for plan in low if _is_even(rows, plan)), low[0])
+            return _with_axis(rows, best, axis, length, width)
+        plans += fitting
+        if plans and math.ceil(length / size / 2) < _LEAST:
             return _with_axis(rows, min(plans, key=lambda plan: _height(rows, plan)), axis, length, width)
         size *= 2
 
@@ -94,11 +95,14 @@ def _lay_out(
     wide = cells * kind.wide
     if axis + wide > width:
         return None
-    limit = min(wide + _OVERHANG, width - axis)
+    alone = sum(map(len, rows)) == 1
+    limit = width - axis if alone else min(wide + _OVERHANG, width - axis)
     titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit)]
     longest = axis + max([wide, *titles])
     panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
-    per_row = max(1, (width - longest) // (panel + GAP) + 1)
+    if longest > width:
+        return None  # tokens beside the map would push its title out
+    per_row = (width - longest) // (panel + GAP) + 1
     return Plan(kind, size, axis, wide, math.ceil(cells / kind.tall), limit, panel, per_row)
 
 
@@ -110,6 +114,10 @@ def _with_axis(rows: Sequence[Sequence[Panel]], plan: Plan, axis: int, length: i
     if other is None or _bands(rows, other) > _bands(rows, plan):
         return plan
     return other
+
+
+def _is_even(rows: Sequence[Sequence[Panel]], plan: Plan) -> bool:
+    return all(len({len(part) for part in balanced(row, plan.per_row)}) == 1 for row in rows)
 
 
 def _bands(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:

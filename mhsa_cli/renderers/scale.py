@@ -25,7 +25,8 @@ class Axis:
         if value >= self.high:
             return 1.0
         if self.log:
-            return math.log(value / self.low) / (math.log(self.high) - math.log(self.low))
+            low = math.log(self.low)  # not log(value / low): that quotient can overflow
+            return (math.log(value) - low) / (math.log(self.high) - low)
         return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
 
@@ -47,7 +48,8 @@ def nice_step(span: float, count: int) -> float:
 
 def linear_ticks(low: float, high: float, count: int) -> list[float]:
     """List round values between `low` and `high`, at most `count` + 1 of them."""
-    step = nice_step(high / 2 - low / 2, count) * 2 if high - low == math.inf else nice_step(high - low, count)
+    wide = math.isinf(high - low)  # the two ends are finite, their distance is not
+    step = nice_step(high / 2 - low / 2, max(1, count // 2)) if wide else nice_step(high - low, count)
     first = math.ceil(low / step - 1e-9)
     ticks = []
     for number in range(count + 2):
@@ -66,8 +68,9 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
         decades = range(first, last + 1, stride if factors == (1,) else 1)
         ticks = [value for e in decades for f in factors if low <= (value := float(f"{f}e{e}")) <= high]
         if len(ticks) <= count or factors == (1,):
-            return ticks
-    return []  # pragma: no cover - the loop always returns
+            break
+    # Within one decade there may be no such number: then any round ones between will do.
+    return ticks if len(ticks) > 1 or high / low > 10 else linear_ticks(low, high, max(2, count // 2))
 
 
 def short(value: float) -> str:

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from drawn import COLOR, SURFACES, evals, falling, golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhsa_cli.records import Series
+from mhsa_cli.renderers.curve import loss_curve
+from mhsa_cli.renderers.scale import Axis, linear_ticks, log_ticks, nice_step, short, step_text, thin, tick_texts
+
+NAN, INF = math.nan, math.inf
+GUESS = (math.log(64), "guessing 4.16")
+
+
+@pytest.mark.parametrize(
+    ("name", "surface", "width", "log"),
+    [
+        ("curve-60", "none", 60, False),
+        ("curve-80", "none", 80, False),
+        ("curve-80-log", "none", 80, True),
+        ("curve-40", "none", 40, False),
+        ("curve-80-ascii", "ascii", 80, False),
+        ("curve-60-blocks", "blocks", 60, True),
+    ],
+)
+def test_pictures_stay_as_they_were(name: str, surface: str, width: int, log: bool) -> None:
+    train = falling()
+    lines = loss_curve([train, evals(train)], width=width, surface=SURFACES[surface], baseline=GUESS, log=log)
+    golden(name, lines.plain)
+
+
+@pytest.mark.parametrize("surface", ["none", "ascii", "truecolor"])
+def test_several_runs_stay_as_they_were(surface: str) -> None:
+    runs = [falling(233, name=f"copy-h{heads}", middle=50 + 11 * heads) for heads in (1, 2, 5)]
+    golden(f"runs-80-{surface}", loss_curve(runs, width=80, surface=SURFACES[surface], log=True).plain)
+
+
+def test_without_colour_several_lines_are_told_apart_by_letters() -> None:
+    runs = [falling(100, name="one", middle=20), falling(100, name="two", middle=60)]
+    lines = loss_curve(runs, width=80, surface=SURFACES["none"]).plain
+    assert "aaa" in lines and "bbb" in lines and "a one" in lines and "b two" in lines
+    colored = loss_curve(runs, width=80, surface=COLOR)
+    assert "aaa" not in colored.plain
+    styles = {str(span.style) for line in colored for span in line.spans if "#" in str(span.style)}
+    assert len(styles) == 2
+
+
+_values = st.one_of(st.none(), st.floats(), st.floats(0, 9))
+_series = st.builds(
+    lambda name, values, start, role: Series(name, range(start, start + len(values)), values, role),
+    st.text(max_size=40),
+    st.lists(_values, max_size=40),
+    st.integers(0, 10**7),
+    st.sampled_from(["train", "eval"]),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    series=st.lists(_series, max_size=9),
+    width=st.integers(20, 200),
+    height=st.integers(2, 23),
+    surface=st.sampled_from(sorted(SURFACES)),
+    log=st.booleans(),
+    baseline=st.one_of(st.none(), st.tuples(st.floats(), st.text(max_size=50))),
+    x_max=st.one_of(st.none(), st.integers(0, 10**6)),
+    y_max=st.one_of(st.none(), st.floats()),
+)
+def test_any_content_draws_within_its_width(series, width, height, surface, log, baseline, x_max, y_max) -> None:  # type: ignore[no-untyped-def]
+    lines = loss_curve(
+        series,
+        width=width,
+        height=height,
+        surface=SURFACES[surface],
+        log=log,
+        baseline=baseline,
+        x_max=x_max,
+        y_max=y_max,
+    )
+    assert len(lines.lines) >= height + 3
+    assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
+    if surface == "ascii":
+        own = "".join(one.name for one in series) + (baseline[1] if baseline else "")
+        assert all(char.isascii() or char in own for char in lines.plain)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[50331647.5, 50331648.5], [1.0, 1e30, 2.0], [-1.7e308, 1.7e308], [5e-324, 1e308], [3.5], [], [NAN] * 3, [2.5] * 7],
+    ids=str,
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_odd_curves_draw(values: list[float], log: bool) -> None:
+    lines = loss_curve([Series("train", range(len(values)), values)], width=61, surface=COLOR, log=log)
+    drawn = any("\u2800" < char <= "\u28ff" for line in lines.lines[1:13] for char in line.plain[:45])
+    assert drawn == any(math.isfinite(value) and (value > 0 or not log) for value in values)
+
+
+def test_a_million_points_draw() -> None:
+    count = 1_000_000
+    lines = loss_curve([Series("train", range(count), [1.0] * (count - 1) + [7.0])], width=80, surface=COLOR)
+    assert "train 7.00" in lines.plain
+
+
+@pytest.mark.parametrize(
+    ("value", "note"), [(NAN, "NaN at step 26"), (INF, "infinite loss at step 26"), (None, "no value at step 26")]
+)
+def test_a_gap_has_a_marker_and_a_note(value: float | None, note: str) -> None:
+    values = [4.0] * 25 + [value] + [2.0] * 13
+    lines = loss_curve([Series("train", range(1, 40), values)], width=70, surface=COLOR)
+    assert note in lines.plain and "last at step" not in lines.plain
+    assert lines.plain.count("×") == 2  # one in the plot, one before the note
+    whole = loss_curve([Series("train", range(1, 40), [4.0] * 25 + [3.0] + [2.0] * 13)], width=70, surface=COLOR)
+    assert "×" not in whole.plain
+
+
+def test_a_gap_is_not_bridged() -> None:
+    line = [1.0] * 10 + [NAN] * 20 + [1.0] * 10
+    row = next(
+        r for r in loss_curve([Series("train", range(40), line)], width=83, surface=COLOR).lines[1:] if "┤" in r.plain
+    )
+    middle = row.plain[25:45]
+    assert row.plain[8:12].strip() and not any("\u2800" < char <= "\u28ff" for char in middle)
+
+
+def test_values_above_a_fixed_frame_are_said() -> None:
+    series = [Series("train", range(1, 6), [4.0, 4.0, 99.5, 4.0, 1.0])]
+    assert "above the frame: 99.50 at step 3" in loss_curve(series, width=60, surface=COLOR, y_max=8.0).plain
+    assert "above the frame" not in loss_curve(series, width=60, surface=COLOR).plain
+
+
+def test_zero_has_no_place_on_a_log_scale_and_that_is_said() -> None:
+    series = [Series("train", range(3), [4.0, 0.0, 1.0])]
+    assert "no place on a log scale" in loss_curve(series, width=60, surface=COLOR, log=True).plain
+    assert "no place on a log scale" not in loss_curve(series, width=60, surface=COLOR).plain
+
+
+def test_labels_of_equal_ends_stand_in_rows_of_their_own() -> None:
+    series = [Series(f"run-{i}", [0, 1], [float(i), 0.5]) for i in range(7)]
+    rows = loss_curve(series, width=90, surface=COLOR).plain.splitlines()
+    assert sorted(name for row in rows for name in row.split() if name.startswith("run-")) == [
+        f"run-{i}" for i in range(7)
+    ]
+    assert max(row.count("run-") for row in rows) == 1
+
+
+def test_more_labels_than_rows_become_a_legend() -> None:
+    series = [Series(f"run-{i}", [0, 1], [3.0, 1.0]) for i in range(17)]
+    lines = loss_curve(series, width=90, height=11, surface=COLOR)
+    assert all(f"run-{i}" in lines.plain for i in range(17)) and len(lines.lines) > 14
+
+
+def test_below_56_columns_labels_stand_under_the_axis() -> None:
+    train = falling(50)
+    wide = loss_curve([train], width=56, surface=COLOR, baseline=GUESS).plain.splitlines()
+    narrow = loss_curve([train], width=55, surface=COLOR, baseline=GUESS).plain.splitlines()
+    assert "step" in wide[-1] and "guessing 4.16" in "".join(wide[:13])
+    assert "step" not in narrow[-1] and "guessing 4.16" in narrow[-1]
+
+
+def test_points_never_hide_the_whole_line() -> None:
+    train = Series("train", range(200), [2.0] * 200)
+    points = replace(train, name="eval", role="eval")
+    row = max(loss_curve([train, points], width=80, surface=COLOR).lines[1:13], key=lambda line: line.plain.count("●"))
+    assert sum("\u2800" < char <= "\u28ff" for char in row.plain) > row.plain.count("●") > 10
+
+
+def test_the_line_paints_over_the_baseline() -> None:
+    series = [Series("train", [0, 100], [2.0, 2.0])]
+    lines = loss_curve(series, width=80, surface=COLOR, baseline=(2.0, "guessing"))
+    assert "╌╌" not in lines.plain
+    assert "╌╌" in loss_curve(series, width=80, surface=COLOR, baseline=(1.0, "guessing")).plain
+
+
+def test_names_are_printed_as_they_are() -> None:
+    names = ["[/x]", ":smile:", "[n_heads]", "[red]x"]
+    lines = loss_curve([Series(name, [1, 2], [2.0, 1.0]) for name in names], width=120, surface=COLOR).plain
+    assert all(name in lines for name in names)
+    odd = loss_curve([Series("\x1b[31mred\r\udce9", [1, 2], [2.0, 1.0])], width=120, surface=COLOR).plain
+    assert "\\x1b[31mred\\x0d\\xe9" in odd
+
+
+@given(st.lists(st.one_of(st.floats(), st.none()), min_size=7, max_size=400), st.integers(7, 50))
+def test_thinning_keeps_ends_peaks_and_gaps(values: list[float | None], limit: int) -> None:
+    points = list(enumerate(values))
+    kept = thin(points, limit)
+    assert len(kept) <= max(limit, 5)
+    assert repr(kept[0]) == repr(points[0]) and repr(kept[-1]) == repr(points[-1])
+    assert [step for step, _ in kept] == sorted({step for step, _ in kept})
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    left = [value for _, value in kept if value is not None and math.isfinite(value)]
+    if finite:
+        assert max(left) == max(finite) and min(left) == min(finite)
+    assert any(v is None or not math.isfinite(v) for v in values) == (len(left) < len(kept))
+
+
+def test_axes_place_values_by_hand() -> None:
+    assert Axis(0.0, 8.0).place(2.0) == 0.25
+    assert Axis(0.001, 10.0, log=True).place(0.1) == pytest.approx(0.5)
+    assert Axis(-1.7e308, 1.7e308).place(0.0) == 0.5
+    assert Axis(0.0, 2.0).place(5.0) == 1.0
+
+
+def test_ticks_are_round() -> None:
+    assert linear_ticks(0, 4.16, 5) == [0, 1, 2, 3, 4]
+    assert linear_ticks(0, 360, 4) == [0, 100, 200, 300]
+    assert linear_ticks(0, 0.0071, 3) == [0, 0.0025, 0.005]
+    assert log_ticks(0.003, 4.16, 7) == [0.003, 0.01, 0.03, 0.1, 0.3, 1, 3]
+    assert log_ticks(0.003, 4.16, 4) == [0.01, 0.1, 1]
+    assert log_ticks(2.1, 3.3, 6) == [2.5, 3.0]
+    assert nice_step(7.0, 3) == 2.5
+
+
+def test_numbers_are_short() -> None:
+    texts = [short(v) for v in (0.0025, 4.1589, 1234.5, 1e30, 2.5e-7, 0.0, 0.51, NAN, -INF)]
+    assert texts == ["0.0025", "4.16", "1234", "1e30", "2.5e-7", "0", "0.510", "NaN", "-inf"]
+    assert [step_text(s) for s in (360, 12_000, 2_500_000)] == ["360", "12k", "2.5M"]
+    assert tick_texts([0.0, 2.5, 5.0]) == ["0.0", "2.5", "5.0"]
