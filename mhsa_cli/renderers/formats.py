@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mhsa_cli.renderers.html import to_html
 from mhsa_cli.renderers.lines import Lines
 from mhsa_cli.renderers.svg import to_svg
+
+
+def html(lines: Lines, title: str) -> str:
+    """Write the picture as a page of its own."""
+    return to_html([(title, "", lines)], title=title)
 
 
 def to_text(lines: Lines, title: str) -> str:
@@ -18,4 +24,4 @@ def svg(lines: Lines, title: str) -> str:
     return to_svg(lines.lines, title=title)
 
 
-RENDERERS: dict[str, Callable[[Lines, str], str]] = {"txt": to_text, "svg": svg}
+RENDERERS: dict[str, Callable[[Lines, str], str]] = {"txt": to_text, "svg": svg, "html": html}

@@ -51,7 +51,7 @@ def to_svg(lines: Sequence[Text], *, title: str, columns: int | None = None) -> 
         f"<style>{_CSS}</style>",
         f'<rect class="panel" x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="6"/>',
     ]
-    console = Console(width=max(columns, 1), color_system="truecolor", file=None, legacy_windows=False)
+    console = Console(width=columns, height=25, force_jupyter=False, legacy_windows=False)  # only to look up styles
     for row, line in enumerate(lines):
         cells = [cell for cell in _cells(line, console) if cell[0] + cell_len(cell[1]) <= columns]
         top = MARGIN + row * CELL_HEIGHT

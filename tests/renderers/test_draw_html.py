@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from drawn import SURFACES, falling
+
+from mhsa_cli.renderers.curve import loss_curve
+from mhsa_cli.renderers.html import to_html
+
+
+class Reader(HTMLParser):
+    """Collects the tags in order and the text between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.mismatched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.mismatched.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_report_is_one_file_with_every_picture_and_its_text() -> None:
+    picture = loss_curve([falling(50)], width=60, surface=SURFACES["none"])
+    page = to_html([("Loss <1>", "It fell & stayed.", picture), ("Again", "", picture)], title="run [/x] </title>")
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == [] and reader.mismatched == []
+    assert "run [/x] </title>" in reader.text and "Loss <1>" in reader.text and "It fell & stayed." in reader.text
+    assert page.count("<svg ") == 2 and reader.text.count(picture.plain) == 2
+    assert not re.search(r"<script|<link|<img|href|url\(|@import", page)

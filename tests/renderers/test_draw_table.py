@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from drawn import COLOR, SURFACES, golden, maps
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from mhsa_cli.records import TaskInfo
+from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
+from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.palette import PLAIN
+from mhsa_cli.renderers.table import Column, bars, by_distance, head_table, table, task_picture
+
+COLUMNS = [
+    Column("run", flexible=True),
+    Column("task"),
+    Column("steps", "right", drop=1),
+    Column("loss", "right"),
+    Column("started", drop=2),
+    Column("note", wraps=True, drop=3),
+]
+ROWS = [
+    ["copy-h4", "copy", "360", "0.0025", "2 minutes ago", "four heads of width eight"],
+    ["[/x]", "日本語", "12k", "4.16", "yesterday", ":smile: [red]x [n_heads]"],
+    ["a/very/long/run/name/that/does/not/fit", "repeat", "7"],
+]
+TASK = TaskInfo("copy", "Say it again.", ["17", "4", "9", "17", "4"], ["·", "·", "17", "4", "9"], math.log(64), 1 / 64)
+
+
+@pytest.mark.parametrize("width", [80, 50, 24])
+def test_tables_stay_as_they_were(width: int) -> None:
+    golden(f"table-{width}", table(COLUMNS, ROWS, width=width, surface=COLOR, highlight=0).plain)
+
+
+def test_columns_align_with_wide_characters() -> None:
+    lines = table(COLUMNS, ROWS, width=120, surface=COLOR).lines
+    loss = [
+        cell_len(line.plain.split(value)[0]) + cell_len(value)
+        for line, value in zip(lines, ["loss", "0.0025", "4.16"], strict=False)
+    ]
+    assert len(set(loss)) == 1
+
+
+def test_user_text_is_never_markup() -> None:
+    text = table(COLUMNS, ROWS, width=120, surface=COLOR).plain
+    assert "[/x]" in text and ":smile: [red]x [n_heads]" in text
+
+
+def test_the_least_important_columns_go_first_and_are_named() -> None:
+    narrow = table(COLUMNS, ROWS, width=42, surface=COLOR).plain
+    head = narrow.splitlines()[0]
+    assert "steps" in head and "started" not in head and "note" not in head
+    assert narrow.splitlines()[-1] == "no room for: started, note"
+    assert "no room" not in table(COLUMNS, ROWS, width=120, surface=COLOR).plain
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    rows=st.lists(st.lists(st.text(max_size=60), max_size=6), max_size=5),
+    width=st.integers(20, 200),
+    surface=st.sampled_from(sorted(SURFACES)),
+)
+def test_any_table_keeps_within_its_width(rows: list[list[str]], width: int, surface: str) -> None:
+    lines = table(COLUMNS, rows, width=width, surface=SURFACES[surface])
+    assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
+
+
+def test_wrapped_cells_lose_no_word() -> None:
+    words = ["attention", "is", "a", "weighted", "mean", "of", "values"]
+    text = table([Column("A"), Column("B", wraps=True)], [["x", " ".join(words)]], width=21, surface=COLOR).plain
+    assert [word for word in text.split() if word in words] == words
+
+
+def test_bars_show_what_is_small_and_hide_what_is_nothing() -> None:
+    assert bars([0.0, 0.01, 0.03, 0.5, 1.0, 7.0, math.nan], FULL) == "  ▁▄██ "
+    assert bars([0.0, 0.03, 0.4, 1.0], BLOCKS) == " .." + "█"
+    assert bars([0.0, 0.03, 0.5, 1.0], ASCII) == " .:#"
+    assert bars([0.5], FULL, top=0.5) == "█"
+
+
+def test_by_distance_averages_diagonals() -> None:
+    matrix = [[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.1, 0.7, 0.2]]
+    assert by_distance(matrix) == pytest.approx([0.6, 0.55, 0.1])
+    assert len(by_distance(matrix, 2)) == 2 and by_distance([]) == []
+
+
+def test_the_head_table_stays_as_it_was() -> None:
+    labels = {(0, 0): "spread", (0, 1): "previous token"}
+    golden("head-table", head_table(maps(12, 3, source=True), width=80, surface=COLOR, labels=labels).plain)
+    golden("head-table-ascii", head_table(maps(12, 3), width=60, surface=SURFACES["ascii"]).plain)
+
+
+@pytest.mark.parametrize("width", [80, 23])
+def test_task_pictures_stay_as_they_were(width: int) -> None:
+    golden(f"task-{width}", task_picture(TASK, width=width, surface=COLOR).plain)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=12), max_size=30), st.lists(st.text(max_size=12), max_size=30), st.integers(20, 200))
+def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str], width: int) -> None:
+    info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5)
+    lines = task_picture(info, width=width, surface=COLOR).lines
+    assert all(line.cell_len <= width for line in lines)
+    upper = [line for line in lines if line.plain.startswith("  input")]
+    lower = [line for line in lines if line.plain.startswith("  target")]
+    assert [line.cell_len for line in upper] == [line.cell_len for line in lower]
+
+
+@given(st.text(), st.integers(1, 30), st.sampled_from(["…", ".."]))
+def test_cut_and_pad_count_columns(text: str, width: int, mark: str) -> None:
+    assert cell_len(cut(safe(text), width, mark)) <= width
+    assert cell_len(pad(cut(safe(text), width, mark), width)) == width
+    if cell_len(text) <= width:
+        assert cut(text, width, mark) == text
+
+
+def test_safe_shows_what_cannot_be_shown() -> None:
+    assert safe("a b[日]") == "a b[日]"
+    assert safe("\x1b[2J\n\t\udce9\u202e\x9b") == "\\x1b[2J\\x0a\\x09\\xe9\\u202e\\x9b"
+
+
+@given(st.lists(st.text(alphabet="ab日 ", max_size=70), max_size=7), st.integers(2, 40))
+def test_wrapped_phrases_lose_no_letter(phrases: list[str], width: int) -> None:
+    lines = wrap_phrases([[(phrase, PLAIN)] for phrase in phrases], width)
+    assert all(line.cell_len <= width for line in lines)
+    assert "".join("".join(line.plain.split()) for line in lines) == "".join("".join(p.split()) for p in phrases)
+
+
+def test_a_grid_never_splits_a_wide_character() -> None:
+    grid = Grid(5, 1)
+    grid.put(0, 0, "a日b日")
+    grid.put(0, 3, "lost")
+    assert grid.lines()[0].plain == "a日b"
+    grid.put(3, 0, "e\u0301")
+    assert grid.lines()[0].plain == "a日e\u0301"
