@@ -65,18 +65,19 @@ def uniform_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
     """Attend without materialising the weights: q, k, v (..., H, T, d) to (..., H, T, d).
 
-    `mask` None means causal. Equal to `attention_weights(...) @ v` to rounding.
+    `mask` None means causal; fewer queries than keys are the last ones. Equal to `attention_weights(...) @ v` to
+    rounding.
     """
     lead, (T, d) = q.shape[:-2], q.shape[-2:]
     # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
     q, k, v = (t if t.dim() == 4 else t.flatten(0, t.dim() - 4) for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    if mask is None and bias is None:
+    if mask is None and bias is None and T == k.size(-2):  # is_causal would align at the first key
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return out.view(*lead, T, d)
     if mask is None:
-        mask = torch.ones(T, k.size(-2), dtype=torch.bool, device=q.device).tril()
+        mask = torch.ones(T, k.size(-2), dtype=torch.bool, device=q.device).tril(k.size(-2) - T)
     empty = ~mask.any(-1, keepdim=True)  # (..., Tq, 1); see masked_softmax
     allowed = mask | empty
     if bias is not None:

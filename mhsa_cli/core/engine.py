@@ -69,7 +69,7 @@ class Trainer:
     @property
     def parameters(self) -> int:
         """Count the model's parameters."""
-        return self.stack.weights.numel()
+        return self.stack.size
 
     def model(self) -> TransformerLM:
         """Copy the model as it stands, in eval mode."""

@@ -18,6 +18,12 @@ from mhsa_cli.core.tasks.base import IGNORE, stream_generator
 from mhsa_cli.errors import NonFiniteError
 
 
+PARAMETER_DTYPE = {"float64": torch.float64}
+# The update works on vectors of numbers and finishes a remainder one by one, with other rounding. With padding there is
+# no remainder, and a weight's bits do not depend on where in the buffer it lies.
+PADDED = 64
+
+
 def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
     """Make one module whose parameters carry a leading M from M models of one shape; slot m equals models[m]."""
     stacked = copy.deepcopy(models[0])
@@ -66,10 +72,10 @@ class Stack:
         self.updates = 0
         self.parameters = dict(self.model.named_parameters())
         self.leaves = list(self.parameters.values())
-        size = sum(p.numel() for p in self.parameters.values())
+        self.size = sum(p.numel() for p in self.leaves)
         dtype = next(iter(self.parameters.values())).dtype
         self.weights, self.gradients, self.moment1, self.moment2 = (
-            torch.zeros(size, device=device, dtype=dtype) for _ in range(4)
+            torch.zeros(-(-self.size // PADDED) * PADDED, device=device, dtype=dtype) for _ in range(4)
         )
         self._point_into_buffer()
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
@@ -97,8 +103,8 @@ class Stack:
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Show a flat buffer under the parameters' names and shapes (M, ...)."""
-        sizes = [p.numel() for p in self.parameters.values()]
-        parts = zip(self.parameters.items(), flat.split(sizes), strict=True)
+        sizes = [p.numel() for p in self.leaves]
+        parts = zip(self.parameters.items(), flat[: self.size].split(sizes), strict=True)
         return {name: part.view(p.shape) for (name, p), part in parts}
 
     def step(self, inputs: Tensor, targets: Tensor, lr: float) -> None:
@@ -116,7 +122,7 @@ class Stack:
         loss, self.accuracy = total / count, right / count
         # One backward pass for all: a model's loss depends on its own parameters only.
         gradients = torch.autograd.grad(loss, self.leaves, self._ones, materialize_grads=True)
-        torch.cat([g.flatten() for g in gradients], out=self.gradients)
+        torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
         self.loss = loss.detach()
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)
@@ -148,8 +154,10 @@ class Stack:
     def _clip(self, limit: float) -> None:
         """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
         views = self.views(self.gradients).values()
-        squares = [g.flatten(1).square().sum(1) for g in views]
-        scale = (limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
+        square = torch.zeros_like(self._ones)
+        for g in views:  # one after another: torch orders a sum over a stack by the stack's size
+            square += g.flatten(1).square().sum(1)
+        scale = (limit / (square.sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
         for g in views:
             g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
 
@@ -170,7 +178,6 @@ class Stack:
         return (loss / count).tolist(), (right / count).tolist()
 
 
-PARAMETER_DTYPE = {"float64": torch.float64}
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:

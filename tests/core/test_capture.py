@@ -1,0 +1,97 @@
+"""Looking at heads: it changes nothing, and every figure is what it says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.checkpoint import weights_sha256
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.heads.capture import capture, head_maps, read_tokens, row_entropy, source_weight
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.errors import UsageError
+
+
+def copy_model(*more: str) -> tuple[TransformerLM, Task]:
+    config = load_config(None, ["task.name=copy", "model.n_layers=2", "model.d_model=24", "model.n_heads=3", *more])
+    task = build_task(config.task)
+    return build_model(config, task), task
+
+
+def test_looking_changes_neither_weights_nor_mode() -> None:
+    model, task = copy_model("model.dropout=0.4")
+    model.train()
+    before = weights_sha256(model)
+    first, second = (head_maps(model, task, 1, 0) for _ in range(2))
+    assert first == second and model.training and weights_sha256(model) == before
+
+
+def test_maps_are_causal_distributions_of_every_head() -> None:
+    model, task = copy_model()
+    maps = head_maps(model, task, 1, 0)
+    weights = torch.tensor(maps.weights)
+    assert weights.shape == (2, 3, 12, 12)
+    assert torch.allclose(weights.sum(-1), torch.ones(2, 3, 12), atol=1e-5)
+    assert weights.triu(1).abs().max() == 0
+    flat = weights.flatten(0, 1)
+    assert all(not torch.equal(flat[i], flat[j]) for i in range(6) for j in range(i))
+
+
+def test_entropy_is_one_for_uniform_and_zero_for_one_key() -> None:
+    uniform = torch.ones(5, 5).tril()
+    uniform = uniform / uniform.sum(-1, keepdim=True)
+    assert row_entropy(uniform).tolist() == pytest.approx([1.0] * 4)
+    assert row_entropy(torch.eye(5)).tolist() == [0.0] * 4
+    half = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
+    assert row_entropy(half).tolist() == pytest.approx([1.0, math.log(2) / math.log(3)])
+
+
+def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
+    model, task = copy_model("model.attention=uniform")
+    for head in head_maps(model, task, 1, 0).heads:
+        assert head.entropy == pytest.approx(1.0, abs=1e-6)
+        assert head.source_weight == pytest.approx(head.source_chance, abs=1e-6)
+
+
+def test_source_weight_by_hand() -> None:
+    weights = torch.zeros(2, 1, 3, 3)
+    weights[0, 0, 1, 0], weights[0, 0, 2, 1], weights[1, 0, 2, 0] = 0.5, 0.25, 0.75
+    source = torch.tensor([[-1, 0, 1], [-1, -1, 0]])
+    assert source_weight(weights, source).tolist() == pytest.approx([0.5])
+
+
+def test_one_token_has_a_map_and_no_entropy() -> None:
+    model, task = copy_model()
+    maps = head_maps(model, task, 1, 0, torch.tensor([4]))
+    assert maps.weights[1][2] == [[1.0]] and maps.heads[0].entropy is None
+
+
+def test_the_first_rows_of_a_map_do_not_depend_on_what_follows() -> None:
+    model, _ = copy_model()
+    ids = torch.randint(64, (1, 12), generator=torch.Generator().manual_seed(1))
+    whole, part = capture(model, ids)[1], capture(model, ids[:, :7])[1]
+    assert torch.allclose(whole[..., :7, :7], part, atol=1e-6)
+
+
+def test_tokens_are_read_as_ids_and_symbols() -> None:
+    _, task = copy_model()
+    assert read_tokens("3, 5 |  9", task, 12).tolist() == [3, 5, 63, 9]
+    for text, words in (
+        ("", "is empty"),
+        ("3 64", r"'64' \(number 1\)"),
+        ("3 x", "'x'"),
+        ("-1", "'-1'"),
+        ("1 " * 13, "13 tokens exceed max_seq_len=12"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_tokens(text, task, 12)
+
+
+def test_too_many_weights_are_refused_before_they_are_made() -> None:
+    model, _ = copy_model()
+    with pytest.raises(UsageError, match="too many"):
+        capture(model, torch.zeros(1, 1, dtype=torch.long).expand(10**9, 12))

@@ -1,0 +1,182 @@
+"""Training: what observes it never changes it, what stops it loses nothing, what breaks it stops it in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.core.checkpoint import weights_sha256
+from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.errors import NonFiniteError, RunError
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
+
+CPU = torch.device("cpu")
+# Every size is different, and every part of the model is there.
+RICH = [
+    "task.name=copy",
+    "task.vocab_size=17",
+    "task.seq_len=10",
+    "task.min_length=3",
+    "model.d_model=24",
+    "model.n_heads=3",
+    "model.n_layers=2",
+    "model.d_mlp=29",
+    "model.residual=true",
+    "model.norm=layernorm",
+    "model.positions=learned",
+    "model.dropout=0.1",
+    "train.batch_size=7",
+    "train.epochs=2",
+    "train.steps_per_epoch=9",
+    "train.eval_sequences=11",
+    "train.grad_clip=0.7",
+    "train.schedule=cosine",
+    "train.warmup_steps=4",
+    "train.weight_decay=0.01",
+]
+
+
+def rich(*more: str) -> Config:
+    return load_config(None, [*RICH, *more])
+
+
+def run(config: Config, resume: Mapping[str, bytes] | None = None) -> tuple[Trainer, list[Record]]:
+    trainer = Trainer(config, build_task(config.task), CPU, resume=resume)
+    return trainer, list(trainer.records())
+
+
+def digest(config: Config) -> str:
+    return weights_sha256(run(config)[0].model())
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    assert digest(rich()) == digest(rich()) != digest(rich("train.seed=43"))
+
+
+@pytest.mark.parametrize(
+    "how", [["train.log_every=5"], ["train.eval_every=2"], ["train.save_every=1"], ["train.eval_sequences=3"]]
+)
+def test_observing_more_or_less_often_changes_no_weight(how: list[str]) -> None:
+    assert digest(rich(*how)) == digest(rich())
+
+
+def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = digest(rich())
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert digest(rich()) == first
+
+
+@pytest.mark.parametrize("stop", range(1, 18))
+def test_stopping_after_any_step_and_resuming_equals_never_stopping(stop: int) -> None:
+    whole, records = run(rich("train.save_every=1"))
+    files = next(r.files for r in records if isinstance(r, SaveRecord) and r.step == stop)
+    resumed, rest = run(rich("train.save_every=1"), files)
+    assert weights_sha256(resumed.model()) == weights_sha256(whole.model())
+    assert torch.equal(resumed.stack.moment2, whole.stack.moment2)
+    said = [r for r in records if not isinstance(r, SaveRecord) and r.step > stop]
+    assert [r for r in rest if not isinstance(r, SaveRecord)] == said
+
+
+def test_every_step_is_recorded_once_and_in_order() -> None:
+    _, records = run(rich())
+    assert [r.step for r in records if isinstance(r, StepRecord)] == list(range(1, 19))
+    assert [r.step for r in records if isinstance(r, EvalRecord)] == [0, 9, 18]
+    saves = [(r.step, r.reason) for r in records if isinstance(r, SaveRecord)]
+    assert saves == [(0, "start"), (9, "periodic"), (18, "end")]
+    epoch = next(r for r in records if isinstance(r, EpochRecord))
+    losses = [r.loss for r in records if isinstance(r, StepRecord)][:9]
+    assert epoch.loss == pytest.approx(sum(losses) / 9, abs=1e-12)
+
+
+def test_no_epochs_save_the_untrained_model() -> None:
+    trainer, records = run(rich("train.epochs=0", "train.warmup_steps=0"))
+    assert [type(r) for r in records] == [EvalRecord, SaveRecord]
+    fresh = build_model(rich(), trainer.task)
+    assert weights_sha256(trainer.model()) == weights_sha256(fresh)
+
+
+def test_a_stop_is_obeyed_after_the_step_with_a_checkpoint_of_it() -> None:
+    config = rich()
+    trainer = Trainer(config, build_task(config.task), CPU, stop=lambda: trainer.step >= 5)
+    records = list(trainer.records())
+    last = records[-1]
+    assert isinstance(last, SaveRecord) and (last.step, last.reason) == (5, "stop")
+    assert [r.step for r in records if isinstance(r, StepRecord)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("step", [1, 6, 12])
+def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(step: int, value: float) -> None:
+    healthy = rich("train.save_every=1")
+    expected = next(r for r in run(healthy)[1] if isinstance(r, SaveRecord) and r.step == step - 1)
+    trainer = Trainer(healthy, build_task(healthy.task), CPU)
+
+    def poison(gradient: Tensor) -> Tensor:
+        return gradient * value if trainer.step == step - 1 else gradient
+
+    trainer.stack.leaves[-1].register_hook(poison)
+    records: list[Record] = []
+    with pytest.raises(NonFiniteError, match=f"step {step}: ") as caught:
+        records.extend(iter_into(trainer, records))
+    assert caught.value.exit_code == 3 and "train.lr" in str(caught.value)
+    last = records[-1]
+    assert isinstance(last, SaveRecord) and last.step == step - 1
+    assert last.files["model.safetensors"] == expected.files["model.safetensors"]
+    assert last.files["optimizer.safetensors"] == expected.files["optimizer.safetensors"]
+
+
+def iter_into(trainer: Trainer, records: list[Record]) -> list[Record]:
+    for record in trainer.records():
+        records.append(record)
+    return []
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_the_configs_words() -> None:
+    files = next(r.files for r in run(rich())[1] if isinstance(r, SaveRecord))
+    with pytest.raises(RunError, match=r"up.weight is \(29, 24\), the config makes it \(31, 24\)"):
+        run(rich("model.d_mlp=31"), files)
+
+
+def test_evaluation_repeats_itself_and_leaves_the_model_training() -> None:
+    config = rich()
+    trainer = Trainer(config, build_task(config.task), CPU)
+    assert trainer.evaluate() == trainer.evaluate()
+    assert trainer.stack.model.training
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4, 11])
+def test_evaluation_does_not_depend_on_its_chunks(chunk: int) -> None:
+    config = rich()
+    trainer = Trainer(config, build_task(config.task), CPU)
+    inputs, targets = (trainer._ids(t) for t in (trainer.eval_batch.inputs, trainer.eval_batch.targets))
+    loss, accuracy = trainer.stack.evaluate(inputs, targets, chunk)
+    whole = trainer.last_eval
+    assert loss[0] == pytest.approx(whole.loss, abs=1e-6) and accuracy[0] == whole.accuracy
+
+
+def test_tied_embeddings_stay_tied_through_training_and_a_checkpoint() -> None:
+    config = rich("model.tie_embeddings=true")
+    trainer, records = run(config)
+    model = trainer.model()
+    assert model.lm_head.weight is model.tok_emb.weight
+    last = next(r for r in reversed(records) if isinstance(r, SaveRecord))
+    again, _ = run(config, last.files)
+    assert weights_sha256(again.model()) == weights_sha256(model)
+
+
+def test_float64_is_float64_throughout() -> None:
+    trainer, records = run(rich("train.dtype=float64", "train.epochs=1"))
+    assert trainer.stack.weights.dtype == trainer.stack.loss.dtype == torch.float64
+    _, narrow = run(rich("train.epochs=1"))
+    wide = [r.loss for r in records if isinstance(r, StepRecord)]
+    close = [r.loss for r in narrow if isinstance(r, StepRecord)]
+    assert wide == pytest.approx(close, abs=1e-3) and wide != close

@@ -1,0 +1,99 @@
+"""The lesson's figures: its own weights and data must give its digits, and our own draws the same story."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.tasks import Batch, build_task
+from mhsa_cli.records import EpochRecord, StepRecord
+
+CPU = torch.device("cpu")
+STEP_LOSSES = {
+    1: 4.2115,
+    20: 4.1813,
+    40: 4.0458,
+    60: 3.6810,
+    80: 2.2340,
+    100: 0.7939,
+    120: 0.2969,
+    240: 0.0057,
+    360: 0.0025,
+}
+
+
+class LessonBatches:
+    """The lesson's rows: one generator for all of them, seeded 42."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(42)
+        self.ids = [torch.randint(0, 64, (16, 1), generator=generator) for _ in range(360)]
+
+    def __getitem__(self, step: int) -> Batch:
+        ids = self.ids[step - 1].expand(16, 12).contiguous()
+        return Batch(ids, ids)
+
+
+def lesson_layers() -> tuple[nn.Embedding, nn.Linear, nn.Linear, nn.Linear]:
+    """Draw the lesson's weights with plain torch modules, in its order: a throw-away block and input come first."""
+    torch.manual_seed(42)
+    nn.Linear(32, 96), nn.Linear(32, 32), torch.randn(16, 12, 32)
+    embedding = nn.Embedding(64, 32)
+    nn.init.normal_(embedding.weight, std=0.02)
+    return embedding, nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 64)
+
+
+def test_the_lessons_weights_and_data_give_its_digits() -> None:
+    config = load_config(None)
+    task = build_task(config.task)
+    model = build_model(config, task)
+    embedding, qkv, out, head = lesson_layers()
+    block = model.blocks[0].attn
+    pairs = [(model.tok_emb, embedding), (block.qkv_proj, qkv), (block.out_proj, out), (model.lm_head, head)]
+    for ours, theirs in pairs:
+        ours.load_state_dict(theirs.state_dict())
+    trainer = Trainer(config, task, CPU, model=model)
+    trainer.batches = LessonBatches()  # type: ignore[assignment]
+    records = list(trainer.records())
+    losses = {r.step: r.loss for r in records if isinstance(r, StepRecord)}
+    assert {step: losses[step] for step in STEP_LOSSES} == pytest.approx(STEP_LOSSES, abs=2e-3)
+    epochs = [r.loss for r in records if isinstance(r, EpochRecord)]
+    assert epochs == pytest.approx([2.8808, 0.0501, 0.0036], abs=2e-3)
+    assert min(s for s in losses if losses[s] < 1.0) == 94
+    assert min(s for s in losses if losses[s] < 0.1) == 130
+
+
+def test_it_has_the_lessons_8384_parameters_for_every_head_count() -> None:
+    for n_heads in (1, 2, 4, 8, 16, 32):
+        config = load_config(None, [f"model.n_heads={n_heads}"])
+        assert sum(p.numel() for p in build_model(config, build_task(config.task)).parameters()) == 8384
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_three_epochs_fall_as_the_lessons_do_for_any_seed(seed: int) -> None:
+    config = load_config(None, [f"train.seed={seed}"])
+    records = list(Trainer(config, build_task(config.task), CPU).records())
+    first, second, third = (r for r in records if isinstance(r, EpochRecord))
+    step_one = next(r for r in records if isinstance(r, StepRecord))
+    assert step_one.loss == pytest.approx(4.16, abs=0.15)
+    assert 2.3 < first.loss < 3.4 and 0.01 < second.loss < 0.25 and 0.001 < third.loss < 0.006
+    assert third.eval_accuracy == 1.0
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 8])
+def test_the_lesson_learns_with_any_number_of_heads(n_heads: int) -> None:
+    config = load_config(None, [f"model.n_heads={n_heads}"])
+    last = [r for r in Trainer(config, build_task(config.task), CPU).records() if isinstance(r, EpochRecord)][-1]
+    assert last.eval_accuracy == 1.0 and last.loss < 0.006
+
+
+def test_copy_is_learned_and_its_control_without_a_pattern_is_not() -> None:
+    learned, control = (
+        [r for r in Trainer(c, build_task(c.task), CPU).records() if isinstance(r, EpochRecord)][-1]
+        for c in (load_config(None, ["task.name=copy", f"model.attention={kind}"]) for kind in ("softmax", "uniform"))
+    )
+    assert learned.eval_accuracy == 1.0 and learned.loss < 0.01
+    assert control.eval_accuracy < 0.2 and control.loss > 3.0

@@ -1,0 +1,101 @@
+"""The update: one model and a stack of models are the same numbers, and each part of it by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mhsa_cli.core.checkpoint import weights_sha256
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.stack import Stack, learning_rate, sums, unstack
+from mhsa_cli.core.tasks import TrainBatches, build_task
+from mhsa_cli.core.tasks.base import IGNORE
+from mhsa_cli.errors import NonFiniteError
+from tests.core.test_engine import CPU, rich, run
+
+
+@pytest.mark.parametrize("dropout", ["0.0", "0.2"])
+@pytest.mark.parametrize("tied", ["false", "true"])
+def test_a_stack_of_models_is_bit_for_bit_the_single_runs(dropout: str, tied: str) -> None:
+    settings = (f"model.dropout={dropout}", f"model.tie_embeddings={tied}")
+    config = rich(*settings)
+    task, seeds = build_task(config.task), [3, 1, 8, 5]
+    stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)
+    batches = [TrainBatches(task, seed, config.train.batch_size) for seed in seeds]
+    for step in range(1, 19):
+        rows = [b[step] for b in batches]
+        inputs, targets = (torch.stack([getattr(r, part) for r in rows]) for part in ("inputs", "targets"))
+        stack.step(inputs, targets, learning_rate(config.train, step))
+    for slot, seed in enumerate(seeds):
+        single, _ = run(rich(*settings, f"train.seed={seed}"))
+        assert weights_sha256(unstack(stack.model, slot)) == weights_sha256(single.model()), f"slot {slot}"
+
+
+def test_the_update_is_adamw() -> None:
+    """Two roads: the fused call on flat buffers, and torch's optimiser on the ordinary model."""
+    config = rich("model.dropout=0.0", "train.grad_clip=null", "train.schedule=constant", "train.warmup_steps=0")
+    task = build_task(config.task)
+    model = build_model(config, task)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay)
+    stack = Stack([build_model(config, task)], [42], config.train, CPU)
+    batches = TrainBatches(task, 42, config.train.batch_size)
+    for step in range(1, 6):
+        batch = batches[step]
+        logits = model(batch.inputs)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        mine = stack.views(stack.gradients)
+        stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), config.train.lr)
+        assert float(stack.loss) == pytest.approx(float(loss.detach()), abs=1e-5)
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            assert torch.allclose(mine[name][0], parameter.grad, atol=1e-6 if step == 1 else 1e-4), name
+        optimiser.step()
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear"])
+@pytest.mark.parametrize("warmup", [0, 1, 19, 20])
+def test_the_learning_rate_is_positive_and_never_above_its_peak(schedule: str, warmup: int) -> None:
+    train = rich("train.steps_per_epoch=10", f"train.schedule={schedule}", f"train.warmup_steps={warmup}").train
+    rates = [learning_rate(train, step) for step in range(1, 21)]
+    assert all(0 < rate <= train.lr for rate in rates)
+    rising, falling = rates[:warmup], rates[warmup:]
+    assert rising == sorted(rising) and falling == sorted(falling, reverse=True)
+    assert max(rates) == pytest.approx(train.lr)
+
+
+def test_the_learning_rate_by_hand() -> None:
+    train = rich("train.steps_per_epoch=5", "train.schedule=linear", "train.warmup_steps=2", "train.lr=0.8").train
+    expected = [0.4, 0.8, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert [learning_rate(train, step) for step in range(1, 11)] == pytest.approx(expected)
+
+
+def test_loss_and_hits_by_hand() -> None:
+    logits = torch.tensor([[0.0, math.log(3.0), 0.0], [2.0, 0.0, 1.0], [9.0, 9.0, 0.0]]).view(1, 1, 3, 3)
+    loss, right, count = sums(logits, torch.tensor([[[1, 0, IGNORE]]]))
+    expected = -math.log(3 / 5) - math.log(math.exp(2) / (math.exp(2) + 1 + math.e))
+    assert float(loss) == pytest.approx(expected) and int(right) == 2 and int(count) == 2
+
+
+def test_clipping_bounds_each_models_own_norm() -> None:
+    config = rich("train.grad_clip=0.01", "model.dropout=0.0")
+    task = build_task(config.task)
+    stack = Stack([build_model(config, task, seed) for seed in (1, 2, 3)], [1, 2, 3], config.train, CPU)
+    batch = TrainBatches(task, 5, 3 * 4)[1]
+    stack.step(batch.inputs.view(3, 4, -1), batch.targets.view(3, 4, -1), 1e-3)
+    squares = [g.flatten(1).square().sum(1) for g in stack.views(stack.gradients).values()]
+    assert torch.stack(squares).sum(0).sqrt().tolist() == pytest.approx([0.01] * 3, rel=1e-3)
+
+
+def test_weights_that_exploded_are_found_by_the_next_step() -> None:
+    config = rich("train.grad_clip=null")
+    task = build_task(config.task)
+    stack = Stack([build_model(config, task)], [42], config.train, CPU)
+    stack.weights.fill_(1e30)
+    batch = TrainBatches(task, 42, 5)[1]
+    with pytest.raises(NonFiniteError, match="step 1"):
+        stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), 1e-3)
+    assert stack.weights.unique().tolist() == [pytest.approx(1e30)] and stack.moment1.abs().max() == 0

@@ -1,0 +1,173 @@
+"""Tasks: targets stand one later than inputs, only answers are scored, and every stream can be drawn again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.core.tasks import IGNORE, TASKS, Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks.base import BLOCK, stream_generator
+from mhsa_cli.core.tasks.overlap import seen_in_training
+from mhsa_cli.core.tasks.show import example, small_task
+from mhsa_cli.errors import UsageError
+
+
+def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
+    batch = task.sample(1, stream_generator(seed, "test", 0))
+    return batch.inputs[0].tolist(), batch.targets[0].tolist()
+
+
+def test_every_task_has_a_schema_a_sentence_and_a_picture() -> None:
+    assert list(TASKS) == list(TASK_SCHEMAS)
+    for name in TASKS:
+        info = example(name)
+        assert info.summary and len(info.inputs) == len(info.targets) == 8
+
+
+def test_repeat_is_one_id_over_and_over() -> None:
+    inputs, targets = row(TASKS["repeat"](vocab_size=11, seq_len=5))
+    assert len(set(inputs)) == 1 and inputs == targets and len(inputs) == 5
+
+
+def test_shift_counts_upwards_and_wraps_around() -> None:
+    task = TASKS["shift"](vocab_size=7, seq_len=4)
+    for seed in range(20):
+        inputs, targets = row(task, seed)
+        assert inputs == [(inputs[0] + i) % 7 for i in range(4)]
+        assert targets == [*inputs[1:], (inputs[-1] + 1) % 7]
+
+
+def test_copy_says_the_prefix_again_after_the_separator() -> None:
+    inputs, targets = row(TASKS["copy"](vocab_size=9, seq_len=6))
+    a, b, c = inputs[:3]
+    assert inputs == [a, b, c, 8, a, b]
+    assert targets == [IGNORE, IGNORE, IGNORE, a, b, c]
+
+
+def test_reverse_says_the_prefix_backwards() -> None:
+    inputs, targets = row(TASKS["reverse"](vocab_size=9, seq_len=6))
+    a, b, c = inputs[:3]
+    assert inputs == [a, b, c, 8, c, b]
+    assert targets == [IGNORE, IGNORE, IGNORE, c, b, a]
+
+
+def test_lengths_vary_within_their_range_and_padding_is_never_scored() -> None:
+    task = TASKS["copy"](vocab_size=12, seq_len=10, min_length=2)
+    batch = task.sample(300, stream_generator(1, "test", 0))
+    lengths = (batch.inputs == 11).int().argmax(1)
+    assert set(lengths.tolist()) == {2, 3, 4, 5}
+    for inputs, targets, length in zip(batch.inputs.tolist(), batch.targets.tolist(), lengths.tolist(), strict=True):
+        prefix = inputs[:length]
+        full = [*prefix, 11, *prefix] + [10] * (11 - 2 * length - 1)
+        assert inputs == full[:10]
+        assert targets == [IGNORE] * length + prefix + [IGNORE] * (10 - 2 * length)
+    assert batch.inputs.min() >= 0 and task.symbols([11, 10, 3]) == ["|", "_", "3"]
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse"])
+@pytest.mark.parametrize("min_length", [None, 2])
+def test_the_source_holds_the_answer(name: str, min_length: int | None) -> None:
+    task = TASKS[name](vocab_size=40, seq_len=10, min_length=min_length)
+    batch = task.sample(50, stream_generator(4, "test", 0))
+    source = task.source(batch.inputs)
+    assert source is not None
+    scored = batch.targets != IGNORE
+    assert torch.equal(source >= 0, scored)
+    assert torch.equal(batch.inputs.gather(1, source.clamp(min=0))[scored], batch.targets[scored])
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_chance_is_what_guessing_scores(name: str) -> None:
+    """The best constant guess, measured over many answers, scores the stated chance."""
+    task = small_task(name)
+    batch = task.sample(20_000, stream_generator(2, "test", 0), split="eval")
+    answers = batch.targets[batch.targets != IGNORE]
+    counts = torch.bincount(answers, minlength=task.vocab_size).double()
+    share = counts / counts.sum()
+    assert float(share.max()) == pytest.approx(task.chance_accuracy, abs=0.015)
+    entropy = float(-torch.xlogy(share, share).sum())
+    assert entropy == pytest.approx(task.chance_loss, abs=0.03)
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_ids_stay_inside_the_vocabulary(name: str) -> None:
+    task = small_task(name)
+    batch = task.sample(500, stream_generator(5, "test", 0))
+    task.check_ids(batch.inputs)
+    with pytest.raises(ValueError, match=rf"id {task.vocab_size} at \(1,\) is outside"):
+        task.check_ids(torch.tensor([0, task.vocab_size]))
+
+
+def test_batches_are_a_pure_function_of_seed_and_step() -> None:
+    task = TASKS["copy"](vocab_size=30, seq_len=8)
+    forwards, again = TrainBatches(task, 7, 5), TrainBatches(task, 7, 5)
+    rows = {step: forwards[step].inputs for step in range(1, 3 * BLOCK)}
+    for step in (2 * BLOCK, 1, BLOCK + 1, BLOCK, 3):
+        assert torch.equal(again[step].inputs, rows[step])
+    assert not torch.equal(rows[1], rows[2]) and not torch.equal(rows[BLOCK], rows[BLOCK + 1])
+    assert not torch.equal(TrainBatches(task, 8, 5)[1].inputs, rows[1])
+
+
+def test_evaluation_rows_are_another_stream_than_training() -> None:
+    task = TASKS["copy"](vocab_size=60, seq_len=12)
+    fixed = fixed_batch(task, 7, "eval", 5).inputs
+    assert torch.equal(fixed, fixed_batch(task, 7, "eval", 5).inputs)
+    assert not torch.equal(fixed, TrainBatches(task, 7, 5)[1].inputs)
+
+
+def test_evaluation_rows_that_were_trained_on_are_counted() -> None:
+    assert seen_in_training(TASKS["repeat"](vocab_size=6, seq_len=5), 1, 400, 8, 100) == 100
+    assert seen_in_training(TASKS["copy"](vocab_size=60, seq_len=12), 1, 400, 8, 100) == 0
+    tiny = TASKS["copy"](vocab_size=6, seq_len=6)  # 125 different rows
+    seen = seen_in_training(tiny, 1, 7, 9, 200)
+    drawn = {tuple(r) for step in range(1, 8) for r in TrainBatches(tiny, 1, 9)[step].inputs.tolist()}
+    expected = sum(tuple(r) in drawn for r in fixed_batch(tiny, 1, "eval", 200).inputs.tolist())
+    assert seen == expected and 0 < expected < 200
+
+
+def write(folder: Path, content: bytes) -> str:
+    file = folder / "sample.txt"
+    file.write_bytes(content)
+    return str(file)
+
+
+def text(path: str, seq_len: int = 4, eval_fraction: float = 0.25) -> Task:
+    return TASKS["text"](path=path, seq_len=seq_len, eval_fraction=eval_fraction)
+
+
+def test_text_takes_its_vocabulary_from_the_file_and_keeps_its_end_for_evaluation(tmp_path: Path) -> None:
+    task = text(write(tmp_path, b"\xef\xbb\xbfabcabcabcabcab\r\nxyzxy"))
+    assert task.vocab_size == 7 and task.symbols(range(7)) == ["↵", "a", "b", "c", "x", "y", "z"]
+    trained = task.sample(200, stream_generator(1, "test", 0)).inputs
+    held = task.sample(200, stream_generator(1, "test", 0), split="eval").inputs
+    assert set(trained.unique().tolist()) <= {0, 1, 2, 3} and set(held.unique().tolist()) <= {4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"short", "a row needs 5"),
+        (b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "only one different character"),
+        (b"\x89PNG\r\n\x1a\n" * 9, "not UTF-8 text"),
+        (b"abc\0" * 20, "binary"),
+        (b"", "0 characters"),
+    ],
+)
+def test_text_refuses_files_that_cannot_be_learned_from(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        text(write(tmp_path, content))
+
+
+def test_text_refuses_what_is_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.txt"):
+        with pytest.raises(UsageError, match="is not a file"):
+            text(str(path))
+
+
+def test_chance_of_the_lesson_is_ln_64() -> None:
+    task = TASKS["repeat"](vocab_size=64, seq_len=12)
+    assert task.chance_loss == pytest.approx(math.log(64)) and task.chance_accuracy == 1 / 64
