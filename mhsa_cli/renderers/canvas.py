@@ -27,10 +27,11 @@ class Canvas:
 
     def dot(self, x: int, y: int) -> None:
         """Set one dot."""
-        column, part_x = divmod(x, self.per_x)
-        row, part_y = divmod(y, self.per_y)
-        bit = _BRAILLE[part_x][part_y] if self.braille else 1 << part_y
-        self.cells[column, row] = self.cells.get((column, row), 0) | bit
+        if self.braille:
+            cell, bit = (x >> 1, y >> 2), _BRAILLE[x & 1][y & 3]
+        else:
+            cell, bit = (x, y // 3), 1 << y % 3
+        self.cells[cell] = self.cells.get(cell, 0) | bit
 
     def line(self, start: tuple[int, int], stop: tuple[int, int]) -> None:
         """Set every dot between two dots, ends included."""

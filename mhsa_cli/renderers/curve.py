@@ -14,7 +14,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.frame import Frame, is_drawable, value_ticks
 from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, safe, wrap_phrases
 from mhsa_cli.renderers.palette import DIM, PLAIN, alarm_style, line_style
-from mhsa_cli.renderers.scale import Axis, Point, short, step_text, thin
+from mhsa_cli.renderers.scale import THIN_TO, Axis, Point, short, step_text, thin
 
 LABELS_FROM = 56  # columns; below, the labels become a legend under the axis
 _LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: those are markers
@@ -65,7 +65,7 @@ def loss_curve(
     needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     """
     width, height = max(16, width), max(2, height)
-    lines = _prepare(series, surface)
+    lines = _prepare(series, surface, width)
     x_axis, y_axis = _step_axis(lines, x_max), _value_axis(lines, baseline, log, y_max)
     ticks = value_ticks(y_axis, height)
     margin = max((len(text) for text, _ in ticks), default=1) + 1
@@ -92,7 +92,7 @@ def loss_curve(
     return Lines([*wrap_phrases([[(safe(head), DIM)]], width), *frame.grid.lines(), *under, *notes])
 
 
-def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
+def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Line]:
     """Thin each series and choose its colour; the eval points of one of several runs take that run's colour."""
     trains = [one.name for one in series if one.role != "eval"]
     many = len(trains) > 1
@@ -103,7 +103,8 @@ def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
         index = count if not many or not is_eval else _owner(one.name, trains, count)
         count += 0 if many and is_eval and index < count else 1
         letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
-        points = thin(list(zip(one.steps, one.values, strict=False)))
+        # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
+        points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * width))
         lines.append(_Line(safe(one.name), points, is_eval, line_style(index, surface.depth), letter))
     return lines
 

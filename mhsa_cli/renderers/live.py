@@ -115,7 +115,7 @@ class LiveTraining:
         self._console.print(Text(safe(text)), soft_wrap=True)
 
     def series(self) -> list[Series]:
-        """Give the history as series; beyond 4,000 steps, thinned so that every peak and gap is kept."""
+        """Give the history as series; beyond 2,000 steps, thinned so that every peak and gap is kept."""
         found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
         return [one for one in found if one.steps]
 
@@ -199,17 +199,17 @@ class LiveTraining:
 
 
 class _History:
-    """Points of a line, thinned whenever they are twice too many: memory and drawing stay small in any run."""
+    """Points of a line, thinned to half whenever they are too many: memory and drawing stay small in any run."""
 
     def __init__(self, points: Sequence[Point]) -> None:
-        self.points: list[Point] = thin(points, THIN_TO)
+        self.points: list[Point] = thin(points)
         self.last_step = self.points[-1][0] if self.points else 0
 
     def add(self, step: int, value: float) -> None:
         self.points.append((step, value))
         self.last_step = step
-        if len(self.points) > 2 * THIN_TO:
-            self.points = thin(self.points, THIN_TO)
+        if len(self.points) > THIN_TO:
+            self.points = thin(self.points, THIN_TO // 2)
 
     def series(self, name: str, role: str) -> Series:
         return Series(name, [step for step, _ in self.points], [value for _, value in self.points], role)
