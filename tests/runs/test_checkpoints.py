@@ -111,6 +111,32 @@ def test_a_reader_follows_a_writer_that_rotates(run: RunDir, monkeypatch: pytest
     assert run.load_checkpoint() == (2, {"a": b"2"}, ())
 
 
+def test_a_reader_follows_a_writer_that_went_back(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (100, 200):
+        run.commit_checkpoint(step, {"a": b"old"}, 2)
+    real, left = room.read_directory, [1]
+
+    def slow(*args):
+        if left:
+            left.clear()
+            run.commit_checkpoint(150, {"a": b"new"}, 2)  # 200 vanishes while it is read; 100 stays
+        return real(*args)
+
+    monkeypatch.setattr(room, "read_directory", slow)
+    assert run.load_checkpoint() == (150, {"a": b"new"}, ())
+
+
+def test_the_curve_is_on_the_disk_before_the_checkpoint(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.append_metrics([{"step": 1}])
+    curve = (run.path / "metrics.jsonl").stat().st_ino
+    seen: list[object] = []
+    sync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(os.fstat(fd).st_ino), sync(fd))[1])
+    monkeypatch.setattr(os, "rename", lambda *names: (seen.append("rename"), rename(*names))[1])
+    run.commit_checkpoint(1, {"a": b"x"})
+    assert seen.index(curve) < seen.index("rename")
+
+
 def test_loading_and_saving_the_same_step_keeps_it(run: RunDir) -> None:
     run.commit_checkpoint(5, {"a": bytes(99)}, 1)
     for _ in range(3):

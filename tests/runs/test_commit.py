@@ -230,6 +230,16 @@ def test_a_target_that_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> 
     assert names(tmp_path) == ["run.json"]
 
 
+def test_a_reader_of_the_older_file_is_not_disturbed(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_file_atomic(path, b"old")
+    with path.open("rb") as reader:
+        write_file_atomic(path, b"new content")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new content"
+    assert names(tmp_path) == ["run.json"]
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
 def test_modes_follow_the_umask(tmp_path: Path, umask, mask: int) -> None:
     umask(mask)

@@ -59,6 +59,29 @@ def test_of_eight_with_one_name_one_owns_it(start, tmp_path: Path) -> None:
     assert [entry.name for entry in root.iterdir()] == ["same"]
 
 
+SLOW = """
+import time
+from pathlib import Path
+from mhsa_cli.runs.lock import RunLock
+from mhsa_cli.runs.rundir import RunDir
+acquire = RunLock.acquire
+def slowly(self):
+    print("between", flush=True)
+    time.sleep(0.3)
+    acquire(self)
+RunLock.acquire = slowly
+run = RunDir.create(Path(sys.argv[1]), "same")
+sys.stdin.readline()
+"""
+
+
+def test_a_loser_meets_the_owner_even_before_its_lock_is_taken(start, tmp_path: Path) -> None:
+    owner = start(SLOW, tmp_path)
+    assert owner.stdout.readline() == b"between\n"
+    with pytest.raises(BusyError, match=f"in use by pid {owner.pid}"):
+        RunDir.create(tmp_path, "same")
+
+
 def test_eight_without_a_name_get_eight(start, tmp_path: Path) -> None:
     said = race(start, "unnamed", tmp_path)
     expected = {"repeat-h4", *(f"repeat-h4-{number}" for number in range(2, 9))}
