@@ -159,9 +159,9 @@ def test_other_formats_are_named(saved: Path, number: object, says: str) -> None
         read_directory(saved)
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "..", "a/b", "a\\b", "", "C:x", "a\0b", MANIFEST])
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "..", "a/b", "a\\b", "", "C:x", "a\0b", MANIFEST])
 def test_names_that_lead_elsewhere_are_refused(saved: Path, name: str) -> None:
-    (saved.parent.parent / "secret").write_bytes(b"x")
+    (saved.parent / "secret").write_bytes(b"x")
     entry = manifest_of(saved)["files"]["state.json"]
     forge(saved, files={name: entry})
     with pytest.raises(RunError, match="is not a plain file name"):
