@@ -196,7 +196,8 @@ def test_unset_where_unset_means_something(load: Load) -> None:
     assert config == Config()
 
 
-def test_positions_must_reach_as_far_as_the_task(complain: Complain) -> None:
+def test_positions_must_reach_as_far_as_the_task(complain: Complain, load: Load) -> None:
+    assert load("task: {seq_len: 29}\nmodel: {max_seq_len: 29}").max_seq_len == 29
     assert "c.yaml:2:22: `model.max_seq_len`: found 15, wanted `task.seq_len` (29)" in complain(
         "task: {seq_len: 29}\nmodel: {max_seq_len: 15}"
     )
