@@ -73,7 +73,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: 
     q, k, v = (t if t.dim() == 4 else t.flatten(0, t.dim() - 4) for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    if mask is None and bias is None and T == k.size(-2):  # is_causal would align at the first key
+    if mask is None and bias is None and k.size(-2) == T:  # is_causal would align at the first key
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return out.view(*lead, T, d)
     if mask is None:
