@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from mhsa_cli.config.schema import TrainConfig
+from mhsa_cli.core.bare import BareGradient, is_bare
 from mhsa_cli.core.layers import Dropout
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
@@ -78,6 +79,7 @@ class Stack:
             torch.zeros(-(-self.size // PADDED) * PADDED, device=device, dtype=dtype) for _ in range(4)
         )
         self._point_into_buffer()
+        self._by_hand = BareGradient(self.model, self.views(self.gradients)) if is_bare(self.model, config.dtype) else None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self._ones = torch.ones(self.M, device=device, dtype=dtype)
         self.loss = torch.zeros(self.M, device=device)
@@ -116,14 +118,7 @@ class Stack:
         for slot, generator in enumerate(self.generators):
             # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
-        with autocast(self.config.dtype, self.device):
-            logits = self.model(inputs)
-        total, right, count = sums(logits, targets)
-        loss, self.accuracy = total / count, right / count
-        # One backward pass for all: a model's loss depends on its own parameters only.
-        gradients = torch.autograd.grad(loss, self.leaves, self._ones, materialize_grads=True)
-        torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
-        self.loss = loss.detach()
+        self.loss, self.accuracy = (self._by_hand or self._by_autograd)(inputs, targets)
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)
         # A sum is finite exactly when all its terms are (short of overflow, which is a failure as well).
@@ -131,6 +126,17 @@ class Stack:
             raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
         self._update(lr)
         self.updates = step
+
+    def _by_autograd(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Fill the gradients; returns each model's loss (nats) and accuracy, (M,)."""
+        with autocast(self.config.dtype, self.device):
+            logits = self.model(inputs)
+        total, right, count = sums(logits, targets)
+        loss = total / count
+        # One backward pass for all: a model's loss depends on its own parameters only.
+        gradients = torch.autograd.grad(loss, self.leaves, self._ones, materialize_grads=True)
+        torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
+        return loss.detach(), right / count
 
     def _update(self, lr: float) -> None:
         beta1, beta2 = self.config.betas
