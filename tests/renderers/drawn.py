@@ -70,7 +70,8 @@ def maps(
             matrix = []
             for q in range(length):
                 raw = [KINDS[(layer + head) % 3](q, k) if k <= q else 0.0 for k in range(length)]
-                matrix.append([value / sum(raw) for value in raw])
+                total = sum(raw)
+                matrix.append([value / total for value in raw])
             row.append(matrix)
             kind = (layer + head) % 3
             chance = (0.97, 0.11) if source else (None, None)

@@ -137,6 +137,13 @@ def test_forced_colour_on_a_pipe_is_colour_and_nothing_else() -> None:
     assert b"\x1b[" in forced and b"\r" not in forced and b"\x1b[?" not in forced
 
 
+def test_forced_colour_does_not_make_a_terminal() -> None:
+    environ = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    console = make_console(environ=environ, file=io.StringIO())
+    surface = surface_of(console, environ=environ)
+    assert not console.is_terminal and not surface.is_terminal and surface.depth == "256"
+
+
 def test_without_colour_a_terminal_gets_no_colour_code() -> None:
     shown = run_in_terminal(PICTURE, PYTHONUTF8="1", NO_COLOR="1")
     codes = {part.split("m")[0] for part in shown.split("\x1b[")[1:]}

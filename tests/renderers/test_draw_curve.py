@@ -139,8 +139,9 @@ def test_zero_has_no_place_on_a_log_scale_and_that_is_said() -> None:
     assert "no place on a log scale" not in loss_curve(series, width=60, surface=COLOR).plain
 
 
-def test_labels_of_equal_ends_stand_in_rows_of_their_own() -> None:
-    series = [Series(f"run-{i}", [0, 1], [float(i), 0.5]) for i in range(7)]
+@pytest.mark.parametrize("end", [0.5, 3.0, 6.0])
+def test_labels_of_equal_ends_stand_in_rows_of_their_own(end: float) -> None:
+    series = [Series(f"run-{i}", [0, 1], [float(i), end]) for i in range(7)]
     rows = loss_curve(series, width=90, surface=COLOR).plain.splitlines()
     assert sorted(name for row in rows for name in row.split() if name.startswith("run-")) == [
         f"run-{i}" for i in range(7)

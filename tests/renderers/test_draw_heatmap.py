@@ -156,6 +156,13 @@ def test_pooling_takes_the_largest_and_says_so() -> None:
     assert "columns: each" not in head_maps(maps(64, 1), width=80, surface=COLOR).plain
 
 
+def test_a_grid_too_tall_to_be_seen_at_once_is_pooled() -> None:
+    picture = head_maps(maps(64, 4), width=80, surface=COLOR)
+    assert "64→32 columns: each cell is the largest weight of 2×2" in words(picture.plain)
+    assert len(picture.lines) <= 50
+    assert "→32" not in head_maps(maps(64, 3), width=198, surface=COLOR).plain
+
+
 def test_eight_heads_are_four_and_four() -> None:
     rows = head_maps(maps(12, 8), width=80, surface=COLOR).plain.splitlines()
     assert [row.count("L0.H") for row in rows if "L0.H" in row] == [4, 4]
