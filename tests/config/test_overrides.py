@@ -114,3 +114,8 @@ def test_files_and_overrides_are_told_apart() -> None:
     assert [is_override(text) for text in ("lr=3", "train.lr=", "a.yaml", "./a=b.yaml", "dir/x=1", "=3")] == [
         True, True, False, False, False, False,
     ]  # fmt: skip
+
+
+def test_nothing_of_a_replaced_value_is_left_to_point_at(complain: Complain) -> None:
+    message = complain("train: {betas: [0.9, 0.8]}", "betas=[0.5]")
+    assert message.startswith("--set betas=[0.5]: `train.betas`: found a list of 1")
