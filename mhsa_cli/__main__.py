@@ -11,20 +11,33 @@ def main() -> None:
     from mhsa_cli.commands.stderr import tell
     from mhsa_cli.errors import MhsaError
 
+    if sys.stdout is None:  # started with stdout closed
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         from mhsa_cli.commands.app import app
 
-        app(prog_name="mhsa")
+        try:
+            app(prog_name="mhsa")
+        finally:
+            sys.stdout.flush()  # here, where a full disk or a reader that left can still be told
     except MhsaError as error:
         tell(f"error: {error}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # whoever read it has seen enough
         sys.exit(1)
+    except OSError as error:
+        _forget_output()
+        tell(f"error: {error}")
+        sys.exit(5)
     except Exception as error:
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)
+
+
+def _forget_output() -> None:
+    """Send what is still buffered nowhere: Python would complain once more while flushing at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_trace() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,52 +29,51 @@ def inspect_heads(
 
     Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
     """
-    from mhsa_cli.commands.printing import Paper, print_json, svg_surface, write_svg
+    from mhsa_cli.commands.printing import Paper, print_json, run_argument, svg_path, svg_surface, write_svg
     from mhsa_cli.commands.summary import show_heads
     from mhsa_cli.renderers.heatmap import head_maps
     from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.rundir import RunDir
 
-    root = runs_root(runs)
+    root, file = runs_root(runs), svg_path(output)
     folder = RunDir.newest(root) if run is None else RunDir.open(root, run)
-    maps = maps_from_dict(_stored(folder) or _compute(folder, tokens)) if tokens is None else _look(folder, tokens)
+    stored = _stored(folder) if tokens is None else None
+    maps = _look(folder, tokens) if stored is None else maps_from_dict(stored)
+    chosen = _chosen(maps_to_dict(maps), layer, head)
+    if file is not None:
+        surface = svg_surface()
+        picture = head_maps(maps, width=surface.width, surface=surface, layer=layer, head=head)
+        write_svg(file, picture, f"attention maps of {folder.name}")
     if as_json:
-        print_json({"run": folder.name, **_chosen(maps_to_dict(maps), layer, head)})
+        print_json({"run": str(folder.path), **chosen})
         return
     paper = Paper()
     paper.say(f"{folder.name}, step {maps.step}\n")
     show_heads(paper, maps, layer, head)
-    if output is not None:
-        surface = svg_surface()
-        picture = head_maps(maps, width=surface.width, surface=surface, layer=layer, head=head)
-        paper.say("\n" + write_svg(Path(output), picture, f"attention maps of {folder.name}"))
-    paper.say(f"\nnext: mhsa curve {folder.name}")
+    paper.say(f"\nnext: mhsa curve {run_argument(folder)}")
 
 
 def _stored(folder: Any) -> dict[str, Any] | None:
-    """Read heads.json, or None where training was cut off before it was written."""
+    """Read heads.json; None where training was cut off before it was written, or went on after it."""
     from mhsa_cli.runs.listing import HEADS
 
-    content: dict[str, Any] | None = folder.read_heads() if (folder.path / HEADS).exists() else None
-    return content
-
-
-def _compute(folder: Any, tokens: str | None) -> dict[str, Any]:
-    from mhsa_cli.runs.heads import maps_to_dict
-
-    return maps_to_dict(_look(folder, tokens))
+    if not (folder.path / HEADS).exists():
+        return None
+    content: dict[str, Any] = folder.read_heads()
+    saved = [checkpoint.step for checkpoint in folder.checkpoints()]
+    return content if not saved or saved[-1] == content.get("step") else None
 
 
 def _look(folder: Any, tokens: str | None) -> Any:
     """Load the newest checkpoint and capture its heads on the given tokens, or on the task's first probe row."""
-    from mhsa_cli.commands.resuming import check_unedited, run_config
+    from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
     from mhsa_cli.commands.stderr import tell
     from mhsa_cli.core.heads.capture import head_maps, read_tokens
     from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
 
-    config = run_config(folder)
+    config = own_text(run_config(folder), folder)
     step, files, notes = folder.load_checkpoint()
     for note in notes:
         tell(f"note: {note}")

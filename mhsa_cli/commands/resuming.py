@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.load import Config, load_config, parse
+from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.runs.disk import show, write_file_atomic
 from mhsa_cli.runs.rundir import RunDir
 
 TEXT_COPY = "text.txt"
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
+MACHINE = {"train.device", "train.threads"}  # compared with run.json instead, which knows what `auto` came to
 
 
 def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -22,12 +27,12 @@ def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Name the settings that differ, `key: before -> after`, leaving out those that may change."""
-    keys = [key for key in {**before, **after} if key not in CHANGEABLE]
+    keys = [key for key in {**before, **after} if key not in CHANGEABLE | MACHINE]
     return [f"{k}: {before.get(k)} -> {after.get(k)}" for k in keys if before.get(k) != after.get(k)]
 
 
 def run_config(run: RunDir, overrides: Sequence[str] = ()) -> Config:
-    """Read a run's own config; its copy of a text file is used, wherever the original is now.
+    """Read a run's own config.
 
     Raises: RunError if it is damaged, UsageError if an override changes what was trained.
     """
@@ -43,10 +48,25 @@ def run_config(run: RunDir, overrides: Sequence[str] = ()) -> Config:
             may = ", ".join(sorted(CHANGEABLE))
             raise UsageError("a run goes on as it began; this would change " + "; ".join(wrong), f"may change: {may}")
         config = changed
-    copy = run.path / TEXT_COPY
-    if config.task.name == "text" and copy.is_file():
-        config = config.model_copy(update={"task": config.task.model_copy(update={"path": str(copy)})})
     return config
+
+
+def own_text(config: Config, run: RunDir) -> Config:
+    """Let a text task read the run's copy of its file, wherever the original is now. Raises: RunError if it changed."""
+    copy = run.path / TEXT_COPY
+    if not isinstance(config.task, Text) or not copy.is_file():
+        return config
+    if sha256(copy.read_bytes()).hexdigest() != run.read_run_json().get("text_sha256"):
+        raise RunError(f"{show(copy)} is not the text the run was trained on", "put the original back")
+    return config.model_copy(update={"task": config.task.model_copy(update={"path": str(copy)})})
+
+
+def keep_text(config: Config, run: RunDir) -> None:
+    """Copy a text task's file, byte for byte, into the run folder, so that the folder needs nothing outside itself."""
+    if isinstance(config.task, Text):
+        data = Path(config.task.path).read_bytes()
+        write_file_atomic(run.path / TEXT_COPY, data)
+        run.update(text_sha256=sha256(data).hexdigest())
 
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]) -> None:

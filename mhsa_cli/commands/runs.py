@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
@@ -43,26 +44,29 @@ KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy"
 
 
 def _row(summary: Any) -> dict[str, Any]:
-    final = summary.info.get("final") or {}
+    final = summary.info.get("final")
     facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
+    figures = final if isinstance(final, dict) else {}
     return {
-        "run": summary.name,
+        "run": str(summary.path),
         "status": summary.status,
         **facts,
-        "eval_loss": final.get("eval_loss"),
-        "eval_accuracy": final.get("eval_accuracy"),
+        "eval_loss": figures.get("eval_loss"),
+        "eval_accuracy": figures.get("eval_accuracy"),
         "seconds": summary.seconds,
         "started": summary.started,
     }
 
 
 def _text(key: str, value: Any) -> str:
+    """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
+    from mhsa_cli.commands.summary import nats
+
+    formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return ""
-    if key == "eval_accuracy":
-        return f"{value:.1%}"
-    if key == "eval_loss":
-        return f"{value:.4f}"
-    if key == "seconds":
-        return f"{value:.1f}"
+    if key in formats and isinstance(value, int | float):
+        return formats[key](value)
+    if key == "run":
+        return Path(value).name
     return str(value)[:16].replace("T", " ") if key == "started" else str(value)

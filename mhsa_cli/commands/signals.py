@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from types import FrameType, TracebackType
 
-from mhsa_cli.commands.stderr import tell
-
+STDERR = 2
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -40,4 +41,6 @@ class StopSignal:
         if self.caught is not None:
             raise SystemExit(128 + number)
         self.caught = number
-        tell("stopping after this step; once more stops at once, without saving it")
+        # Straight to the descriptor: the signal may have come in the middle of a print to the same stream.
+        with contextlib.suppress(OSError):
+            os.write(STDERR, b"stopping after this step; once more stops at once, without saving it\n")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mhsa_cli.commands.printing import Paper, print_json
+from mhsa_cli.commands.printing import Paper, print_json, run_argument
+from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Series, StepRecord
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.heatmap import head_maps
 from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.rundir import RunDir
 
 
 def history(run: RunDir, name: str | None = None) -> list[Series]:
-    """Read a run's curve from its metrics: a train and an eval series (called `name`, if given), empty ones left out."""
+    """Read a run's curve from its metrics: a train and an eval series (called `name`, if given), without empty ones."""
     records = records_of(run.read_metrics())
     found = []
     for role, kind in (("train", StepRecord), ("eval", EvalRecord)):
@@ -31,32 +33,53 @@ def epochs_of(run: RunDir) -> list[EpochRecord]:
     return [record for record in records_of(run.read_metrics()) if isinstance(record, EpochRecord)]
 
 
-def show_run(result: Mapping[str, Any], run: RunDir, series: Sequence[Series], as_json: bool) -> None:
+def common_chance(runs: Sequence[RunDir]) -> float | None:
+    """Find the loss of guessing, if it is known and the same for all runs."""
+    chances = [run.read_run_json().get("chance") for run in runs]
+    losses = [chance.get("loss") if isinstance(chance, dict) else None for chance in chances]
+    first = losses[0]
+    return first if isinstance(first, float) and all(loss == first for loss in losses) else None
+
+
+def result_document(run: RunDir) -> dict[str, Any]:
+    """Put a run's figures together as `mhsa train --json` prints them. Raises: RunError if one is missing."""
+    info = run.read_run_json()
+    keys = ("epoch", "loss", "eval_loss", "eval_accuracy")
+    try:
+        return {
+            "run": str(run.path),
+            "steps": info["step"],
+            "parameters": info["parameters"],
+            "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs_of(run)],
+            "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},
+            "seconds": info["seconds"],
+            "weights_sha256": info["weights_sha256"],
+        }
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{show(run.path)}: run.json lacks what a finished run has ({error})") from error
+
+
+def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     """Print a run that has just ended."""
-    info, epochs = run.read_run_json(), epochs_of(run)
     if as_json:
-        rows = [{k: getattr(e, k) for k in ("epoch", "loss", "eval_loss", "eval_accuracy")} for e in epochs]
-        final = {key: result["final"][key] for key in ("eval_loss", "eval_accuracy")}
-        document = {"run": str(run.path), "steps": result["step"], "parameters": info["parameters"], "epochs": rows}
-        print_json({**document, "final": final, **{key: result[key] for key in ("seconds", "weights_sha256")}})
+        print_json(result_document(run))
         return
-    paper = Paper()
-    chance = result["chance"]
-    baseline = (chance["loss"], f"guessing {chance['loss']:.2f}")
+    info, paper = run.read_run_json(), Paper()
+    chance = info["chance"]["loss"]
+    baseline = (chance, f"guessing {chance:.2f}")
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline))
     paper.say()
-    show_epochs(paper, epochs)
-    show_facts(paper, result, info)
-    maps = maps_from_dict(run.read_heads())
+    show_epochs(paper, epochs_of(run))
+    show_facts(paper, info)
     paper.say()
-    show_heads(paper, maps)
+    show_heads(paper, maps_from_dict(run.read_heads()))
     paper.say(f"\nwrote {run.path}")
-    paper.say(f"next: mhsa inspect-heads {run.name} --head 0")
+    paper.say(f"next: mhsa inspect-heads {run_argument(run)} --head 0")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:
     """Print a row an epoch; of many, the first and last ones."""
-    rows = [[str(e.epoch), f"{e.loss:.4f}", f"{e.eval_loss:.4f}", f"{e.eval_accuracy:.1%}"] for e in epochs]
+    rows = [[str(e.epoch), nats(e.loss), nats(e.eval_loss), f"{e.eval_accuracy:.1%}"] for e in epochs]
     if len(rows) > 12:
         rows = [*rows[:5], ["..."], *rows[-5:]]
     columns = [Column("epoch", "right"), Column("train loss", "right"), Column("eval loss", "right")]
@@ -64,17 +87,24 @@ def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:
         paper.draw(table([*columns, Column("accuracy", "right")], rows, width=paper.width, surface=paper.surface))
 
 
-def show_facts(paper: Paper, result: Mapping[str, Any], info: Mapping[str, Any]) -> None:
+def nats(loss: float) -> str:
+    """Write a loss; one that has exploded is written short."""
+    return f"{loss:.4g}" if abs(loss) >= 1e6 else f"{loss:.4f}"
+
+
+def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     """Print the run in a line, what guessing scores, and whether the evaluation rows were new."""
-    chance, seen = result["chance"], result["eval_rows_seen"]
-    device = f"{info['device']}, {result['seconds']:.1f} s"
-    paper.say(f"\n{info['parameters']:,} parameters, {result['step']:,} steps on {device}")
+    chance, seen = info["chance"], info["eval_rows_seen"]
+    device = f"{info['device']}, {info['seconds']:.1f} s"
+    paper.say(f"\n{info['parameters']:,} parameters, {info['step']:,} steps on {device}")
+    if info["step"] == 0:
+        paper.say("nothing was trained: these are the initial weights")
     paper.say(f"guessing scores {chance['loss']:.4f} nats and {chance['accuracy']:.1%}")
     if seen:
-        paper.say(f"{seen} of the {result['eval_rows']} evaluation rows also occur in training")
+        paper.say(f"{seen} of the {info['eval_rows']} evaluation rows also occur in training")
     elif seen == 0:
-        paper.say(f"none of the {result['eval_rows']} evaluation rows occurs in training")
-    paper.say(f"weights sha256 {result['weights_sha256']}")
+        paper.say(f"none of the {info['eval_rows']} evaluation rows occurs in training")
+    paper.say(f"weights sha256 {info['weights_sha256']}")
 
 
 def show_heads(paper: Paper, maps: HeadMaps, layer: int | None = None, head: int | None = None) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-import time
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,16 +17,12 @@ from mhsa_cli.commands.options import (
     all_overrides,
 )
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.errors import MhsaError, UsageError
+from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
-    from mhsa_cli.core.engine import Trainer
-    from mhsa_cli.core.tasks import Task
-    from mhsa_cli.records import Series
+    from mhsa_cli.runs.checkpoints import Loaded
     from mhsa_cli.runs.rundir import RunDir
-
-BYTES_PER_PARAMETER = 12  # a weight and two moments, float32
 
 NameOption = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="The run's name; left out, a free one is chosen.")
@@ -56,8 +51,12 @@ def train(
     Example: mhsa train --config configs/copy.yaml n_heads=8 train.lr=1e-3
     """
     from mhsa_cli.config.load import load_config
+    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.names import runs_root
 
+    for file in overrides or ():
+        if "=" not in file and file.endswith((".yaml", ".yml")):
+            raise UsageError(f"{show(file)} is a file: a config is given as --config {show(file)}")
     changes = all_overrides(overrides, settings)
     root = runs_root(runs)
     if resume is None:
@@ -68,155 +67,66 @@ def train(
     _resume(root, resume, changes, allow_inexact, as_json)
 
 
-def _train_new(config: Config, root: Any, name: str | None, as_json: bool) -> None:
-    from mhsa_cli.config.dump import dump_yaml
+def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> None:
+    from mhsa_cli.commands.resuming import keep_text
+    from mhsa_cli.commands.training import prepare_device, run_training
+    from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.rundir import RunDir
 
-    _prepare_device(config)
+    device = prepare_device(config)
     task = build_task(config.task)
     stem = f"{config.task.name}-h{config.model.n_heads}"
-    command = shlex.join(["mhsa", *sys.argv[1:]])
-    with RunDir.create(root, name, stem=stem, command=[command]) as run:
+    with RunDir.create(root, name, stem=stem, command=["mhsa", *sys.argv[1:]]) as run:
         run.write_config(dump_yaml(config))
-        _keep_text(config, run)
-        _run(config, task, run, as_json)
+        keep_text(config, run)
+        run_training(config, task, device, run, as_json)
 
 
-def _resume(root: Any, name: str, changes: list[str], allow_inexact: bool, as_json: bool) -> None:
-    from mhsa_cli.commands.resuming import check_same_machine, check_unedited, run_config
-    from mhsa_cli.core.checkpoint import read_state
+def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_json: bool) -> None:
+    from mhsa_cli.commands.resuming import check_same_machine, own_text
+    from mhsa_cli.commands.training import machine, prepare_device, run_training
+    from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.rundir import RunDir
 
     path = RunDir.newest(root).path if name == "newest" else name
+    if _is_done(RunDir.open(root, path), changes, as_json):
+        return
     with RunDir.open(root, path, write=True) as run:
-        config = run_config(run, changes)
-        step, files, notes = run.load_checkpoint()
-        for note in notes:
+        config, checkpoint = _start(run, changes)
+        for note in checkpoint.notes:
             tell(f"note: {note}")
-        check_unedited(run_config(run), read_state(files)["config"])
-        if step >= config.total_steps:
-            more = f"mhsa train --resume {run.name} train.epochs={config.train.epochs + 1}"
-            tell(f"{run.name} is already at step {step} of {config.total_steps}; to go on: {more}")
-            return
-        device = _prepare_device(config)
-        check_same_machine(run.read_run_json(), _machine(config, device), allow_inexact)
-        run.truncate_metrics(step)
+        device = prepare_device(config)
+        check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
+        task = build_task(own_text(config, run).task)
+        run.truncate_metrics(checkpoint.step)
         if changes:
-            from mhsa_cli.config.dump import dump_yaml
-
             run.write_config(dump_yaml(config))
-        _run(config, build_task(config.task), run, as_json, files)
+        run_training(config, task, device, run, as_json, checkpoint.files)
 
 
-def _prepare_device(config: Config) -> Any:
-    """Find the device and check attention on it; a CPU needs no check."""
-    import os
+def _start(run: RunDir, changes: list[str]) -> tuple[Config, Loaded]:
+    """Find what a run goes on with: its config with the changes, and its newest whole checkpoint."""
+    from mhsa_cli.commands.resuming import check_unedited, run_config
+    from mhsa_cli.core.checkpoint import read_state
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must stand before CUDA starts, for equal bits
-    from mhsa_cli.core.devices import resolve_device, self_check
-
-    device = resolve_device(config.train.device)
-    if device.type != "cpu":
-        self_check(device)
-    return device
+    config, checkpoint = run_config(run, changes), run.load_checkpoint()
+    check_unedited(run_config(run), read_state(checkpoint.files)["config"])
+    return config, checkpoint
 
 
-def _machine(config: Config, device: Any) -> dict[str, Any]:
-    from mhsa_cli.core.devices import torch_version
+def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
+    """Say so if a run has nothing left to do; it is only read, so not even its lock file changes."""
+    from mhsa_cli.commands.printing import print_json, run_argument
+    from mhsa_cli.commands.summary import result_document
 
-    return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
-
-
-def _keep_text(config: Config, run: RunDir) -> None:
-    """Copy a text task's file into the run folder, so that the folder needs nothing outside itself."""
-    from mhsa_cli.commands.resuming import TEXT_COPY
-    from mhsa_cli.config.tasks import Text
-    from mhsa_cli.runs.disk import write_file_atomic
-
-    if isinstance(config.task, Text):
-        from mhsa_cli.core.tasks.text import read_text
-
-        write_file_atomic(run.path / TEXT_COPY, read_text(config.task.path).encode())
-
-
-def _run(config: Config, task: Task, run: RunDir, as_json: bool, files: Any = None) -> None:
-    """Train, keep everything in the run folder, and show what came of it."""
-    from mhsa_cli.commands.signals import StopSignal
-    from mhsa_cli.commands.summary import show_run
-    from mhsa_cli.core.engine import Trainer
-
-    device = _prepare_device(config)
-    with StopSignal() as stop:
-        trainer = Trainer(config, task, device, resume=files, stop=stop)
-        parameters = trainer.parameters
-        run.disk_space_check(BYTES_PER_PARAMETER * parameters * (config.train.keep + 1))
-        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": parameters, "seed": config.train.seed}
-        run.update(status="running", **facts, **_machine(config, device), total_steps=trainer.total)
-        before = run.read_run_json().get("seconds") or 0.0
-        started = time.monotonic()
-        try:
-            series = _loop(trainer, run)
-        except BaseException as error:
-            if not isinstance(error, MhsaError) or error.exit_code != 5:
-                run.update(status="failed", step=trainer.step, seconds=before + time.monotonic() - started)
-            raise
-        seconds = round(before + time.monotonic() - started, 3)
-    result = _finish(trainer, run, seconds, stopped=stop.caught is not None)
-    show_run(result, run, series, as_json)
-    if stop.caught is not None:
-        tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: mhsa train --resume {run.name}")
-        raise typer.Exit(128 + stop.caught)
-
-
-def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
-    """Pass every record on to the disk and to the picture; returns the curve."""
-    from mhsa_cli.commands.summary import history
-    from mhsa_cli.records import SaveRecord
-    from mhsa_cli.renderers.console import make_console, surface_of
-    from mhsa_cli.renderers.live import LiveTraining
-    from mhsa_cli.runs.metrics import record_to_dict
-
-    console = make_console(stderr=True)
-    task, config = trainer.task, trainer.config
-    view = LiveTraining(
-        console,
-        surface_of(console),
-        total_steps=trainer.total,
-        baseline=(task.chance_loss, "guessing"),
-        tokens_per_step=config.train.batch_size * task.seq_len,
-        history=history(run),
-    )
-    with view:
-        for record in trainer.records():
-            if isinstance(record, SaveRecord):
-                run.commit_checkpoint(record.step, record.files, config.train.keep)
-            else:
-                run.append_metrics([record_to_dict(record)])
-            view.add(record)
-    return view.series()
-
-
-def _finish(trainer: Trainer, run: RunDir, seconds: float, *, stopped: bool) -> dict[str, Any]:
-    """Look at the heads, write what a finished run holds, and return its figures."""
-    from mhsa_cli.core.checkpoint import weights_sha256
-    from mhsa_cli.core.heads.capture import head_maps
-    from mhsa_cli.core.tasks.overlap import seen_in_training
-    from mhsa_cli.runs.heads import maps_to_dict
-
-    train, model = trainer.config.train, trainer.model()
-    run.write_heads({"run": run.name, **maps_to_dict(head_maps(model, trainer.task, train.seed, trainer.step))})
-    seen = seen_in_training(trainer.task, train.seed, trainer.step, train.batch_size, train.eval_sequences)
-    last = trainer.last_eval
-    result = {
-        "step": trainer.step,
-        "seconds": seconds,
-        "final": {"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
-        "eval_rows": train.eval_sequences,
-        "eval_rows_seen": seen,
-        "chance": {"loss": trainer.task.chance_loss, "accuracy": trainer.task.chance_accuracy},
-        "weights_sha256": weights_sha256(model),
-    }
-    run.update(status="stopped" if stopped else "finished", **result)
-    return result
+    config, checkpoint = _start(run, changes)
+    # A run that was killed behind its last step has its results still to write.
+    if checkpoint.step < config.total_steps or run.read_run_json().get("status") not in ("finished", "stopped"):
+        return False
+    more = f"mhsa train --resume {run_argument(run)} train.epochs={config.train.epochs + 1}"
+    tell(f"{run.name} is already at step {checkpoint.step} of {config.total_steps}; to go on: {more}")
+    if as_json:
+        print_json(result_document(run))
+    return True

@@ -1,0 +1,141 @@
+"""One training, new or resumed: records on their way to the disk and to the picture, and the results at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mhsa_cli.commands.printing import run_argument
+from mhsa_cli.commands.signals import StopSignal
+from mhsa_cli.commands.stderr import tell
+from mhsa_cli.commands.summary import history, show_run
+from mhsa_cli.config.load import Config
+from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
+from mhsa_cli.records import SaveRecord, Series
+from mhsa_cli.renderers.console import make_console, surface_of
+from mhsa_cli.renderers.live import LiveTraining
+from mhsa_cli.runs.heads import maps_to_dict
+from mhsa_cli.runs.metrics import record_to_dict
+from mhsa_cli.runs.rundir import RunDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.tasks import Task
+
+NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
+
+
+def prepare_device(config: Config) -> Any:
+    """Find the device and check attention on it; a CPU needs no check. Raises: UsageError."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must stand before CUDA starts, for equal bits
+    from mhsa_cli.core.devices import resolve_device, self_check
+
+    device = resolve_device(config.train.device)
+    if device.type != "cpu":
+        self_check(device)
+    return device
+
+
+def machine(config: Config, device: Any) -> dict[str, Any]:
+    """Describe what the bits of a run depend on besides its config."""
+    from mhsa_cli.core.devices import torch_version
+
+    return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
+
+
+def run_training(
+    config: Config, task: Task, device: Any, run: RunDir, as_json: bool, files: Mapping[str, bytes] | None = None
+) -> None:
+    """Train, keep everything in the run folder, and show what came of it. `files` is the checkpoint to go on from."""
+    from mhsa_cli.core.engine import Trainer
+
+    with StopSignal() as stop:
+        trainer = Trainer(config, task, device, resume=files, stop=stop)
+        run.disk_space_check(_bytes_needed(trainer))
+        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
+        facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
+        run.update(status="running", **facts)
+        before = run.read_run_json().get("seconds") or 0.0
+        started = time.monotonic()
+        try:
+            series = _loop(trainer, run)
+        except BaseException as error:
+            _leave(error, trainer, run, before + time.monotonic() - started)
+            raise
+        seconds = round(before + time.monotonic() - started, 3)
+    stopped = trainer.step < trainer.total
+    _finish(trainer, run, seconds, "stopped" if stopped else "finished")
+    show_run(run, series, as_json)
+    if stop.caught is not None:
+        if stopped:
+            more = f"mhsa train --resume {run_argument(run)}"
+            tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: {more}")
+        raise typer.Exit(128 + stop.caught)
+
+
+def _bytes_needed(trainer: Trainer) -> int:
+    """Estimate the checkpoints that will lie on the disk at once: those kept and the one being written."""
+    size = 8 if trainer.config.train.dtype == "float64" else 4
+    kept = min(trainer.config.train.keep, trainer.total // trainer.save_every + 2)
+    return NUMBERS_PER_PARAMETER * size * trainer.parameters * (kept + 1)
+
+
+def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float) -> None:
+    """Note how a training broke off, where the run folder can still be written."""
+    if isinstance(error, StorageError):
+        return
+    failed = isinstance(error, Exception)  # else a second Ctrl-C
+    if isinstance(error, NonFiniteError):
+        kept = f"the weights of step {trainer.step}, the last finite ones, are kept: {run.path}"
+        error.hint = kept if error.hint is None else f"{error.hint}\n  {kept}"
+    try:
+        run.update(status="failed" if failed else "interrupted", step=trainer.step, seconds=round(seconds, 3))
+    except MhsaError as second:
+        tell(f"note: {second}")
+
+
+def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
+    """Pass every record on to the disk and to the picture; returns the curve."""
+    console = make_console(stderr=True)
+    task, config = trainer.task, trainer.config
+    view = LiveTraining(
+        console,
+        surface_of(console),
+        total_steps=trainer.total,
+        baseline=(task.chance_loss, "guessing"),
+        tokens_per_step=config.train.batch_size * task.seq_len,
+        history=history(run),
+    )
+    with view:
+        for record in trainer.records():
+            if isinstance(record, SaveRecord):
+                run.commit_checkpoint(record.step, record.files, config.train.keep)
+            else:
+                run.append_metrics([record_to_dict(record)])
+            view.add(record)
+    return view.series()
+
+
+def _finish(trainer: Trainer, run: RunDir, seconds: float, status: str) -> None:
+    """Look at the heads and write what an ended run holds."""
+    from mhsa_cli.core.checkpoint import weights_sha256
+    from mhsa_cli.core.heads.capture import head_maps
+    from mhsa_cli.core.tasks.overlap import seen_in_training
+
+    train, model, task = trainer.config.train, trainer.model(), trainer.task
+    run.write_heads({"run": run.name, **maps_to_dict(head_maps(model, task, train.seed, trainer.step))})
+    last = trainer.last_eval
+    run.update(
+        status=status,
+        step=trainer.step,
+        seconds=seconds,
+        final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
+        eval_rows=train.eval_sequences,
+        eval_rows_seen=seen_in_training(task, train.seed, trainer.step, train.batch_size, train.eval_sequences),
+        chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
+        weights_sha256=weights_sha256(model),
+    )
