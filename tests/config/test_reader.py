@@ -203,3 +203,7 @@ def test_brackets_in_a_path_are_printed_verbatim(tmp_path: Path) -> None:
     (folder / "[x].yaml").write_text("lr: 3")
     with pytest.raises(ConfigError, match=r"\[red\]x/\[x\]\.yaml:1:1: unknown key `lr`"):
         load_config(str(folder / "[x].yaml"))
+
+
+def test_yaml_with_one_line_of_another_kind_is_still_called_yaml(complain: Complain) -> None:
+    assert "is not valid YAML" in complain("train:\n  seed: 3\n  lr = 3\n")
