@@ -203,6 +203,7 @@ def test_a_terminal_is_left_clean(fails: bool) -> None:
     assert shown.rstrip().endswith("after")
     tail = shown[shown.rindex("loss (nats)") :]
     assert "\x1b[2K" in tail  # the picture was wiped
+    assert shown.rstrip().endswith("\x1b[1A\x1b[2Kafter")  # and no empty line is left in its place
 
 
 @pytest.mark.parametrize("environ", [{"CI": "1"}, {"TERM": "dumb"}, {"JPY_PARENT_PID": "7"}])
