@@ -61,14 +61,16 @@ def _stored(folder: Any) -> dict[str, Any] | None:
     if not (folder.path / HEADS).exists():
         return None
     content: dict[str, Any] = folder.read_heads()
-    saved = [checkpoint.step for checkpoint in folder.checkpoints()]
-    return content if not saved or saved[-1] == content.get("step") else None
+    step, saved = content.get("step"), folder.checkpoints()
+    went_on = isinstance(step, int) and saved and saved[-1].step != step
+    return None if went_on else content
 
 
 def _look(folder: Any, tokens: str | None) -> Any:
     """Load the newest checkpoint and capture its heads on the given tokens, or on the task's first probe row."""
     from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
     from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.core.checkpoint import read_state
     from mhsa_cli.core.heads.capture import head_maps, read_tokens
     from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
@@ -77,9 +79,9 @@ def _look(folder: Any, tokens: str | None) -> Any:
     step, files, notes = folder.load_checkpoint()
     for note in notes:
         tell(f"note: {note}")
+    check_unedited(config, read_state(files)["config"])
     task = build_task(config.task)
-    model, trained_with = load_trained(config, task, files)
-    check_unedited(config, trained_with)
+    model, _ = load_trained(config, task, files)
     ids = None if tokens is None else read_tokens(tokens, task, config.max_seq_len)
     return head_maps(model, task, config.train.seed, step, ids)
 

@@ -69,13 +69,15 @@ def train(
 
 def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> None:
     from mhsa_cli.commands.resuming import keep_text
-    from mhsa_cli.commands.training import prepare_device, run_training
+    from mhsa_cli.commands.training import check_room, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.runs.names import prepare_root
     from mhsa_cli.runs.rundir import RunDir
 
     device = prepare_device(config)
     task = build_task(config.task)
+    check_room(config, prepare_root(root))
     stem = f"{config.task.name}-h{config.model.n_heads}"
     with RunDir.create(root, name, stem=stem, command=["mhsa", *sys.argv[1:]]) as run:
         run.write_config(dump_yaml(config))
@@ -85,7 +87,7 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
 
 def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_json: bool) -> None:
     from mhsa_cli.commands.resuming import check_same_machine, own_text
-    from mhsa_cli.commands.training import machine, prepare_device, run_training
+    from mhsa_cli.commands.training import check_room, machine, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.rundir import RunDir
@@ -100,6 +102,7 @@ def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_j
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         task = build_task(own_text(config, run).task)
+        check_room(config, run.path)
         run.truncate_metrics(checkpoint.step)
         if changes:
             run.write_config(dump_yaml(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +14,7 @@ from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.commands.summary import history, show_run
+from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import SaveRecord, Series
@@ -20,7 +22,7 @@ from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.metrics import record_to_dict
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.rundir import RunDir, check_disk_space
 
 if TYPE_CHECKING:
     from mhsa_cli.core.engine import Trainer
@@ -47,6 +49,18 @@ def machine(config: Config, device: Any) -> dict[str, Any]:
     return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
 
 
+def check_room(config: Config, folder: Path) -> None:
+    """Make sure the checkpoints fit on the disk: those that will be kept and the one being written.
+
+    Raises: StorageError.
+    """
+    train, total = config.train, config.total_steps
+    size = 8 if train.dtype == "float64" else 4
+    saves = total // (train.save_every or train.steps_per_epoch) + 2  # with the first and the last
+    count = estimate(config.task, config.model, train).parameters
+    check_disk_space(folder, NUMBERS_PER_PARAMETER * size * count * (min(train.keep, saves) + 1))
+
+
 def run_training(
     config: Config, task: Task, device: Any, run: RunDir, as_json: bool, files: Mapping[str, bytes] | None = None
 ) -> None:
@@ -55,7 +69,6 @@ def run_training(
 
     with StopSignal() as stop:
         trainer = Trainer(config, task, device, resume=files, stop=stop)
-        run.disk_space_check(_bytes_needed(trainer))
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
         facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
         run.update(status="running", **facts)
@@ -75,13 +88,6 @@ def run_training(
             more = f"mhsa train --resume {run_argument(run)}"
             tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: {more}")
         raise typer.Exit(128 + stop.caught)
-
-
-def _bytes_needed(trainer: Trainer) -> int:
-    """Estimate the checkpoints that will lie on the disk at once: those kept and the one being written."""
-    size = 8 if trainer.config.train.dtype == "float64" else 4
-    kept = min(trainer.config.train.keep, trainer.total // trainer.save_every + 2)
-    return NUMBERS_PER_PARAMETER * size * trainer.parameters * (kept + 1)
 
 
 def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float) -> None:

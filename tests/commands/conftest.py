@@ -1,0 +1,39 @@
+"""Shared by the command tests: an empty place to stand in, and a tiny trained run to look at or to break."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from shell import FOREIGN, TINY, mhsa
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny run, trained once; tests get copies of it."""
+    place = tmp_path_factory.mktemp("trained")
+    (place / "tiny.yaml").write_text(TINY)
+    said = mhsa("train", "--config", place / "tiny.yaml", "--runs", place / "runs", "--name", "tiny")
+    assert said.code == 0, said.err
+    return place
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to stand in, with tiny.yaml, and an environment that asks for nothing."""
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny(trained: Path, here: Path) -> Path:
+    """A copy of the tiny run in ./runs, free to be broken."""
+    shutil.copytree(trained / "runs", here / "runs")
+    return Path("runs/tiny")

@@ -1,0 +1,98 @@
+"""mhsa run in this process, where torch is loaded already, and the reading of what it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from mhsa_cli.__main__ import main
+
+# Sizes that all differ, and every part that draws random numbers: V=11 T=6 D=12 H=3 d_head=4 L=2 B=7.
+TINY = """\
+task: {name: shift, vocab_size: 11, seq_len: 6}
+model: {d_model: 12, n_heads: 3, n_layers: 2, d_mlp: 20, residual: true, norm: layernorm, dropout: 0.1,
+        positions: learned}
+train: {epochs: 2, steps_per_epoch: 5, batch_size: 7, eval_sequences: 9, warmup_steps: 3, grad_clip: 1.0, seed: 8}
+"""
+FOREIGN = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "CI", "MHSA_RUNS", "PYTHONIOENCODING")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind: exit code, stdout, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one strict JSON document on stdout."""
+
+        def refuse(text: str) -> None:
+            raise AssertionError(f"{text} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+def mhsa(*arguments: object, encoding: str = "utf-8") -> Said:
+    """Run a command as the shell would, but in this process, where torch is loaded already."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="", write_through=True) for _ in range(2)]
+    code = 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", ["mhsa", *map(str, arguments)]))
+        stack.enter_context(contextlib.redirect_stdout(streams[0]))
+        stack.enter_context(contextlib.redirect_stderr(streams[1]))
+        try:
+            main()
+        except SystemExit as end:
+            assert isinstance(end.code, int)
+            code = end.code
+    out, err = (stream.buffer.getvalue().decode(encoding) for stream in streams)  # type: ignore[attr-defined]
+    return Said(code, out, err)
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder with its bytes and the time it was last written."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The records of a run, each line read strictly."""
+    return [Said(0, line, "").json for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def facts(run: Path) -> dict[str, Any]:
+    """The content of run.json."""
+    found: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return found
+
+
+@contextlib.contextmanager
+def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
+    """Do something in the middle of one training step."""
+    from mhsa_cli.core.stack import Stack
+
+    original = Stack.step
+
+    def stepping(self: Stack, *given: Any) -> None:
+        if self.updates + 1 == step:
+            action()
+        original(self, *given)
+
+    with mock.patch.object(Stack, "step", stepping):
+        yield
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment for a process of its own: nothing that changes output, and the given variables."""
+    return {**{key: value for key, value in os.environ.items() if key not in FOREIGN}, **changes}

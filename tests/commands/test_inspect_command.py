@@ -1,0 +1,172 @@
+"""mhsa inspect-heads: every head's map from the stored sample or from one's own tokens, and nothing else touched."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import facts, mhsa, tree
+
+
+def looked(*arguments: object) -> dict[str, Any]:
+    said = mhsa("inspect-heads", "--json", *arguments)
+    assert said.code == 0, said.err
+    document: dict[str, Any] = said.json
+    return document
+
+
+def check_maps(document: dict[str, Any], layers: int, heads: int, T: int) -> None:
+    """Causal rows that sum to one, in the promised nesting, with one entropy a head."""
+    assert {"run", "step", "task", "tokens", "weights", "heads"} <= document.keys()
+    assert len(document["tokens"]) == T and all(isinstance(token, str) for token in document["tokens"])
+    assert [len(layer) for layer in document["weights"]] == [heads] * layers
+    for head in [head for layer in document["weights"] for head in layer]:
+        assert [len(row) for row in head] == [T] * T
+        for query, row in enumerate(head):
+            assert sum(row) == pytest.approx(1.0, abs=1e-6)
+            assert all(weight == 0 for weight in row[query + 1 :])
+    named = [(head["layer"], head["head"]) for head in document["heads"]]
+    assert named == [(layer, head) for layer in range(layers) for head in range(heads)]
+
+
+def entropy(head: list[list[float]]) -> float:
+    """The mean over queries from 1 of each row's entropy, as a share of what an even row has."""
+    rows = [-sum(p * math.log(p) for p in row if p > 0) / math.log(q + 1) for q, row in enumerate(head) if q > 0]
+    return sum(rows) / len(rows)
+
+
+def test_json_has_the_promised_shape(tiny: Path) -> None:
+    document = looked("tiny")
+    assert (document["run"], document["step"], document["task"]) == ("runs/tiny", 10, "shift")
+    check_maps(document, layers=2, heads=3, T=6)
+    for head in document["heads"]:
+        expected = entropy(document["weights"][head["layer"]][head["head"]])
+        assert head["entropy"] == pytest.approx(expected, abs=1e-4)
+    maps = [str(head) for layer in document["weights"] for head in layer]
+    assert len(set(maps)) == 6  # every head has its own map, not an average
+
+
+def test_layer_and_head_choose(tiny: Path) -> None:
+    whole = looked("tiny")
+    one = looked("tiny", "--layer", 1, "--head", 2)
+    assert one["weights"] == [[whole["weights"][1][2]]]
+    assert [(head["layer"], head["head"]) for head in one["heads"]] == [(1, 2)]
+    assert looked("tiny", "--head", 0)["weights"] == [[layer[0]] for layer in whole["weights"]]
+    assert looked("tiny", "--layer", 0)["weights"] == [whole["weights"][0]]
+    shown = mhsa("inspect-heads", "tiny", "--layer", 1, "--head", 2).out
+    assert "L1.H2" in shown and "L0.H2" not in shown and "L1.H1" not in shown
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+@pytest.mark.parametrize("choice", [("--layer", 2), ("--layer", -1), ("--head", 3), ("--head", -3), ("--head", "x")])
+def test_a_layer_or_head_that_is_not_there(choice: tuple[str, Any], json_too: list[str], tiny: Path) -> None:
+    said = mhsa("inspect-heads", "tiny", *choice, *json_too)
+    assert (said.code, said.out) == (2, "")
+    assert ("0 to" in said.err) != (choice[1] == "x")
+
+
+def test_tokens_of_ones_own(tiny: Path) -> None:
+    document = looked("tiny", "--tokens", "3 1 4 10")
+    assert document["tokens"] == ["3", "1", "4", "10"] and document["step"] == 10
+    check_maps(document, layers=2, heads=3, T=4)
+    # The stored sample's own tokens give the stored maps: it was taken from this very model.
+    stored = looked("tiny")
+    again = looked("tiny", "--tokens", " ".join(stored["tokens"]))
+    for ours, theirs in zip(again["weights"][1], stored["weights"][1], strict=True):
+        assert ours == [pytest.approx(row, abs=2e-6) for row in theirs]
+    # A causal map's first rows do not know what follows.
+    first = looked("tiny", "--tokens", "3,1,4")["weights"][1][2]
+    assert first == [pytest.approx(row[:3], abs=2e-6) for row in document["weights"][1][2][:3]]
+
+
+@pytest.mark.parametrize("tokens", ["", " ", "11", "-1", "x", "1 2 3 4 5 6 7", "1.5", "9" * 5000])
+def test_tokens_that_are_none(tokens: str, tiny: Path) -> None:
+    said = mhsa("inspect-heads", "tiny", "--tokens", tokens)
+    assert (said.code, said.out) == (2, "") and "--tokens" in said.err
+
+
+def test_dropout_is_off_when_looking(here: Path) -> None:
+    assert mhsa("train", "--config", "tiny.yaml", "model.dropout=0.5", "--name", "wet").code == 0
+    check_maps(looked("wet"), layers=2, heads=3, T=6)
+    check_maps(looked("wet", "--tokens", "1 2 3"), layers=2, heads=3, T=3)
+    assert looked("wet", "--tokens", "1 2 3") == looked("wet", "--tokens", "1 2 3")
+
+
+def test_one_token_and_one_head() -> None:
+    assert mhsa("train", "task.seq_len=1", "n_heads=1", "epochs=1", "steps_per_epoch=2", "--name", "dot").code == 0
+    document = looked("dot")
+    check_maps(document, layers=1, heads=1, T=1)
+    assert document["heads"][0]["entropy"] is None
+    for choice in ([], ["--head", 0], ["--tokens", "3"]):
+        said = mhsa("inspect-heads", "dot", *choice)
+        assert said.code == 0 and "L0.H0" in said.out
+
+
+def test_looking_changes_nothing_wherever_the_run_is(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(tiny)
+    expected = looked("tiny")
+    for arguments in ([], ["--tokens", "3 1"], ["--json"], ["--head", 1], ["-o", "a.svg"]):
+        assert mhsa("inspect-heads", "tiny", *arguments).code == 0
+    assert mhsa("curve").code == mhsa("runs").code == 0
+    assert tree(tiny) == before
+    moved = Path("far/re named").absolute()
+    moved.parent.mkdir()
+    shutil.move(tiny, moved)
+    for place in (moved, "far/re named", "./far/../far/re named/"):
+        assert looked(place)["weights"] == expected["weights"]
+        assert looked(place, "--tokens", "3 1")["step"] == 10
+    assert "next: mhsa curve 'far/re named'" in mhsa("inspect-heads", "far/re named").out
+    monkeypatch.setenv("MHSA_RUNS", "far")
+    assert looked()["run"] == looked("re named")["run"] == "far/re named"
+    assert "next: mhsa curve 're named'" in mhsa("inspect-heads").out
+    monkeypatch.chdir(moved)
+    assert looked(".")["weights"] == expected["weights"]
+    assert {**tree(moved)} == before
+
+
+def test_maps_that_are_missing_old_or_damaged(tiny: Path) -> None:
+    stored, heads = looked("tiny"), tiny / "heads.json"
+    text = heads.read_text()
+    heads.unlink()
+    assert looked("tiny")["weights"] == stored["weights"]
+    assert not heads.exists()
+    heads.write_text(json.dumps({**json.loads(text), "step": 5}))  # as left by a run that went on and was killed
+    assert looked("tiny")["step"] == 10
+    for damage in ("", text[:-30], '{"format": 1}', text.replace('"tokens": [', '"tokens": ["7", '), "[]"):
+        heads.write_text(damage)
+        said = mhsa("inspect-heads", "tiny")
+        assert (said.code, said.out) == (4, "") and "heads.json" in said.err
+    heads.write_text(text)
+    shutil.rmtree(tiny / "checkpoints")
+    assert looked("tiny")["weights"] == stored["weights"]
+    said = mhsa("inspect-heads", "tiny", "--tokens", "1")
+    assert said.code == 4 and "no checkpoint" in said.err
+
+
+def test_a_picture_in_a_file(tiny: Path) -> None:
+    for number, arguments in enumerate(([], ["--json"], ["--head", 1], ["--tokens", "3 1"])):
+        file = Path(f"[x] {number}.SVG")
+        said = mhsa("inspect-heads", "tiny", "-o", file, *arguments)
+        assert said.code == 0 and f"wrote {file}" in said.err
+        root = xml.etree.ElementTree.fromstring(file.read_text(encoding="utf-8"))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg" and "tiny" in "".join(root.itertext())
+    said = mhsa("inspect-heads", "tiny", "-o", "a.png")
+    assert (said.code, said.out) == (2, "") and "a.svg" in said.err
+    assert mhsa("inspect-heads", "tiny", "-o", "none/a.svg").code == 5
+
+
+def test_the_stored_sample_needs_no_torch(tiny: Path) -> None:
+    code = "import sys, atexit\natexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+    code += "from mhsa_cli.__main__ import main\nmain()"
+    for command in (["inspect-heads", "tiny", "--json"], ["inspect-heads", "-o", "a.svg"], ["curve"], ["runs"]):
+        source = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin"}
+        done = subprocess.run([sys.executable, "-c", code, *command], env=source, capture_output=True, check=False)
+        assert done.returncode == 0 and done.stderr.splitlines()[-1:] == [b"False"], done.stderr
+    assert facts(tiny)["status"] == "finished"

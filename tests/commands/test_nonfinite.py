@@ -1,0 +1,75 @@
+"""A training that explodes stops before the update: exit 3, and what was finite is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from shell import facts, metrics, mhsa
+
+from mhsa_cli.runs.checkpoints import list_checkpoints, load_checkpoint
+
+EXPLODING = ("train.lr=1e4", "model.n_layers=3", "model.residual=true", "model.d_mlp=64", "train.save_every=1")
+
+
+def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
+    from safetensors.torch import load
+
+    said = mhsa("train", *EXPLODING, "--name", "boom")
+    assert (said.code, said.out) == (3, "")
+    step = facts(Path("runs/boom"))["step"]
+    assert f"error: step {step + 1}: a loss or gradient is not finite" in said.err
+    assert "lower train.lr (now 10000)" in said.err and f"weights of step {step}, the last finite ones" in said.err
+    assert facts(Path("runs/boom"))["status"] == "failed"
+    assert list_checkpoints(Path("runs/boom"))[-1].step == step
+    checkpoint = load_checkpoint(Path("runs/boom"))
+    assert checkpoint.step == step
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in load(checkpoint.files[name]).values())
+    assert [r["step"] for r in metrics(Path("runs/boom")) if r["kind"] == "step"] == list(range(1, step + 1))
+    for command in (["inspect-heads"], ["curve"], ["runs"]):
+        assert mhsa(*command).code == 0
+    assert mhsa("train", "--resume", "boom").code == 3  # the same step, the same end
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("step", [1, 3, 6])
+def test_one_bad_number_at_any_step(step: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mhsa_cli.core.stack import Stack
+
+    original = Stack.step
+
+    def poisoned(self, inputs, targets, lr):  # type: ignore[no-untyped-def]
+        if self.updates + 1 == step:
+            hook = self.leaves[0].register_hook(lambda gradient: gradient * value)
+            try:
+                original(self, inputs, targets, lr)
+            finally:
+                hook.remove()
+        original(self, inputs, targets, lr)
+
+    monkeypatch.setattr(Stack, "step", poisoned)
+    said = mhsa("train", "--config", "tiny.yaml", "train.grad_clip=null")
+    assert said.code == 3 and f"step {step}: " in said.err
+
+
+def test_figures_that_are_no_numbers_still_make_strict_json(tiny: Path) -> None:
+    step = {"kind": "step", "step": 11, "loss": None, "accuracy": 0.0, "lr": 0.1, "nonfinite": {"loss": "nan"}}
+    epoch = {"kind": "epoch", "epoch": 3, "step": 15, "loss": 1e30, "eval_loss": None, "eval_accuracy": 0.5}
+    with (tiny / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(step) + "\n")
+        file.write(json.dumps({**epoch, "nonfinite": {"eval_loss": "inf"}}) + "\n")
+    final = {"eval_loss": None, "eval_accuracy": 0.5, "step": 10}
+    bad = {**facts(tiny), "final": final, "nonfinite": {"final/eval_loss": "nan"}}
+    (tiny / "run.json").write_text(json.dumps(bad))
+    document = mhsa("curve", "--json").json
+    assert document["runs"][0]["series"][0]["loss"][-1] is None
+    document = mhsa("train", "--resume", "tiny", "--json").json
+    assert document["final"]["eval_loss"] is None and document["epochs"][-1]["eval_loss"] is None
+    assert mhsa("runs", "--json").json[0]["eval_loss"] is None
+    shown = mhsa("curve")
+    assert shown.code == 0 and "NaN at step 11" in shown.out and "1e+30" in shown.out
+    assert "nan" in mhsa("runs").out

@@ -1,0 +1,194 @@
+"""mhsa train: a whole run folder, one JSON document, names, and weights that depend on nothing but seed and config."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from shell import environment, facts, metrics, mhsa, tree
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.runs.commit import read_directory
+
+TRAIN = ("train", "--config", "tiny.yaml")
+
+
+def digest(*arguments: object) -> str:
+    said = mhsa(*TRAIN, "--json", *arguments)
+    assert said.code == 0, said.err
+    return str(said.json["weights_sha256"])
+
+
+def test_a_run_folder_is_complete(tiny: Path) -> None:
+    assert load_config(str(tiny / "config.yaml")) == load_config("tiny.yaml")
+    info = facts(tiny)
+    wanted = {
+        "format": 1,
+        "status": "finished",
+        "task": "shift",
+        "n_heads": 3,
+        "seed": 8,
+        "device": "cpu",
+        "threads": 1,
+    }
+    assert wanted.items() <= info.items()
+    assert info["command"][:2] == ["mhsa", "train"] and info["command"][-2:] == ["--name", "tiny"]
+    assert info["step"] == info["total_steps"] == info["final"]["step"] == 10
+    assert info["seconds"] > 0 and info["torch"] and info["mhsa"] and info["started"]
+    assert sorted(path.name for path in tiny.iterdir()) == [
+        *(".lock", "checkpoints", "config.yaml", "heads.json", "metrics.jsonl", "run.json")
+    ]
+    for step in (5, 10):
+        files = read_directory(tiny / "checkpoints" / f"step-{step:08d}")
+        assert sorted(files) == ["model.safetensors", "optimizer.safetensors", "state.json"]
+    assert len(list((tiny / "checkpoints").iterdir())) == 2
+
+
+def test_metrics_have_every_step_once_and_evaluations_where_they_belong(tiny: Path) -> None:
+    records = metrics(tiny)
+    assert [r["step"] for r in records if r["kind"] == "step"] == list(range(1, 11))
+    assert [r["step"] for r in records if r["kind"] == "eval"] == [0, 5, 10]
+    epochs = [r for r in records if r["kind"] == "epoch"]
+    assert [r["epoch"] for r in epochs] == [1, 2]
+    losses = [r["loss"] for r in records if r["kind"] == "step"]
+    assert epochs[1]["loss"] == pytest.approx(sum(losses[5:]) / 5, abs=1e-9)
+    assert epochs[1]["eval_loss"] == facts(tiny)["final"]["eval_loss"] == records[-2]["loss"]
+
+
+def test_json_is_one_document_of_the_promised_keys() -> None:
+    said = mhsa(*TRAIN, "--json")
+    document = said.json
+    assert said.code == 0 and said.out.count("\n") == 1
+    assert "step=10/10" in said.err
+    kinds = {key: type(value) for key, value in document.items()}
+    assert kinds == {
+        "run": str,
+        "steps": int,
+        "parameters": int,
+        "epochs": list,
+        "final": dict,
+        "seconds": float,
+        "weights_sha256": str,
+    }
+    for number, epoch in enumerate(document["epochs"], 1):
+        assert epoch.keys() == {"epoch", "loss", "eval_loss", "eval_accuracy"} and epoch["epoch"] == number
+        assert type(epoch["loss"]) is type(epoch["eval_loss"]) is type(epoch["eval_accuracy"]) is float
+    assert (document["run"], document["steps"], len(document["epochs"])) == ("runs/shift-h3", 10, 2)
+    last = document["epochs"][-1]
+    assert document["final"] == {"eval_loss": last["eval_loss"], "eval_accuracy": last["eval_accuracy"]}
+    assert len(document["weights_sha256"]) == 64 and document["parameters"] == 2739
+    for command in ("inspect-heads", "runs", "curve"):  # the same word for the same run everywhere
+        assert f'"run": "{document["run"]}"' in mhsa(command, "--json").out
+
+
+def test_the_end_tells_curve_epochs_heads_files_and_the_next_command() -> None:
+    said = mhsa(*TRAIN)
+    assert said.code == 0
+    sha = facts(Path("runs/shift-h3"))["weights_sha256"]
+    expected = [
+        "loss (nats)",
+        "train loss",
+        "2,739 parameters, 10 steps on cpu",
+        "guessing scores 2.3979 nats and 9.1%",
+    ]
+    expected += ["evaluation rows", f"weights sha256 {sha}", "L1.H2", "wrote runs/shift-h3"]
+    expected += ["next: mhsa inspect-heads shift-h3 --head 0"]
+    places = [said.out.find(text) for text in expected]
+    assert -1 not in places, dict(zip(expected, places, strict=True))
+    assert places == sorted(places)
+
+
+def test_the_weights_depend_on_seed_and_config_only(trained: Path) -> None:
+    first = facts(trained / "runs" / "tiny")["weights_sha256"]
+    assert digest() == first
+    assert digest("--name", "another", "--runs", "elsewhere") == first
+    often = ("train.log_every=3", "train.eval_every=2", "train.save_every=1", "train.keep=4")
+    assert digest(*often) == digest("--set", "train.eval_sequences=31") == first
+    assert digest("train.seed=9") != first
+    command = [sys.executable, "-m", "mhsa_cli", *TRAIN, "--json"]
+    root = Path(__file__).parents[2]
+    process = environment(PYTHONHASHSEED="77", PYTHONPATH=str(root), OMP_NUM_THREADS="2", COLUMNS="33")
+    done = subprocess.run(command, env=process, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and first in done.stdout, done.stderr
+
+
+def test_heads_change_the_maps_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mhsa_cli.core.engine import Trainer
+
+    seen: list[bytes] = []
+    ids = Trainer._ids
+
+    def watched(self: Trainer, batch):  # type: ignore[no-untyped-def]
+        seen.append(bytes(batch.flatten().tolist()))
+        return ids(self, batch)
+
+    monkeypatch.setattr(Trainer, "_ids", watched)
+    found = []
+    for heads in (1, 2, 3, 4):
+        seen.clear()
+        document = mhsa(*TRAIN, "--json", f"n_heads={heads}").json
+        maps = mhsa("inspect-heads", document["run"], "--json").json
+        found.append((sha256(b"".join(seen)).hexdigest(), document["parameters"], tuple(maps["tokens"])))
+        assert [len(layer) for layer in maps["weights"]] == [heads, heads]
+    assert len(seen) > 20 and len(set(found)) == 1
+    assert len({facts(run)["weights_sha256"] for run in Path("runs").iterdir()}) == 4
+
+
+def test_names_are_found_and_never_taken_twice(tiny: Path) -> None:
+    quick = ("train", "train.epochs=0", "task.vocab_size=5", "--json")
+    assert [mhsa(*quick).json["run"] for _ in range(3)] == ["runs/repeat-h4", "runs/repeat-h4-2", "runs/repeat-h4-3"]
+    assert mhsa(*quick, "n_heads=8", "task.name=copy").json["run"] == "runs/copy-h8"
+    before = tree(Path("runs"))
+    said = mhsa(*quick, "--name", "tiny")
+    assert (said.code, said.out) == (2, "")
+    assert "runs/tiny already exists" in said.err and "--resume" in said.err
+    assert tree(Path("runs")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["n_head=3"], "n_heads"),
+        (["model.n_heads=5"], "nearest n_heads"),
+        (["train.lr=0"], "train.lr"),
+        (["train.lr=nan"], "train.lr"),
+        (["train.dropout=1.0"], "dropout"),
+        (["task.name=copy", "task.seq_len=1"], "no target positions"),
+        (["task.vocab_size=1"], "vocab_size"),
+        (["train.device=cuda:9"], "train.device"),
+        (["--config", "none.yaml"], "none.yaml"),
+        (["task.name=text", "task.path=none.txt"], "none.txt"),
+        (["configs/copy.yaml"], "--config configs/copy.yaml"),
+        (["--name", "../up"], "--name"),
+        (["--name", ".hidden"], "--name"),
+    ],
+)
+def test_what_cannot_be_trained_leaves_no_folder(arguments: list[str], word: str, here: Path) -> None:
+    said = mhsa("train", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert word in said.err and "Traceback" not in said.err
+    assert not list(here.rglob("run.json"))
+
+
+def test_no_epochs_save_the_untrained_model_and_say_so() -> None:
+    said = mhsa(*TRAIN, "train.epochs=0", "train.warmup_steps=0")
+    assert said.code == 0 and "nothing was trained: these are the initial weights" in said.out
+    assert [path.name for path in Path("runs/shift-h3/checkpoints").iterdir()] == ["step-00000000"]
+    assert mhsa("inspect-heads").code == mhsa("curve").code == 0
+    assert mhsa("train", "--resume", "newest", "train.epochs=2").code == 0
+    assert [r["step"] for r in metrics(Path("runs/shift-h3")) if r["kind"] == "step"] == list(range(1, 11))
+
+
+def test_a_disk_that_is_too_small_is_told_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+    from types import SimpleNamespace
+
+    # 2,739 parameters of 12 bytes, for those kept and the one being written: at most the 4 this run saves, and one.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 12 * 2739 - 1))
+    said = mhsa(*TRAIN, "train.keep=1000")
+    assert said.code == 5 and "not enough space" in said.err and "164.3 kB are needed" in said.err
+    assert list(Path("runs").iterdir()) == []
+    assert mhsa(*TRAIN, "train.keep=2", "--name", "small").code == 0
