@@ -154,7 +154,7 @@ class MultiHeadSelfAttention(nn.Module):
         if x.dim() < 3 or x.size(-1) != self.d_model:
             raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")
         T = x.size(-2)
-        if T > self.max_seq_len:
+        if self.max_seq_len < T:
             raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None and mask.dtype != torch.bool:
             raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")

@@ -47,7 +47,8 @@ def weights_sha256(model: TransformerLM) -> str:
 def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any]) -> dict[str, bytes]:
     """Write one model of a stack as a checkpoint's files: weights, moments, the loop's position, and its settings."""
     weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
-    moments = {f"exp_avg.{n}": t[slot] for n, t in first.items()} | {f"exp_avg_sq.{n}": t[slot] for n, t in second.items()}
+    moments = {f"exp_avg.{name}": t[slot] for name, t in first.items()}
+    moments |= {f"exp_avg_sq.{name}": t[slot] for name, t in second.items()}
     state = {
         "format": FORMAT,
         "step": stack.updates,

@@ -19,7 +19,7 @@ def resolve_device(name: str) -> torch.device:
             built = "this torch has no CUDA support" if torch.version.cuda is None else "no CUDA device is visible"
             raise UsageError(f"train.device: {name} was asked for, but {built}", "use train.device=cpu or auto")
         if (device.index or 0) >= count:
-            raise UsageError(f"train.device: {name} does not exist; there are {count}, from cuda:0", "use another number")
+            raise UsageError(f"train.device: {name} does not exist; there are {count}, from cuda:0", "name another")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise UsageError("train.device: mps was asked for, but this machine has none", "use train.device=cpu or auto")
     return device

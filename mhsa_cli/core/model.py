@@ -14,7 +14,6 @@ from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear
 from mhsa_cli.core.positions import POSITIONS, Positions
 
 
-
 def no_norm(d_model: int, bias: bool) -> nn.Module:
     """Build the norm that does nothing."""
     return nn.Identity()
@@ -90,13 +89,18 @@ class TransformerLM(nn.Module):
         if config.tie_embeddings:
             self.tie()
 
+    @property
+    def attention(self) -> list[MultiHeadSelfAttention]:
+        """List the attention blocks, first layer first."""
+        return [block.attn for block in self.blocks if isinstance(block, Block)]
+
     def tie(self) -> None:
         """Make the head's map the token table itself."""
         self.lm_head.weight = self.tok_emb.weight
 
     def forward(self, ids: Tensor, *, return_weights: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         T = ids.size(-1)
-        if T > self.max_seq_len:
+        if self.max_seq_len < T:
             raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
         pos = self.pos[:T]
         x = self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))  # (..., T, D)

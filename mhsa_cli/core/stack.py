@@ -1,4 +1,4 @@
-"""Many models of one shape, trained together: parameters with a leading M in one flat buffer. A run is a stack of one."""
+"""Many models of one shape, trained together: parameters with a leading M, one flat buffer. A run is a stack of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from mhsa_cli.core.layers import Dropout
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
 from mhsa_cli.errors import NonFiniteError
-
 
 PARAMETER_DTYPE = {"float64": torch.float64}
 # The update works on vectors of numbers and finishes a remainder one by one, with other rounding. With padding there is
@@ -79,7 +78,8 @@ class Stack:
             torch.zeros(-(-self.size // PADDED) * PADDED, device=device, dtype=dtype) for _ in range(4)
         )
         self._point_into_buffer()
-        self._by_hand = BareGradient(self.model, self.views(self.gradients)) if is_bare(self.model, config.dtype) else None
+        bare = is_bare(self.model, config.dtype)
+        self._by_hand = BareGradient(self.model, self.views(self.gradients)) if bare else None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self._ones = torch.ones(self.M, device=device, dtype=dtype)
         self.loss = torch.zeros(self.M, device=device)
@@ -182,8 +182,6 @@ class Stack:
             self.model.train()
         loss, right, count = torch.stack(parts).sum(0)  # not the mean of the chunks' means
         return (loss / count).tolist(), (right / count).tolist()
-
-
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:

@@ -23,7 +23,7 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 
     Raises: UsageError if the weights would be too many to hold.
     """
-    n_heads, (B, T) = model.blocks[0].attn.n_heads, ids.shape
+    n_heads, (B, T) = model.attention[0].n_heads, ids.shape
     if B * n_heads * T * T > MAX_WEIGHTS:
         raise UsageError(f"{B} x {n_heads} x {T} x {T} weights are too many to look at", "use fewer or shorter rows")
     was_training = model.training
@@ -59,7 +59,7 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     Entropy is that of the shown sample; the source weight is averaged over PROBE rows that training never drew.
     """
     rows = fixed_batch(task, seed, "probe", PROBE).inputs
-    n_maps = len(model.blocks) * model.blocks[0].attn.n_heads
+    n_maps = sum(block.n_heads for block in model.attention)
     sample = rows[0, : math.isqrt(MAX_CELLS // n_maps)] if tokens is None else tokens
     maps = capture(model, sample.unsqueeze(0))
     source = task.source(rows)
@@ -99,6 +99,7 @@ def read_tokens(text: str, task: Task, max_seq_len: int) -> Tensor:
         if number is None and task.name != "text" and word.isascii() and word.isdigit() and len(word) < 10:
             number = int(word)
         if number is None or not 0 <= number < task.vocab_size:
-            raise UsageError(f"--tokens: {word!r} (number {place}) is not an id of this task", f"ids: 0 to {task.vocab_size - 1}")
+            wanted = f"ids: 0 to {task.vocab_size - 1}"
+            raise UsageError(f"--tokens: {word!r} (number {place}) is not an id of this task", wanted)
         ids.append(number)
     return torch.tensor(ids)

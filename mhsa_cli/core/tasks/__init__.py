@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mhsa_cli.config.schema import TaskConfig
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
@@ -12,7 +14,13 @@ from mhsa_cli.core.tasks.text import Text
 
 __all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "fixed_batch"]
 
-TASKS: dict[str, type[Task]] = {"repeat": Repeat, "copy": Copy, "reverse": Reverse, "shift": Shift, "text": Text}
+TASKS: dict[str, Callable[..., Task]] = {
+    "repeat": Repeat,
+    "copy": Copy,
+    "reverse": Reverse,
+    "shift": Shift,
+    "text": Text,
+}
 
 
 def build_task(config: TaskConfig) -> Task:

@@ -25,7 +25,7 @@ class Batch:
 class Task:
     """A toy task. `vocab_size` counts every id the model may meet, specials included.
 
-    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input, over scored positions.
+    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input.
     `note` is what whoever looks at this task's heads must know. `n_rows` is the number of different rows that exist,
     or None if it is not counted.
     """

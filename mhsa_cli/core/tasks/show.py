@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mhsa_cli.core.tasks import IGNORE, TASKS, Task
 from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.core.tasks.text import Text
 from mhsa_cli.records import TaskInfo
 
 SMALL = {"vocab_size": 10, "seq_len": 8}
@@ -19,7 +20,7 @@ def small_task(name: str) -> Task:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "example.txt"
         file.write_text("hello attention " * 10, encoding="utf-8")
-        return TASKS[name](path=str(file), seq_len=8, eval_fraction=0.5)
+        return Text(path=str(file), seq_len=8, eval_fraction=0.5)
 
 
 def example(name: str) -> TaskInfo:

@@ -1,0 +1,70 @@
+"""The gradient written by hand is autograd's, for every model it serves, and it serves no other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.core.bare import LONGEST, is_bare
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.tasks import TrainBatches, build_task
+
+CPU = torch.device("cpu")
+
+
+def config(*more: str) -> Config:
+    sizes = ["task.vocab_size=19", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=7"]
+    return load_config(None, ["task.name=copy", *sizes, *more])
+
+
+def stack_of(settings: Config, seeds: list[int]) -> Stack:
+    task = build_task(settings.task)
+    return Stack([build_model(settings, task, seed) for seed in seeds], seeds, settings.train, CPU)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
+@pytest.mark.parametrize("task", [["task.min_length=2"], ["task.name=shift"], ["model.max_seq_len=13"]])
+@pytest.mark.parametrize("seeds", [[4], [4, 9, 2]])
+@pytest.mark.parametrize("heads", [1, 3, 24])
+def test_every_gradient_equals_autograds(positions: str, task: list[str], seeds: list[int], heads: int) -> None:
+    wide = config(f"model.positions={positions}", f"model.n_heads={heads}", "train.dtype=float64", *task)
+    stack = stack_of(wide, seeds)
+    # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
+    stack.weights.normal_(std=0.4, generator=torch.Generator().manual_seed(1))
+    batches = [TrainBatches(build_task(wide.task), seed, 7)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    assert stack._by_hand is not None
+    stack.gradients.fill_(7.0)
+    by_hand, by_hand_gradients = stack._by_hand(inputs, targets), stack.gradients.clone()
+    by_autograd = stack._by_autograd(inputs, targets)
+    assert torch.allclose(by_hand[0], by_autograd[0], atol=1e-12)
+    assert torch.equal(by_hand[1], by_autograd[1])
+    mine, theirs = stack.views(by_hand_gradients), stack.views(stack.gradients)
+    for name in mine:
+        assert torch.allclose(mine[name], theirs[name], atol=1e-12), name
+        # Keys shifted by one constant change no score: their bias has no gradient. All else has.
+        assert float(theirs[name].abs().max()) > 1e-6, name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.n_layers=2",
+        "model.d_mlp=5",
+        "model.residual=true",
+        "model.norm=layernorm",
+        "model.dropout=0.1",
+        "model.attention=uniform",
+        "model.tie_embeddings=true",
+        "model.bias=false",
+        "train.dtype=bfloat16",
+        f"model.max_seq_len={LONGEST + 1}",
+    ],
+)
+def test_any_other_model_is_left_to_autograd(change: str) -> None:
+    plain, other = config(), config(change)
+    task = build_task(plain.task)
+    assert is_bare(build_model(plain, task), plain.train.dtype)
+    assert not is_bare(build_model(other, task), other.train.dtype)
