@@ -1,4 +1,4 @@
-"""The training loop as a lesson writes it: a plain module, Adam, `.item()` on every step. What our step is held against."""
+"""The training loop as a lesson writes it: plain module, Adam, `.item()` every step. What ours is held against."""
 
 from __future__ import annotations
 
