@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextlib
 import gc
 import os
 import sys
@@ -17,6 +19,8 @@ def main() -> None:
 
     if sys.stdout is None:  # started with stdout closed
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if os.environ.get("FORCE_COLOR", "").lower() in ("0", "false", "no", "off"):
+        os.environ["NO_COLOR"] = os.environ.pop("FORCE_COLOR")  # the libraries would read it as a yes
     try:
         from mhsa_cli.commands.app import app
 
@@ -41,7 +45,8 @@ def main() -> None:
 
 def _forget_output() -> None:
     """Send what is still buffered nowhere: Python would complain once more while flushing at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_trace() -> str:
@@ -49,13 +54,30 @@ def write_trace() -> str:
     import tempfile
     import traceback
 
+    trace = f"mhsa {' '.join(map(ascii, sys.argv[1:]))}\n{traceback.format_exc()}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="mhsa-", suffix=".txt", delete=False, encoding="utf-8") as file:
-            file.write(f"mhsa {' '.join(map(ascii, sys.argv[1:]))}\n{traceback.format_exc()}")
+            file.write(trace)
         return f"the details in {file.name}"
     except OSError:
-        return f"these details:\n{traceback.format_exc()}"
+        return f"these details:\n{trace}"
+
+
+def run() -> None:
+    """Be the program: as `main`, and gone at once when all is said."""
+    code: int | str | None = 0
+    try:
+        main()
+    except SystemExit as error:
+        code = error.code
+    if "torch" not in sys.modules or isinstance(code, str):
+        sys.exit(code)
+    # Taking torch apart, module by module, takes Python more than half a second, and all files are closed.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
-    main()
+    run()
