@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
-from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.errors import UsageError
 
 LayerOption = Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer only, from 0.")]
 HeadOption = Annotated[int | None, typer.Option("--head", metavar="N", help="One head only, from 0, large.")]
@@ -93,8 +93,6 @@ def _chosen(document: dict[str, Any], layer: int | None, head: int | None) -> di
         raise UsageError(f"there is no layer {layer}", f"layers: 0 to {len(weights) - 1}")
     if head is not None and not 0 <= head < max(map(len, weights), default=0):
         raise UsageError(f"there is no head {head}", f"heads: 0 to {max(map(len, weights)) - 1}")
-    if not weights:
-        raise RunError("heads.json holds no map")
     layers = [layer] if layer is not None else range(len(weights))
     document["weights"] = [weights[i] if head is None else [weights[i][head]] for i in layers]
     document["heads"] = [h for h in document["heads"] if h["layer"] in layers and head in (None, h["head"])]

@@ -65,7 +65,7 @@ def _text(key: str, value: Any) -> str:
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return ""
-    if key in formats and isinstance(value, int | float):
+    if key in formats and isinstance(value, float):
         return formats[key](value)
     if key == "run":
         return Path(value).name

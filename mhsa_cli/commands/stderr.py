@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from mhsa_cli.runs.disk import show
+
 
 def tell(text: str) -> None:
-    """Print a message to stderr, whatever characters it can show."""
+    """Print a message to stderr, whatever characters it can show; a control character becomes an escape."""
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
+    text = "\n".join(map(show, text.split("\n")))
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)

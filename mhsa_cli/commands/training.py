@@ -72,7 +72,8 @@ def run_training(
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
         facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
         run.update(status="running", **facts)
-        before = run.read_run_json().get("seconds") or 0.0
+        earlier = run.read_run_json().get("seconds")
+        before = earlier if isinstance(earlier, int | float) else 0.0
         started = time.monotonic()
         try:
             series = _loop(trainer, run)

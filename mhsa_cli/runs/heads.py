@@ -23,17 +23,39 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
 
 
 def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
-    """Read maps back. Raises: RunError if a part is missing or of another shape."""
+    """Read maps back. Raises: RunError if a part is missing, or not of the kind or shape it should be."""
     try:
         heads = [
             HeadSummary(h["layer"], h["head"], h["entropy"], h.get("source_weight"), h.get("source_chance"))
             for h in content["heads"]
         ]
-        weights, tokens = content["weights"], content["tokens"]
-        T = len(tokens)
-        shapes = {(len(head), *{len(row) for row in head}) for layer in weights for head in layer}
-        if shapes - {(T, T)} or sum(len(layer) for layer in weights) != len(heads):
-            raise ValueError("maps, tokens and heads do not fit together")
-        return HeadMaps(content["step"], content["task"], tokens, weights, heads, content.get("note", ""))
-    except (KeyError, TypeError, ValueError) as error:
+        maps = HeadMaps(
+            content["step"], content["task"], content["tokens"], content["weights"], heads, content.get("note", "")
+        )
+        _check(maps)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"heads.json is damaged: {error}", "mhsa inspect-heads RUN --tokens computes it anew") from error
+    return maps
+
+
+def _check(maps: HeadMaps) -> None:
+    """Look at everything a drawing relies on. Raises: ValueError or TypeError."""
+    T = len(maps.tokens)
+    shapes = {(len(head), *{len(row) for row in head}) for layer in maps.weights for head in layer}
+    places = [(layer, head) for layer, maps_ in enumerate(maps.weights) for head in range(len(maps_))]
+    if shapes - {(T, T)} or [(h.layer, h.head) for h in maps.heads] != places:
+        raise ValueError("maps, tokens and heads do not fit together")
+    if not places:
+        raise ValueError("it holds no map")
+    if not all(isinstance(text, str) for text in (maps.task, maps.note, *maps.tokens)):
+        raise ValueError("task, note and tokens should be texts")
+    figures = [figure for h in maps.heads for figure in (h.entropy, h.source_weight, h.source_chance)]
+    weights = (weight for layer in maps.weights for head in layer for row in head for weight in row)
+    if not isinstance(maps.step, int) or not all(map(_is_number, weights)):
+        raise ValueError("the step and the weights should be numbers")
+    if not all(figure is None or _is_number(figure) for figure in figures):
+        raise ValueError("a head's figures should be numbers")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1)

@@ -48,6 +48,7 @@ def mhsa(*arguments: object, encoding: str = "utf-8") -> Said:
     streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="", write_through=True) for _ in range(2)]
     code = 0
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ))
         stack.enter_context(mock.patch.object(sys, "argv", ["mhsa", *map(str, arguments)]))
         stack.enter_context(contextlib.redirect_stdout(streams[0]))
         stack.enter_context(contextlib.redirect_stderr(streams[1]))

@@ -1,0 +1,92 @@
+"""Files that somebody edited: a reason and an exit code, never a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import mhsa
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def edit(file: Path, change: Edit) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["weights"][1][2][3].__setitem__(0, "x"),
+        lambda d: d["weights"][1][2][3].__setitem__(0, None),
+        lambda d: d["weights"][1][2][3].__setitem__(0, 10**400),
+        lambda d: d["weights"][1][2].pop(),
+        lambda d: d["weights"].pop(),
+        lambda d: d["weights"][0].append([]),
+        lambda d: d.update(weights=[], heads=[]),
+        lambda d: d["tokens"].__setitem__(0, 5),
+        lambda d: d.update(step="last"),
+        lambda d: d.update(note=5),
+        lambda d: d.update(task=[]),
+        lambda d: d["heads"].reverse(),
+        lambda d: d["heads"][0].update(entropy="z"),
+        lambda d: d["heads"].__setitem__(0, 5),
+        lambda d: d.pop("heads"),
+    ],
+)
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_head_maps(change: Edit, json_too: list[str], tiny: Path) -> None:
+    edit(tiny / "heads.json", change)
+    said = mhsa("inspect-heads", "tiny", *json_too)
+    assert (said.code, said.out) == (4, "")
+    assert "heads.json is damaged" in said.err and "--tokens" in said.err
+    assert mhsa("inspect-heads", "tiny", "--tokens", "3 1").code == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(final=5),
+        lambda d: d.update(final={"eval_loss": "x", "eval_accuracy": [1]}),
+        lambda d: d.update(final={"eval_loss": 10**400, "eval_accuracy": True}),
+        lambda d: d.update(chance=5),
+        lambda d: d.update(chance={"loss": "x"}),
+        lambda d: d.update(seconds="long"),
+        lambda d: d.update(step=[1], task={}, n_heads="\x1b[31m"),
+        lambda d: d.update(status=5),
+        lambda d: d.update(started=None),
+        lambda d: d.update(status="\x1b[31m"),
+        lambda d: [d.pop(key) for key in list(d) if key != "format"],
+        lambda d: d.update(format=2),
+        lambda d: d.pop("format"),
+    ],
+)
+def test_run_json(change: Edit, tiny: Path) -> None:
+    edit(tiny / "run.json", change)
+    for command in (["runs"], ["runs", "--json"], ["curve", "tiny"], ["curve", "tiny", "--json"], ["inspect-heads"]):
+        said = mhsa(*command)
+        assert said.code in (0, 4) and (said.code == 0 or said.err.startswith("error: "))
+        assert "\x1b" not in said.out + said.err
+    for more in (["--json"], ["train.epochs=3"]):
+        said = mhsa("train", "--resume", "tiny", *more)
+        assert said.code in (0, 4), said.err
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"kind": "step"}', '{"kind": "epoch", "epoch": "x"}', "NaN", "\x00"])
+def test_metrics(line: str, tiny: Path) -> None:
+    file = tiny / "metrics.jsonl"
+    whole = file.read_text()
+    file.write_text(line + "\n" + whole)
+    said = mhsa("curve", "tiny")
+    assert (said.code, said.out) == (4, "") and said.err.startswith("error: ")
+    file.write_text(whole + '{"kind": "st')  # torn by a crash: left out
+    assert mhsa("curve", "tiny").code == 0
+    file.write_text('{"kind": "of the future", "step": 1}\n' + whole)
+    assert mhsa("curve", "tiny").code == 0
+    file.unlink()
+    assert mhsa("curve", "tiny").code == 0
