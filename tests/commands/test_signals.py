@@ -24,13 +24,11 @@ for name in sys.argv.pop(1).split():
 from mhsa_cli.__main__ import main
 main()
 """
-ENDLESS = ("task.vocab_size=11", "task.seq_len=6", "model.d_model=12", "model.n_heads=3", "train.batch_size=7")
-ENDLESS += ("train.epochs=100000", "train.log_every=1")  # type: ignore[assignment]
-CASES = {"int": (signal.SIGINT, 130), "term": (signal.SIGTERM, 143), "hup": (signal.SIGHUP, 129)}
+ENDLESS = ["task.vocab_size=11", "task.seq_len=6", "model.d_model=12", "model.n_heads=3", "train.epochs=100000"]
 
 
 def start(name: str, ignored: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CODE, ignored, "train", *ENDLESS, "--name", name]
+    command = [sys.executable, "-c", CODE, ignored, "train", *ENDLESS, "train.log_every=1", "--name", name]
     env = environment(PYTHONPATH=str(Path(__file__).parents[2]))
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -47,11 +45,28 @@ def wait_for_steps(run: Path, child: subprocess.Popen[str], beyond: int = 0) -> 
     raise AssertionError(f"no step was written: {child.communicate(timeout=5)}")
 
 
+def end(child: subprocess.Popen[str], number: int, code: int, run: Path) -> None:
+    """Send a signal to a training and look at what it leaves."""
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    step = facts(run)["step"]
+    assert child.returncode == code, err
+    assert f"stopped after step {step} of 12000000; to go on: mhsa train --resume {run.name}" in err
+    assert "Traceback" not in err and f"wrote {run}" in out
+    assert facts(run)["status"] == "stopped" and step > 0
+    assert (run / "checkpoints" / f"step-{step:08d}").is_dir()
+    assert [r["step"] for r in metrics(run) if r["kind"] == "step"] == list(range(1, step + 1))
+
+
 @pytest.fixture
 def children(here: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """One training for each signal, one that ignores two of them, and one to be killed, all at once."""
-    started = {name: start(name) for name in (*CASES, "killed")}
-    started["nohup"] = start("nohup", "SIGINT SIGHUP")
+    """Trainings that would go on for days, started together; each has its folder in ./runs."""
+    started = {
+        "int": start("int"),
+        "hup": start("hup"),
+        "nohup": start("nohup", "SIGINT SIGHUP"),
+        "gone": start("gone"),
+    }
     yield started
     for child in started.values():
         child.kill()
@@ -61,37 +76,25 @@ def children(here: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
 def test_signals_end_a_training_with_a_checkpoint_and_a_way_back(children: dict[str, subprocess.Popen[str]]) -> None:
     for name, child in children.items():
         wait_for_steps(Path("runs") / name, child)
-    busy = mhsa("train", "--resume", "term")
-    assert busy.code == 6 and f"pid {children['term'].pid}" in busy.err
+    busy = mhsa("train", "--resume", "int")
+    assert busy.code == 6 and f"pid {children['int'].pid}" in busy.err
     assert {row["status"] for row in mhsa("runs", "--json").json} == {"running"}
 
-    for name, (number, code) in CASES.items():
-        children[name].send_signal(number)
-        out, err = children[name].communicate(timeout=60)
-        run = Path("runs") / name
-        step = facts(run)["step"]
-        assert children[name].returncode == code, err
-        assert f"stopped after step {step} of 12000000; to go on: mhsa train --resume {name}" in err
-        assert "Traceback" not in err and f"wrote runs/{name}" in out
-        assert facts(run)["status"] == "stopped" and step > 0
-        assert (run / "checkpoints" / f"step-{step:08d}").is_dir()
-        assert [r["step"] for r in metrics(run) if r["kind"] == "step"] == list(range(1, step + 1))
+    gone = Path("runs/gone")
+    wait_for_steps(gone, children["gone"], 150)
+    children["gone"].kill()
+    children["gone"].wait()
+    end(children["int"], signal.SIGINT, 130, Path("runs/int"))
+    end(children["hup"], signal.SIGHUP, 129, Path("runs/hup"))
+    for number in (signal.SIGINT, signal.SIGHUP):  # ignored, as in a shell's background and under nohup
+        children["nohup"].send_signal(number)
+    before = wait_for_steps(Path("runs/nohup"), children["nohup"])
+    wait_for_steps(Path("runs/nohup"), children["nohup"], before + 50)
+    end(children["nohup"], signal.SIGTERM, 143, Path("runs/nohup"))
 
-    stubborn = children["nohup"]
-    for number in (signal.SIGINT, signal.SIGHUP):  # as in a shell's background, or under nohup
-        stubborn.send_signal(number)
-    before = wait_for_steps(Path("runs/nohup"), stubborn)
-    wait_for_steps(Path("runs/nohup"), stubborn, before + 50)
-    stubborn.send_signal(signal.SIGTERM)
-    assert stubborn.wait(timeout=60) == 143
-
-    children["killed"].kill()
-    children["killed"].wait()
-    assert facts(Path("runs/killed"))["status"] == "running"
-    assert [row["status"] for row in mhsa("runs", "--json").json if row["run"] == "runs/killed"] == ["interrupted"]
-    # The killed run is brought to where the stopped one is: the same bits, whatever the way there.
-    whole = facts(Path("runs/term"))
-    per_epoch = whole["step"] // 120 + 1
-    for name in ("term", "killed"):
-        assert mhsa("train", "--resume", name, f"train.epochs={per_epoch + 1}").code == 0
-    assert mhsa("train", *ENDLESS, "--name", "unbroken", f"train.epochs={per_epoch + 1}").code == 0
+    assert facts(gone)["status"] == "running"
+    assert [row["status"] for row in mhsa("runs", "--json").json if row["run"] == "runs/gone"] == ["interrupted"]
+    epochs = len([r for r in metrics(gone)[:-1] if r["kind"] == "epoch"])
+    assert mhsa("train", "--resume", "gone", f"train.epochs={epochs + 1}").code == 0
+    assert facts(gone)["status"] == "finished"
+    assert [r["step"] for r in metrics(gone) if r["kind"] == "step"] == list(range(1, 120 * (epochs + 1) + 1))
