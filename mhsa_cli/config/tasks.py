@@ -40,17 +40,17 @@ SeqLen = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
 
 
 class Repeat(Section):
-    """The token at each position is its own answer."""
+    """One random id in every place: the answer is found wherever a head looks."""
 
-    name: Literal["repeat"] = Field(default="repeat", description="say each token again: solved by looking at oneself")
+    name: Literal["repeat"] = Field(default="repeat", description="one random id said over and over")
     vocab_size: VocabSize = Field(default=64, description="number of different tokens")
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 
 
 class Shift(Section):
-    """The answer at each position is the token before it."""
+    """Counting upwards: the answer at each position is the token's successor, modulo vocab_size."""
 
-    name: Literal["shift"] = Field(default="shift", description="say the token before: solved by looking one back")
+    name: Literal["shift"] = Field(default="shift", description="count upwards: each answer is its token plus one")
     vocab_size: VocabSize = Field(default=64, description="number of different tokens")
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 

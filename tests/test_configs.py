@@ -1,0 +1,42 @@
+"""Every ready config says what it was measured to do, and does it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.engine import Trainer
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.records import EpochRecord
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_ready_config_gives_its_measured_result(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    config = load_config(str(path))
+    epochs = [
+        r for r in Trainer(config, build_task(config.task), torch.device("cpu")).records() if isinstance(r, EpochRecord)
+    ]
+    found = re.search(r"eval loss ([\d., ]+?) after each epoch", text)
+    if found:
+        said = {i: float(loss) for i, loss in enumerate(found[1].split(", "))}
+    else:
+        said = {int(n) - 1: float(loss) for loss, n in re.findall(r"([\d.]+) after epoch (\d+)", text)}
+    assert said, "the first lines name the measured loss"
+    # Other processors round differently, and training magnifies it.
+    assert {i: epochs[i].eval_loss for i in said} == pytest.approx(said, rel=0.2, abs=1e-3)
+    accuracy = re.search(r"accuracy ([\d.]+) %", text)
+    assert accuracy and 100 * epochs[-1].eval_accuracy == pytest.approx(float(accuracy[1]), abs=2.0)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_line_of_a_ready_config_has_its_reason(path: Path) -> None:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#") and not line.endswith(":"):
+            assert "  # " in line, line
