@@ -195,5 +195,3 @@ def check_real_folder(path: Path) -> bool:
     except OSError as error:
         raise storage_error("read", path, error) from error
     return False
-
-

@@ -239,5 +239,3 @@ def _size(count: int) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-
-

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from shell import FOREIGN, TINY, mhsa
+
+from tests.commands.shell import FOREIGN, TINY, mhsa
 
 
 @pytest.fixture(scope="session")

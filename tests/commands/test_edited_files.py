@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import mhsa
+
+from tests.commands.shell import mhsa
 
 Edit = Callable[[dict[str, Any]], object]
 

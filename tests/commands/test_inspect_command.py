@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import facts, mhsa, tree
+
+from tests.commands.shell import facts, mhsa, tree
 
 
 def looked(*arguments: object) -> dict[str, Any]:

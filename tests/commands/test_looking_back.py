@@ -10,9 +10,9 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
-from shell import facts, metrics, mhsa
 
 from mhsa_cli import __version__
+from tests.commands.shell import facts, metrics, mhsa
 
 EMPTY_HINT = "train one: mhsa train"
 

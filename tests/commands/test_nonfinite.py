@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from shell import facts, metrics, mhsa
 
 from mhsa_cli.runs.checkpoints import list_checkpoints, load_checkpoint
+from tests.commands.shell import facts, metrics, mhsa
 
 EXPLODING = ("train.lr=1e4", "model.n_layers=3", "model.residual=true", "model.d_mlp=64", "train.save_every=1")
 

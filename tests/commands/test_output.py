@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from shell import environment, mhsa
 
 from mhsa_cli.errors import BusyError, MhsaError, NonFiniteError, RunError, StorageError, UsageError
+from tests.commands.shell import environment, mhsa
 
 LOOK = (["inspect-heads", "tiny"], ["curve", "tiny"], ["runs"])
 SOURCE = str(Path(__file__).parents[2])

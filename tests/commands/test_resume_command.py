@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shell import at_step, facts, metrics, mhsa, tree
+
+from tests.commands.shell import at_step, facts, metrics, mhsa, tree
 
 TRAIN = ("train", "--config", "tiny.yaml", "--name", "again")
 RUN = Path("runs/again")

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shell import environment, facts, metrics, mhsa
+
+from tests.commands.shell import environment, facts, metrics, mhsa
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="other signals there")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shell import facts, mhsa, tree
+
+from tests.commands.shell import facts, mhsa, tree
 
 # Line ends and byte order marks that reading twice would change; 17 different characters or so.
 TEXT = ("\ufeff\ufeffthe cat sat\r\r\non [red] mats\n" * 9).encode()

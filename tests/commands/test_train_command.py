@@ -8,10 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from shell import environment, facts, metrics, mhsa, tree
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.runs.commit import read_directory
+from tests.commands.shell import environment, facts, metrics, mhsa, tree
 
 TRAIN = ("train", "--config", "tiny.yaml")
 

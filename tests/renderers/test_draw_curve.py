@@ -4,13 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from drawn import COLOR, SURFACES, evals, falling, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.records import Series
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.scale import Axis, linear_ticks, log_ticks, nice_step, short, step_text, thin, tick_texts
+from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden
 
 NAN, INF = math.nan, math.inf
 GUESS = (math.log(64), "guessing 4.16")

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from drawn import COLOR, SURFACES, backgrounds, golden, maps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -14,6 +13,7 @@ from mhsa_cli.records import HeadMaps, HeadSummary
 from mhsa_cli.renderers.cells import digit, masked_cells, pool
 from mhsa_cli.renderers.heatmap import head_maps
 from mhsa_cli.renderers.palette import heat_color, ink_style, viridis
+from tests.renderers.drawn import COLOR, SURFACES, backgrounds, golden, maps
 
 NAN = math.nan
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from drawn import SURFACES, falling
-
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.html import to_html
+from tests.renderers.drawn import SURFACES, falling
 
 
 class Reader(HTMLParser):

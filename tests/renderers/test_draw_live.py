@@ -5,12 +5,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from drawn import COLOR, SURFACES
-from test_draw_console import run, run_in_terminal
 
 from mhsa_cli.records import EpochRecord, EvalRecord, SaveRecord, Series, StepRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
+from tests.renderers.drawn import COLOR, SURFACES
+from tests.renderers.test_draw_console import run, run_in_terminal
 
 GUESS = (math.log(64), "guessing 4.16")
 

@@ -5,7 +5,6 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from drawn import COLOR, SURFACES, evals, falling, maps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.style import Style
@@ -17,6 +16,7 @@ from mhsa_cli.renderers.formats import RENDERERS
 from mhsa_cli.renderers.heatmap import head_maps
 from mhsa_cli.renderers.lines import Lines
 from mhsa_cli.renderers.svg import CELL_WIDTH, to_svg
+from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps
 
 NS = "{http://www.w3.org/2000/svg}"
 

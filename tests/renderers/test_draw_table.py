@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from drawn import COLOR, SURFACES, golden, maps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -13,6 +12,7 @@ from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import PLAIN
 from mhsa_cli.renderers.table import Column, bars, by_distance, head_table, table, task_picture
+from tests.renderers.drawn import COLOR, SURFACES, golden, maps
 
 COLUMNS = [
     Column("run", flexible=True),
