@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mhsa_cli import __version__
-from mhsa_cli.commands import config, curve, inspect_heads, runs, tasks, train
+from mhsa_cli.commands import config, curve, generate, inspect_heads, runs, tasks, train
 
 app = typer.Typer(
     name="mhsa",
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("inspect-heads")(inspect_heads.inspect_heads)
 app.command("curve")(curve.curve)
+app.command("generate")(generate.generate)
 app.command("runs")(runs.runs)
 app.command("tasks")(tasks.tasks)
 app.add_typer(config.app, name="config")

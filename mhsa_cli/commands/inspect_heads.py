@@ -29,15 +29,13 @@ def inspect_heads(
 
     Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
     """
+    from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json, run_argument, svg_path, svg_surface, write_svg
     from mhsa_cli.commands.summary import show_heads
     from mhsa_cli.renderers.heatmap import head_maps
     from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
-    from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
 
-    root, file = runs_root(runs), svg_path(output)
-    folder = RunDir.newest(root) if run is None else RunDir.open(root, run)
+    file, folder = svg_path(output), open_run(runs, run)
     stored = _stored(folder) if tokens is None else None
     maps = _look(folder, tokens) if stored is None else maps_from_dict(stored)
     chosen = _chosen(maps_to_dict(maps), layer, head)
@@ -68,20 +66,10 @@ def _stored(folder: Any) -> dict[str, Any] | None:
 
 def _look(folder: Any, tokens: str | None) -> Any:
     """Load the newest checkpoint and capture its heads on the given tokens, or on the task's first probe row."""
-    from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
-    from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.core.checkpoint import read_state
+    from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.capture import head_maps, read_tokens
-    from mhsa_cli.core.load import load_trained
-    from mhsa_cli.core.tasks import build_task
 
-    config = own_text(run_config(folder), folder)
-    step, files, notes = folder.load_checkpoint()
-    for note in notes:
-        tell(f"note: {note}")
-    check_unedited(config, read_state(files)["config"])
-    task = build_task(config.task)
-    model, _ = load_trained(config, task, files)
+    model, task, config, step = trained(folder)
     ids = None if tokens is None else read_tokens(tokens, task, config.max_seq_len)
     return head_maps(model, task, config.train.seed, step, ids)
 

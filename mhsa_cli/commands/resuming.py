@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -71,7 +72,12 @@ def keep_text(config: Config, run: RunDir) -> None:
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
-    wrong = differences(flat(trained_with), flat(config.to_dict()))
+    try:
+        # Read as a config is: a setting that did not exist yet had what is now its default.
+        before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
+    except UsageError as error:
+        raise RunError(f"the settings in the checkpoint's state.json are damaged:\n{error}") from error
+    wrong = differences(flat(before), flat(config.to_dict()))
     if wrong:
         raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "put the old values back")
 

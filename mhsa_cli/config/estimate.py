@@ -16,12 +16,14 @@ def parameters(task: Any, model: Any) -> int | None:
 
 def _count(task: Any, model: Any, vocab_size: int) -> int:
     D, bias = model.d_model, int(model.bias)
-    norm = D * (1 + bias) if model.norm != "none" else 0
+    norm = {"none": 0, "layernorm": D * (1 + bias), "rmsnorm": D}[model.norm]
     embeddings = vocab_size * D
     if model.positions == "learned":
         embeddings += (model.max_seq_len or task.seq_len) * D
-    attention = 4 * D * (D + bias) + norm
-    mlp = 2 * D * model.d_mlp + bias * (D + model.d_mlp) + norm if model.d_mlp else 0
+    kv = D // model.n_heads * (model.n_kv_heads or model.n_heads)  # width of the keys, and of the values
+    attention = (D + bias) * (D + 2 * kv) + D * (D + bias) + norm
+    ups = 2 if model.mlp == "swiglu" else 1
+    mlp = (ups + 1) * D * model.d_mlp + bias * (D + ups * model.d_mlp) + norm if model.d_mlp else 0
     head = vocab_size * (1 if model.tie_embeddings else D + 1)  # the head always has its bias
     return int(embeddings + model.n_layers * (attention + mlp) + norm + head)
 

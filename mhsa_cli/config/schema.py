@@ -14,9 +14,11 @@ from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Want
 __all__ = ["Config", "ModelConfig", "TaskConfig", "TrainConfig"]
 
 # The option lists, in one place.
-Norm = Literal["none", "layernorm"]
-Positions = Literal["learned", "sinusoidal", "none"]
-Attention = Literal["softmax", "uniform"]
+Norm = Literal["none", "layernorm", "rmsnorm"]
+Mlp = Literal["gelu", "swiglu"]
+Positions = Literal["learned", "sinusoidal", "rope", "alibi", "none"]
+RopeLayout = Literal["interleaved", "half"]
+Attention = Literal["softmax", "linear", "uniform"]
 Schedule = Literal["constant", "cosine", "linear"]
 DType = Literal["float32", "float64", "bfloat16"]
 
@@ -58,13 +60,22 @@ class ModelConfig(Section):
 
     d_model: Width = Field(default=32, description="width of the stream between the parts")
     n_heads: Width = Field(default=4, description="heads; each is d_model / n_heads wide")
+    n_kv_heads: Width | None = Field(
+        default=None, description="heads of keys and values; null = n_heads, 1 = multi-query"
+    )
     n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="attention blocks")
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
+    mlp: Mlp = Field(default="gelu", description="gelu | swiglu: the MLP's kind")
     residual: bool = Field(default=False, description="add each part's input to its output")
-    norm: Norm = Field(default="none", description="none | layernorm, before each part")
-    positions: Positions = Field(default="sinusoidal", description="learned | sinusoidal | none")
+    norm: Norm = Field(default="none", description="none | layernorm | rmsnorm, before each part")
+    positions: Positions = Field(default="sinusoidal", description="learned | sinusoidal | rope | alibi | none")
+    rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of rope's angles")
+    rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: which features rope pairs")
     attention: Attention = Field(
-        default="softmax", description="softmax | uniform: the control whose heads cannot choose"
+        default="softmax", description="softmax | linear | uniform: the control whose heads cannot choose"
+    )
+    window: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
+        default=None, description="softmax looks at the last so many tokens only; null = at all"
     )
     bias: bool = Field(default=True, description="biases in the linear layers")
     dropout: Rate = Field(default=0.0, description="share of weights dropped in training")
@@ -83,6 +94,46 @@ class ModelConfig(Section):
             near = " and ".join(str(n) for n in below + above)
             message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({value})"
             raise rule(message, f"nearest n_heads that divide {d_model}: {near}", at=("n_heads", "d_model"))
+        return value
+
+    @field_validator("n_kv_heads")
+    @classmethod
+    def _shares(cls, value: int | None, info: ValidationInfo) -> int | None:
+        n_heads = info.data.get("n_heads")
+        if value is not None and n_heads is not None and n_heads % value:
+            message = f"`model.n_heads` ({n_heads}) is not divisible by `model.n_kv_heads` ({value})"
+            choices = ", ".join(map(str, divisors(n_heads)))
+            raise rule(message, f"n_kv_heads that divide {n_heads}: {choices}", at=("n_kv_heads", "n_heads"))
+        return value
+
+    @field_validator("positions")
+    @classmethod
+    def _turns_pairs(cls, value: str, info: ValidationInfo) -> str:
+        d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
+        if value == "rope" and d_model and n_heads and d_model // n_heads % 2:
+            message = (
+                f"rope turns pairs of features, but `model.d_model` ({d_model}) / `model.n_heads` ({n_heads}) is odd"
+            )
+            raise rule(
+                message, "choose n_heads so that d_head is even, or other positions", at=("positions", "n_heads")
+            )
+        return value
+
+    @field_validator("attention")
+    @classmethod
+    def _takes_bias(cls, value: str, info: ValidationInfo) -> str:
+        if value == "linear" and info.data.get("positions") == "alibi":
+            message = "alibi is added to the scores of a softmax, and linear attention has none"
+            raise rule(message, "use attention: softmax, or positions: rope", at=("attention", "positions"))
+        return value
+
+    @field_validator("window")
+    @classmethod
+    def _slides(cls, value: int | None, info: ValidationInfo) -> int | None:
+        attention = info.data.get("attention")
+        if value is not None and attention in ("linear", "uniform"):
+            message = f"`model.window` ({value}) belongs to softmax, not to `model.attention` ({attention})"
+            raise rule(message, "leave the line out, or use attention: softmax", at=("window", "attention"))
         return value
 
     @field_validator("max_seq_len")

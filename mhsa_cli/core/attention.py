@@ -1,7 +1,7 @@
 """The attention block: one fused projection, heads as views, one mask, one output projection.
 
-Sizes: B batch, T tokens, D = d_model, H = n_heads, d = d_head = D / H. Every function also serves a stack of M models:
-parameters then carry a leading M, and so do their inputs. Nothing else changes.
+Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head = D / H. Every function serves a stack
+of M models: parameters then carry a leading M, and so do their inputs. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import Dropout, Linear
+from mhsa_cli.core.linear import linear_attention, linear_weights
 from mhsa_cli.core.positions import Positions
 
 
@@ -62,40 +64,66 @@ def uniform_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+def share_heads(x: Tensor, n_heads: int) -> Tensor:
+    """Give every query head its KV head: (..., G, T, d) to (..., H, T, d); head h uses group h // (H / G).
+
+    Source: Ainslie et al. 2023 (grouped-query attention); G = 1 is Shazeer 2019 (multi-query).
+    """
+    groups = x.size(-3)
+    return x if groups == n_heads else x.repeat_interleave(n_heads // groups, dim=-3)
+
+
+def causal_window(n_queries: int, n_keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
+    """Say which keys each query sees, (Tq, Tk) boolean: those up to its own, of these the last `window`.
+
+    Fewer queries than keys are the last ones.
+    """
+    mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+    return mask if window is None else mask.triu(n_keys - n_queries - window + 1)
+
+
+def fused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, *, causal: bool = True
+) -> Tensor:
     """Attend without materialising the weights: q, k, v (..., H, T, d) to (..., H, T, d).
 
-    `mask` None means causal; fewer queries than keys are the last ones. Equal to `attention_weights(...) @ v` to
-    rounding.
+    With `mask` None every query sees the keys up to its own, or all keys if not `causal`; fewer queries than keys are
+    the last ones. Equal to `attention_weights(...) @ v` to rounding. Source: Dao et al. 2022, by way of torch.
     """
     lead, (T, d) = q.shape[:-2], q.shape[-2:]
     # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
     q, k, v = (t if t.dim() == 4 else t.flatten(0, t.dim() - 4) for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    if mask is None and bias is None and k.size(-2) == T:  # is_causal would align at the first key
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return out.view(*lead, T, d)
+    if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal would align at the first key
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).view(*lead, T, d)
     if mask is None:
-        mask = torch.ones(T, k.size(-2), dtype=torch.bool, device=q.device).tril(k.size(-2) - T)
+        mask = causal_window(T, k.size(-2), device=q.device) if causal else mask_all(T, k.size(-2), q.device)
     empty = ~mask.any(-1, keepdim=True)  # (..., Tq, 1); see masked_softmax
     allowed = mask | empty
     if bias is not None:
         allowed = bias.to(q.dtype).masked_fill(~allowed, -math.inf)
-    while allowed.dim() < len(lead) + 2:
-        allowed = allowed.unsqueeze(0)
-    allowed = allowed.expand(*lead, *allowed.shape[-2:]).reshape(*q.shape[:2], *allowed.shape[-2:])
+    allowed = allowed[(None,) * (len(lead) + 2 - allowed.dim())]
+    if allowed.shape[: len(lead) - 1].numel() > 1:  # it differs from row to row: lay it out for each
+        allowed = allowed.expand(*lead, *allowed.shape[-2:])
+    allowed = allowed.reshape(-1, *allowed.shape[-3:])  # (M*B or 1, H or 1, Tq, Tk)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     return out.view(*lead, T, d).masked_fill(empty, 0.0)
 
 
+def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+    """Let every query see every key."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+
+
 class MultiHeadSelfAttention(nn.Module):
-    """Causal multi-head self-attention with one fused `qkv_proj` (D to 3D) and one `out_proj` (D to D).
+    """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
 
     Shapes: x (B, T, D) to (B, T, D); weights (B, H, T, T). `mask` is boolean, True = may attend, broadcastable to
-    (B, H, T, T); it is combined with the causal mask by `&`.
-    Kinds: "softmax", or "uniform": attention frozen evenly over the past, the control that learns no pattern.
-    Raises: ValueError if n_heads does not divide d_model, or an input is longer than max_seq_len.
+    (B, H, T, T); it is combined with the causal mask by `&`. `pos` are the tokens' positions, (T,) or (B, T).
+    Kinds: "softmax", of the last `window` keys if given; "linear", a feature map in its place; "uniform", frozen evenly
+    over the past: the control that learns no pattern. `n_kv_heads` G: fewer keys and values, shared by H / G heads.
+    Raises: ValueError if sizes do not divide, or an input is longer than max_seq_len.
     Example: `y, weights = MultiHeadSelfAttention(32, 4, max_seq_len=12)(x, return_weights=True)`
     """
 
@@ -107,65 +135,114 @@ class MultiHeadSelfAttention(nn.Module):
         n_heads: int,
         *,
         max_seq_len: int,
+        n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         kind: str = "softmax",
+        window: int | None = None,
         positions: Positions | None = None,
     ) -> None:
         super().__init__()
-        if n_heads < 1:
-            raise ValueError(f"n_heads ({n_heads}) must be at least 1")
-        if d_model % n_heads:
-            raise ValueError(f"d_model ({d_model}) must be divisible by n_heads ({n_heads})")
-        if kind not in ("softmax", "uniform"):
-            raise ValueError(f"attention kind {kind!r} is not one of softmax, uniform")
-        self.d_model, self.n_heads, self.d_head = d_model, n_heads, d_model // n_heads
-        self.max_seq_len, self.kind = max_seq_len, kind
-        self.qkv_proj = Linear(d_model, 3 * d_model, bias)  # rows: Q of all heads, then K, then V
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        check_sizes(d_model, n_heads, n_kv_heads)
+        if kind not in KINDS:
+            raise ValueError(f"attention kind {kind!r} is not one of {', '.join(KINDS)}")
+        if window is not None and (kind != "softmax" or window < 1):
+            raise ValueError(f"window={window} with kind={kind!r}: a window of at least 1 belongs to softmax")
+        self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_model // n_heads
+        self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
+        self.widths = [d_model, n_kv_heads * self.d_head, n_kv_heads * self.d_head]  # of q, k and v
+        self.qkv_proj = Linear(d_model, sum(self.widths), bias)  # rows: Q of all heads, then K, then V
         self.out_proj = Linear(d_model, d_model, bias)
         self.weights_dropout = Dropout(dropout)
         self.out_dropout = Dropout(dropout)
         self.positions = positions or Positions()
         # Not saved: it follows from max_seq_len, and a saved copy would contradict a changed config.
-        mask = torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).tril()
-        self.register_buffer("causal_mask", mask, persistent=False)
+        self.register_buffer("causal_mask", causal_window(max_seq_len, max_seq_len, window), persistent=False)
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute every head's queries, keys and values: x (..., T, D) to three (..., H, T, d)."""
-        q, k, v = (split_heads(t, self.n_heads) for t in self.qkv_proj(x).chunk(3, dim=-1))
+        """Compute queries (..., H, T, d) and keys and values (..., G, T, d) of x (..., T, D), turned by position."""
+        q, k, v = self.qkv_proj(x).split(self.widths, dim=-1)
+        q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
         q, k = self.positions.rotate(q, k, pos)
         return q, k, v
 
-    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None, pos: Tensor) -> Tensor:
-        """Materialise the attention weights (..., H, T, T), before dropout."""
-        T = q.size(-2)
-        allowed = self.causal_mask[:T, :T]
+    def weights(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, pos: Tensor, k_pos: Tensor | None = None, first: int = 0
+    ) -> Tensor:
+        """Materialise the weights of queries (..., H, Tq, d) on keys (..., H, Tk, d), before dropout: (..., H, Tq, Tk).
+
+        The queries are numbers first, first + 1, ... of the sequence; the keys begin at 0.
+        """
+        allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]
         if mask is not None:
             allowed = allowed & mask
         if self.kind == "uniform":
             even = uniform_weights(allowed, torch.promote_types(q.dtype, torch.float32))
-            return even.expand(*q.shape[:-1], T)
-        return attention_weights(q, k, allowed, self.positions.bias(pos, pos))
+            return even.expand(*q.shape[:-1], k.size(-2))
+        if self.kind == "linear":
+            return linear_weights(q, k, allowed)
+        return attention_weights(q, k, allowed, self.positions.bias(pos, pos if k_pos is None else k_pos))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, *, return_weights: bool = False, pos: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        return_weights: bool = False,
+        pos: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, T)."""
+        """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, Tk).
+
+        With a `cache`, x continues the tokens that it holds, and they are its keys as well.
+        """
         if x.dim() < 3 or x.size(-1) != self.d_model:
             raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")
-        T = x.size(-2)
-        if self.max_seq_len < T:
-            raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
+        T, past = x.size(-2), 0 if cache is None else cache.length
+        if past + T > self.max_seq_len:
+            cached = f" after {past} cached tokens" if past else ""
+            raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None and mask.dtype != torch.bool:
             raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
-        pos = torch.arange(T, device=x.device) if pos is None else pos
+        pos = torch.arange(past, past + T, device=x.device) if pos is None else pos
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
-        if self.kind == "softmax" and not return_weights and not dropping:
-            combined = None if mask is None else self.causal_mask[:T, :T] & mask
-            context = fused_attention(q, k, v, combined, self.positions.bias(pos, pos))
+        exact = return_weights or dropping or self.kind == "uniform"
+        if self.kind == "linear" and mask is None and not exact:
+            context = linear_attention(q, share_heads(k, self.n_heads), share_heads(v, self.n_heads), cache)
             return self.out_dropout(self.out_proj(merge_heads(context)))
-        weights = self.weights(q, k, mask, pos)
-        context = self.weights_dropout(weights).to(v.dtype) @ v  # (..., H, T, d)
+        k_pos = pos
+        if cache is not None:
+            k, v, k_pos = cache.extend(k, v, pos)
+        k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
+        if exact or self.kind == "linear":
+            weights = self.weights(q, k, mask, pos, k_pos, past)
+            context = self.weights_dropout(weights).to(v.dtype) @ v  # (..., H, T, d)
+        else:
+            combined = None
+            if mask is not None or self.window is not None or past:
+                combined = self.causal_mask[past : past + T, : past + T]
+                combined = combined if mask is None else combined & mask
+            context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))
         y = self.out_dropout(self.out_proj(merge_heads(context)))
         return (y, weights) if return_weights else y
+
+    @torch.no_grad()
+    def load_projections(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        """Take the weights of separate projections, each (d_out, d_in) as torch.nn.Linear holds them."""
+        self.qkv_proj.weight.copy_(torch.cat([q, k, v]))
+        self.out_proj.weight.copy_(out)
+
+
+KINDS = ("softmax", "linear", "uniform")
+
+
+def check_sizes(d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Refuse head counts that do not divide. Raises: ValueError."""
+    if n_heads < 1:
+        raise ValueError(f"n_heads ({n_heads}) must be at least 1")
+    if d_model % n_heads:
+        raise ValueError(f"d_model ({d_model}) must be divisible by n_heads ({n_heads})")
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise ValueError(f"n_heads ({n_heads}) must be divisible by n_kv_heads ({n_kv_heads})")

@@ -25,13 +25,17 @@ def is_bare(model: TransformerLM, dtype: str) -> bool:
     block = model.blocks[0]
     if len(model.blocks) > 1 or not isinstance(block, Block):
         return False
-    plain = not block.residual and block.mlp is None and block.attn.kind == "softmax"
+    attn = block.attn
+    plain = not block.residual and block.mlp is None and attn.kind == "softmax"
+    full = attn.n_kv_heads == attn.n_heads and attn.window is None
     unnormed = isinstance(block.attn_norm, nn.Identity) and isinstance(model.final_norm, nn.Identity)
     positions = type(model.positions) in (Positions, SinusoidalPositions, LearnedPositions)
     dropping = any(m.p > 0 for m in model.modules() if isinstance(m, Dropout))
     tied = model.lm_head.weight is model.tok_emb.weight
-    biased, short = block.attn.qkv_proj.bias is not None, model.max_seq_len <= LONGEST
-    return plain and unnormed and positions and biased and short and not (dropping or tied or dtype == "bfloat16")
+    biased, short = attn.qkv_proj.bias is not None, model.max_seq_len <= LONGEST
+    return (
+        plain and full and unnormed and positions and biased and short and not (dropping or tied or dtype == "bfloat16")
+    )
 
 
 class BareGradient:

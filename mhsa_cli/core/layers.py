@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,15 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
         return F.embedding(ids, table.view(V, D))
     offset = torch.arange(0, M * V, V, device=ids.device).view(M, *[1] * (ids.dim() - 1))
     return F.embedding(ids + offset, table.view(M * V, D))
+
+
+def slotwise(function: Callable[[Tensor], Tensor], x: Tensor, stacked: bool) -> Tensor:
+    """Apply an elementwise function, in a stack to each model's part on its own.
+
+    Such functions work on vectors of numbers and finish a remainder one by one, with other rounding: a model's bits
+    would depend on where in the stack's memory it ends.
+    """
+    return torch.stack([function(part) for part in x]) if stacked and len(x) > 1 else function(x)
 
 
 def broadcast(parameter: Tensor, x: Tensor) -> Tensor:
@@ -88,6 +97,17 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = F.layer_norm(x, x.shape[-1:]) * broadcast(self.weight, x)
         return y if self.bias is None else y + broadcast(self.bias, x)
+
+
+class RMSNorm(nn.Module):
+    """Divide the last axis by its root mean square, then scale. Source: Zhang and Sennrich 2019."""
+
+    def __init__(self, d_model: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], eps=1e-5) * broadcast(self.weight, x)
 
 
 class Dropout(nn.Module):

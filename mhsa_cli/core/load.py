@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mhsa_cli.config.schema import Config
@@ -12,10 +12,12 @@ from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
 
 
-def load_trained(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[TransformerLM, dict[str, Any]]:
-    """Rebuild a run's model in eval mode, and tell the settings that its checkpoint says it was trained with.
+def load_trained(
+    config: Config, task: Task, files: Mapping[str, bytes], check: Callable[[Mapping[str, Any]], None]
+) -> TransformerLM:
+    """Rebuild a run's model in eval mode; `check` is shown the settings that its checkpoint was trained with first.
 
-    Raises: RunError if the checkpoint does not fit the config.
+    Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
-    state = read_state(files)
-    return load_weights(build_model(config, task), files), state["config"]
+    check(read_state(files)["config"])
+    return load_weights(build_model(config, task), files)

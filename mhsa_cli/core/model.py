@@ -10,7 +10,8 @@ from torch import Generator, Tensor, nn
 
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear
+from mhsa_cli.core.cache import KVCache, LayerCache
+from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, slotwise
 from mhsa_cli.core.positions import POSITIONS, Positions
 
 
@@ -19,20 +20,29 @@ def no_norm(d_model: int, bias: bool) -> nn.Module:
     return nn.Identity()
 
 
-NORMS: dict[str, Callable[[int, bool], nn.Module]] = {"none": no_norm, "layernorm": LayerNorm}
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {"none": no_norm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
 
 
 class MLP(nn.Module):
-    """Two linear maps with a GELU between them: (..., D) to (..., d_mlp) to (..., D)."""
+    """Two linear maps with a nonlinearity between them: (..., D) to (..., d_mlp) to (..., D).
 
-    def __init__(self, d_model: int, d_mlp: int, *, bias: bool, dropout: float) -> None:
+    "gelu", or "swiglu": silu of one map times another. Source: Hendrycks and Gimpel 2016; Shazeer 2020.
+    """
+
+    def __init__(self, d_model: int, d_mlp: int, *, kind: str, bias: bool, dropout: float) -> None:
         super().__init__()
         self.up = Linear(d_model, d_mlp, bias)
+        self.gate = Linear(d_model, d_mlp, bias) if kind == "swiglu" else None
         self.down = Linear(d_mlp, d_model, bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.down(F.gelu(self.up(x))))
+        stacked = self.up.weight.dim() == 3
+        if self.gate is None:
+            hidden = slotwise(F.gelu, self.up(x), stacked)
+        else:
+            hidden = slotwise(F.silu, self.gate(x), stacked) * self.up(x)
+        return self.dropout(self.down(hidden))
 
 
 class Block(nn.Module):
@@ -49,15 +59,19 @@ class Block(nn.Module):
             max_seq_len=max_seq_len,
             bias=c.bias,
             dropout=c.dropout,
+            n_kv_heads=c.n_kv_heads,
             kind=c.attention,
+            window=c.window,
             positions=positions,
         )
         self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
-        self.mlp = MLP(c.d_model, c.d_mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
+        self.mlp = MLP(c.d_model, c.d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
 
-    def forward(self, x: Tensor, pos: Tensor, return_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, T)."""
-        y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos)
+    def forward(
+        self, x: Tensor, pos: Tensor, return_weights: bool = False, cache: LayerCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, Tk)."""
+        y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos, cache=cache)
         y, weights = y if return_weights else (y, None)
         x = x + y if self.residual else y
         if self.mlp is not None and self.mlp_norm is not None:
@@ -70,7 +84,7 @@ class TransformerLM(nn.Module):
     """A decoder-only language model over token ids.
 
     Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
-    with one (B, H, T, T) per layer.
+    with one (B, H, T, T) per layer. With a `cache`, ids continue the tokens that it has read.
     Raises: ValueError if T exceeds max_seq_len.
     """
 
@@ -81,7 +95,7 @@ class TransformerLM(nn.Module):
         self.max_seq_len = max_seq_len
         self.register_buffer("pos", torch.arange(max_seq_len), persistent=False)
         self.tok_emb = Embedding(vocab_size, config.d_model)
-        self.positions = POSITIONS[config.positions](max_seq_len, config.d_model)
+        self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, max_seq_len, self.positions) for _ in range(config.n_layers))
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
@@ -98,15 +112,22 @@ class TransformerLM(nn.Module):
         """Make the head's map the token table itself."""
         self.lm_head.weight = self.tok_emb.weight
 
-    def forward(self, ids: Tensor, *, return_weights: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
-        T = ids.size(-1)
-        if self.max_seq_len < T:
-            raise ValueError(f"input length T={T} exceeds max_seq_len={self.max_seq_len}")
-        pos = self.pos[:T]
-        x = self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))  # (..., T, D)
+    def embed(self, ids: Tensor, pos: Tensor) -> Tensor:
+        """Turn ids (..., T) at positions pos into vectors (..., T, D)."""
+        return self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))
+
+    def forward(
+        self, ids: Tensor, *, return_weights: bool = False, cache: KVCache | None = None
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        past, T = 0 if cache is None else cache.length, ids.size(-1)
+        if past + T > self.max_seq_len:
+            cached = f" after {past} cached tokens" if past else ""
+            raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
+        pos = self.pos[past : past + T]
+        x = self.embed(ids, pos)  # (..., T, D)
         collected = []
-        for block in self.blocks:
-            x, weights = block(x, pos, return_weights)
+        for layer, block in enumerate(self.blocks):
+            x, weights = block(x, pos, return_weights, None if cache is None else cache[layer])
             if weights is not None:
                 collected.append(weights)
         logits = self.lm_head(self.final_norm(x))  # (..., T, V)

@@ -7,10 +7,12 @@ passed in, so that a sequence may start anywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.layers import Embedding
 
 
@@ -18,11 +20,11 @@ class Positions(nn.Module):
     """No positional information at all: every moment does nothing. The other schemes override one of them."""
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        """Add position vectors to x (..., T, D) at positions pos (T,)."""
+        """Add position vectors to x (..., T, D) at positions pos (T,) or (B, T)."""
         return x
 
     def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn queries and keys (..., H, T, d) by their positions (T,)."""
+        """Turn queries (..., H, T, d) and keys (..., G, T, d) by their positions."""
         return q, k
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
@@ -66,9 +68,78 @@ def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
     return table
 
 
-def no_positions(max_seq_len: int, d_model: int) -> Positions:
-    """Build the scheme that tells the model nothing about order."""
-    return Positions()
+class RopePositions(Positions):
+    """Turn pairs of query and key features by an angle that grows with the position.
+
+    Scores then depend on distances only. `layout` says which features are a pair: "interleaved" (2i, 2i + 1) as in the
+    paper, or "half" (i, i + d/2) as in Llama. Positions may be (T,) or (B, T).
+    Raises: ValueError if d_head is odd. Source: Su et al. 2021.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, max_seq_len: int, d_head: int, theta: float = 10000.0, layout: str = "interleaved") -> None:
+        super().__init__()
+        if d_head % 2:
+            raise ValueError(f"rope turns pairs of features: d_head ({d_head}) must be even")
+        if layout not in ("interleaved", "half"):
+            raise ValueError(f"rope layout {layout!r} is not one of interleaved, half")
+        self.layout = layout
+        # In float64, then rounded once: in half precision late positions would fall together.
+        rate = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+        angle = torch.arange(max_seq_len, dtype=torch.float64).unsqueeze(1) * rate  # (max_seq_len, d/2)
+        self.register_buffer("cos", angle.cos().float(), persistent=False)
+        self.register_buffer("sin", angle.sin().float(), persistent=False)
+
+    def turn(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Turn x (..., H, T, d) by positions (T,) or (B, T)."""
+        cos, sin = self.cos[pos].to(x.dtype), self.sin[pos].to(x.dtype)  # (T, d/2) or (B, T, d/2)
+        if pos.dim() > 1:
+            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # the same for every head
+        if self.layout == "half":
+            a, b = x.chunk(2, dim=-1)
+            return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+        a, b = x[..., 0::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+    def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+        return self.turn(q, pos), self.turn(k, pos)
 
 
-POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions, "none": no_positions}
+def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:
+    """Reorder the rows of a query or key projection (H*d, D) so that layout `to` computes what the other one did."""
+    d = weight.size(0) // n_heads
+    order = torch.arange(d).view(2, d // 2).t() if to == "interleaved" else torch.arange(d).view(d // 2, 2).t()
+    return weight.view(n_heads, d, -1)[:, order.flatten()].reshape(weight.shape)
+
+
+class AlibiPositions(Positions):
+    """Lower every score by slope * distance, each head with its own slope. Source: Press et al. 2021."""
+
+    slopes: Tensor
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+
+    def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # (Tq, Tk) or (B, Tq, Tk)
+        return -self.slopes.view(-1, 1, 1) * distance.unsqueeze(-3)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """List the paper's slopes: 2^(-8i/H) for a power of two, else those of the one below and half of the next one's."""
+    below = 2 ** int(math.log2(n_heads))
+    slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]
+    return slopes + [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
+
+
+# One line a scheme: how to build it for a model's config and the longest row it will see.
+POSITIONS: dict[str, Callable[[ModelConfig, int], Positions]] = {
+    "learned": lambda c, longest: LearnedPositions(longest, c.d_model),
+    "sinusoidal": lambda c, longest: SinusoidalPositions(longest, c.d_model),
+    "rope": lambda c, longest: RopePositions(longest, c.d_model // c.n_heads, c.rope_theta, c.rope_layout),
+    "alibi": lambda c, longest: AlibiPositions(c.n_heads),
+    "none": lambda c, longest: Positions(),
+}

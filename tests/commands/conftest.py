@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests with nohup had it ignored
     yield tmp_path
+    signal.signal(signal.SIGHUP, hangup)
     torch.set_num_threads(1)
 
 

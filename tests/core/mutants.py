@@ -29,30 +29,32 @@ Patch = tuple[str, str]
 Check = Callable[[], None]
 
 # Both paths of every mutant are the materialised one: a fault must be found for what it is, not by the other path.
-ONE_PATH: Patch = ('if self.kind == "softmax" and not return_weights and not dropping:', "if False:")
+ONE_PATH: Patch = ('exact = return_weights or dropping or self.kind == "uniform"', "exact = True")
 
-_MASK = "mask = torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).tril()"
+_MASK = "device=device).tril(n_keys - n_queries)"
 _SCALE = " / math.sqrt(q.size(-1))"
-_PROJECT = "q, k, v = (split_heads("
+_PROJECT = "return q, k, v"
 _SOFTMAX = "weights = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0.0).softmax(-1)"
-_CORNER = "allowed = self.causal_mask[:T, :T]\n"
-_WEIGHTS = "weights = self.weights(q, k, mask, pos)"
+_CORNER = "allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]\n"
+_WEIGHTS = "weights = self.weights(q, k, mask, pos, k_pos, past)"
 _DROP = "self.weights_dropout(weights).to(v.dtype)"
 _MERGE = "return x.transpose(-3, -2).flatten(-2)"
 
 MUTANTS: dict[str, list[Patch]] = {
     "mask inverted": [(_MASK, _MASK + ".logical_not()")],
-    "mask one diagonal too far": [(_MASK, _MASK.replace("tril()", "tril(1)"))],
-    "mask one diagonal short": [(_MASK, _MASK.replace("tril()", "tril(-1)"))],
+    "mask one diagonal too far": [(_MASK, _MASK.replace("n_queries)", "n_queries + 1)"))],
+    "mask one diagonal short": [(_MASK, _MASK.replace("n_queries)", "n_queries - 1)"))],
     "scaled by sqrt(d_model)": [(_SCALE, " / math.sqrt(q.size(-1) * q.size(-3))")],
     "not scaled": [(_SCALE, "")],
     "queries and keys swapped": [(_PROJECT, _PROJECT.replace("q, k, v", "k, q, v"))],
     "softmax over queries": [(_SOFTMAX, _SOFTMAX.replace("softmax(-1)", "softmax(-2)"))],
     "filled with -1e9": [(_SOFTMAX, _SOFTMAX.replace("-math.inf", "-1e9"))],
-    "mask's last rows instead of its corner": [(_CORNER, _CORNER.replace("[:T, :T]", "[-T:, :T]"))],
+    "mask's last rows instead of its corner": [
+        (_CORNER, _CORNER.replace("first : first + q.size(-2)", "-q.size(-2) :"))
+    ],
     "dropout left on in eval": [(_DROP, "F.dropout(weights, self.weights_dropout.p).to(v.dtype)")],
     "weights returned after dropout": [
-        (_WEIGHTS, "weights = self.weights_dropout(self.weights(q, k, mask, pos))"),
+        (_WEIGHTS, "weights = self.weights_dropout(self.weights(q, k, mask, pos, k_pos, past))"),
         (_DROP, "weights.to(v.dtype)"),
     ],
     "heads merged without transposing": [(_MERGE, "return x.reshape(*x.shape[:-3], x.size(-2), -1)")],

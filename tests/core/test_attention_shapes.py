@@ -136,7 +136,7 @@ def test_impossible_dropout_is_refused(p: float) -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="attention kind 'sofmax' is not one of softmax, uniform"):
+    with pytest.raises(ValueError, match="attention kind 'sofmax' is not one of softmax, linear, uniform"):
         attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX, kind="sofmax")
 
 

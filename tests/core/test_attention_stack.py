@@ -46,8 +46,8 @@ PIECES: dict[str, Callable[[int, int, int], nn.Module]] = {
     "layernorm without bias": lambda t, h, d: LayerNorm(h * d, bias=False),
     "embedding": lambda t, h, d: Embedding(VOCAB, h * d),
     "learned positions": lambda t, h, d: Positioned(t + MORE, h * d),
-    "mlp": lambda t, h, d: MLP(h * d, 2 * h * d + 1, bias=True, dropout=0.0),
-    "mlp with dropout": lambda t, h, d: MLP(h * d, 2 * h * d + 1, bias=False, dropout=0.2),
+    "mlp": lambda t, h, d: MLP(h * d, 2 * h * d + 1, kind="gelu", bias=True, dropout=0.0),
+    "mlp with dropout": lambda t, h, d: MLP(h * d, 2 * h * d + 1, kind="swiglu", bias=False, dropout=0.2),
     "dropout": lambda t, h, d: Dropout(0.4),
 }
 

@@ -16,10 +16,20 @@ from mhsa_cli.errors import NonFiniteError
 from tests.core.test_engine import CPU, rich, run
 
 
-@pytest.mark.parametrize("dropout", ["0.0", "0.2"])
-@pytest.mark.parametrize("tied", ["false", "true"])
-def test_a_stack_of_models_is_bit_for_bit_the_single_runs(dropout: str, tied: str) -> None:
-    settings = (f"model.dropout={dropout}", f"model.tie_embeddings={tied}")
+FORMS = [
+    (),
+    ("model.dropout=0.2",),
+    ("model.tie_embeddings=true", "model.norm=rmsnorm"),
+    ("model.mlp=swiglu", "model.n_kv_heads=1", "model.positions=rope"),
+    ("model.positions=alibi", "model.window=4", "model.dropout=0.0"),
+    ("model.attention=linear", "model.dropout=0.0"),
+    # The bare block, with its gradient by hand.
+    ("model.n_layers=1", "model.d_mlp=0", "model.norm=none", "model.residual=false", "model.dropout=0.0"),
+]
+
+
+@pytest.mark.parametrize("settings", FORMS, ids=lambda settings: " ".join(settings) or "everything")
+def test_a_stack_of_models_is_bit_for_bit_the_single_runs(settings: tuple[str, ...]) -> None:
     config = rich(*settings)
     task, seeds = build_task(config.task), [3, 1, 8, 5]
     stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)

@@ -80,7 +80,7 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     return HeadMaps(step, task.name, task.symbols(sample.tolist()), nested, heads, task.note)
 
 
-def read_tokens(text: str, task: Task, max_seq_len: int) -> Tensor:
+def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens") -> Tensor:
     """Read ids from text, in the task's own symbols or as numbers: "3 5 9", or the characters of a text task.
 
     Returns: (T,) int64. Raises: UsageError naming what is not an id, or too long.
@@ -90,9 +90,9 @@ def read_tokens(text: str, task: Task, max_seq_len: int) -> Tensor:
     if task.name == "text":
         known |= {c: i for i, c in enumerate(task.characters)}  # type: ignore[attr-defined]
     if not words:
-        raise UsageError("--tokens is empty", "give at least one id")
+        raise UsageError(f"{option} is empty", "give at least one id")
     if len(words) > max_seq_len:
-        raise UsageError(f"--tokens: {len(words)} tokens exceed max_seq_len={max_seq_len}")
+        raise UsageError(f"{option}: {len(words)} tokens exceed max_seq_len={max_seq_len}")
     ids = []
     for place, word in enumerate(words):
         number = known.get(word)
@@ -100,6 +100,6 @@ def read_tokens(text: str, task: Task, max_seq_len: int) -> Tensor:
             number = int(word)
         if number is None or not 0 <= number < task.vocab_size:
             wanted = f"ids: 0 to {task.vocab_size - 1}"
-            raise UsageError(f"--tokens: {word!r} (number {place}) is not an id of this task", wanted)
+            raise UsageError(f"{option}: {word!r} (number {place}) is not an id of this task", wanted)
         ids.append(number)
     return torch.tensor(ids)

@@ -51,6 +51,10 @@ class Task:
         """Write ids as a reader should see them."""
         return [str(i) for i in ids]
 
+    def write(self, i: int) -> str:
+        """Write one id as it stands in running output."""
+        return self.symbols([i])[0]
+
     def check_ids(self, ids: Tensor) -> None:
         """Refuse ids outside 0..vocab_size-1, naming the first (on CUDA it would kill the process)."""
         bad = ((ids < 0) | (ids >= self.vocab_size)).nonzero()

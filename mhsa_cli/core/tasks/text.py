@@ -61,6 +61,9 @@ class Text(Task):
         shown = {" ": "␣", "\n": "↵", "\t": "⇥"}
         return [shown.get(self.characters[i], self.characters[i]) for i in ids]
 
+    def write(self, i: int) -> str:
+        return self.characters[i]
+
 
 def read_text(path: str) -> str:
     """Read a UTF-8 text file, or say why it cannot be one."""

@@ -1,0 +1,90 @@
+"""`mhsa generate`: let a trained model go on from a prompt."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.errors import UsageError
+
+PromptOption = Annotated[
+    str, typer.Option("--prompt", "-p", metavar='"3 5 9"', help="Ids or symbols to start from (for text: characters).")
+]
+StepsOption = Annotated[
+    int | None, typer.Option("--steps", metavar="N", help="Tokens to say; left out, as many as fit into max_seq_len.")
+]
+TemperatureOption = Annotated[
+    float, typer.Option("--temperature", metavar="X", help="0 says the likeliest token; 1 draws as the model believes.")
+]
+TopKOption = Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K likeliest tokens only.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")]
+CacheOption = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep keys and values, or compute all again for every token.")
+]
+
+
+def generate(
+    run: RunArgument = None,
+    prompt: PromptOption = "",
+    steps: StepsOption = None,
+    temperature: TemperatureOption = 0.0,
+    top_k: TopKOption = None,
+    seed: SeedOption = 0,
+    cache: CacheOption = True,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a trained model says after a prompt, token by token as it comes.
+
+    Example: mhsa generate copy-h4 --prompt "3 5 9 1 2 7 |"
+    """
+    from mhsa_cli.commands.opening import open_run, trained
+    from mhsa_cli.commands.printing import print_json
+
+    _check(prompt, steps, temperature, top_k, seed)
+    folder = open_run(runs, run)
+    from mhsa_cli.core.generate import generate as tokens_of
+    from mhsa_cli.core.heads.capture import read_tokens
+
+    model, task, _, _ = trained(folder)
+    ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
+    count = model.max_seq_len - len(ids) + 1 if steps is None else steps
+    said = tokens_of(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache)
+    if as_json:
+        found = list(said)
+        print_json({"run": folder.name, "prompt": ids.tolist(), "tokens": found, "symbols": task.symbols(found)})
+        return
+    _speak(task, ids.tolist(), said)
+
+
+def _speak(task: Any, prompt: list[int], said: Any) -> None:
+    """Print the prompt, then every token as soon as it is known."""
+    space = "" if task.name == "text" else " "
+    encoding = sys.stdout.encoding or "ascii"
+
+    def put(ids: list[int]) -> None:
+        text = "".join(task.write(i) + space for i in ids)
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+    put(prompt)
+    for token in said:
+        put([token])
+    sys.stdout.write("\n")
+
+
+def _check(prompt: str, steps: int | None, temperature: float, top_k: int | None, seed: int) -> None:
+    if not prompt:
+        raise UsageError("--prompt is empty", 'give tokens to start from: --prompt "3 5 9"')
+    if steps is not None and steps < 0:
+        raise UsageError(f"--steps {steps}: wanted 0 or more")
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise UsageError(f"--temperature {temperature}: wanted a finite number, 0 or more")
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"--top-k {top_k}: wanted 1 or more")
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"--seed {seed}: wanted 0 to 2^63 - 1")

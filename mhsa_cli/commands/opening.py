@@ -1,0 +1,39 @@
+"""Finding a run that a command is about, and its trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mhsa_cli.commands.stderr import tell
+from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.rundir import RunDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.config.load import Config
+    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.tasks import Task
+
+
+def open_run(runs: Path | None, name: str | None) -> RunDir:
+    """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
+    root = runs_root(runs)
+    return RunDir.newest(root) if name is None else RunDir.open(root, name)
+
+
+def trained(folder: RunDir) -> tuple[TransformerLM, Task, Config, int]:
+    """Load the newest whole checkpoint: its model in eval mode, the task, the config, and the step it was saved at.
+
+    Raises: RunError if none is whole, or the config was edited since.
+    """
+    from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
+    from mhsa_cli.core.load import load_trained
+    from mhsa_cli.core.tasks import build_task
+
+    config = own_text(run_config(folder), folder)
+    step, files, notes = folder.load_checkpoint()
+    for note in notes:
+        tell(f"note: {note}")
+    task = build_task(config.task)
+    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings))
+    return model, task, config, step

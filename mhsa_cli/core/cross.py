@@ -1,0 +1,64 @@
+"""Cross-attention: queries of one sequence, keys and values of another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mhsa_cli.core.attention import (
+    attention_weights,
+    check_sizes,
+    fused_attention,
+    mask_all,
+    merge_heads,
+    share_heads,
+    split_heads,
+)
+from mhsa_cli.core.layers import Linear
+
+
+class MultiHeadCrossAttention(nn.Module):
+    """Let every query of x look at every token of `context`, whatever their lengths: nothing is causal here.
+
+    Shapes: x (B, Tq, D), context (B, Tk, d_context) to (B, Tq, D); weights (B, H, Tq, Tk). `padding` (B, Tk) is True
+    where context holds a real token; a row of padding alone gives zeros.
+    Raises: ValueError for sizes that do not divide or fit.
+    Example: `y = MultiHeadCrossAttention(32, 4)(decoder_states, encoder_states, padding=ids != 0)`
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_context: int | None = None,
+        n_kv_heads: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        check_sizes(d_model, n_heads, self.n_kv_heads)
+        self.d_model, self.d_context, self.d_head = d_model, d_context or d_model, d_model // n_heads
+        self.q_proj = Linear(d_model, d_model, bias)
+        self.kv_proj = Linear(self.d_context, 2 * self.n_kv_heads * self.d_head, bias)  # rows: K, then V
+        self.out_proj = Linear(d_model, d_model, bias)
+
+    def forward(
+        self, x: Tensor, context: Tensor, *, padding: Tensor | None = None, return_weights: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend: x (B, Tq, D) to (B, Tq, D), and with `return_weights` also the weights (B, H, Tq, Tk)."""
+        if x.size(-1) != self.d_model or context.size(-1) != self.d_context:
+            found = f"{tuple(x.shape)} and {tuple(context.shape)}"
+            raise ValueError(f"wanted x (B, Tq, {self.d_model}) and context (B, Tk, {self.d_context}), got {found}")
+        if padding is not None and (padding.dtype != torch.bool or padding.shape != context.shape[:-1]):
+            raise ValueError(f"padding must be boolean {tuple(context.shape[:-1])}, got {tuple(padding.shape)}")
+        q = split_heads(self.q_proj(x), self.n_heads)  # (B, H, Tq, d)
+        k, v = (
+            share_heads(split_heads(t, self.n_kv_heads), self.n_heads)  # (B, H, Tk, d)
+            for t in self.kv_proj(context).chunk(2, dim=-1)
+        )
+        mask = None if padding is None else padding[:, None, None, :] & mask_all(q.size(-2), k.size(-2), x.device)
+        if not return_weights:
+            return self.out_proj(merge_heads(fused_attention(q, k, v, mask, None, causal=False)))
+        weights = attention_weights(q, k, mask)
+        return self.out_proj(merge_heads(weights.to(v.dtype) @ v)), weights

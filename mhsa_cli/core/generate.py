@@ -1,0 +1,68 @@
+"""Say what comes next, one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from mhsa_cli.core.cache import KVCache
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.errors import UsageError
+
+
+def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None, generator: Generator) -> int:
+    """Choose an id from logits (V,): the likeliest at temperature 0, else drawn from the `top_k` likeliest."""
+    logits = logits.double()
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None and top_k < logits.numel():
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -torch.inf)
+    p = (logits / temperature).softmax(-1)
+    return int(torch.multinomial(p.cpu(), 1, generator=generator))
+
+
+@torch.no_grad()
+def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Tensor:
+    """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
+    new = ids if cache is None else ids[cache.length :]
+    logits = model(new.unsqueeze(0), cache=cache)
+    assert isinstance(logits, Tensor)
+    return logits[0, -1]
+
+
+def generate(
+    model: TransformerLM,
+    prompt: Tensor,
+    steps: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    use_cache: bool = True,
+) -> Iterator[int]:
+    """Yield `steps` ids that continue prompt (T,), each as soon as it is known.
+
+    The cache changes the time, not the tokens. The last token is never read back, so T + steps - 1 tokens must fit.
+    Raises: UsageError with the numbers if they do not.
+    """
+    longest, length = model.max_seq_len, len(prompt)
+    if length < 1 or length + steps - 1 > longest:
+        room = longest - length + 1
+        raise UsageError(
+            f"a prompt of {length} and {steps} more tokens do not fit into max_seq_len={longest}",
+            f"ask for at most {room} steps" if room > 0 else "shorten the prompt, or train with a larger max_seq_len",
+        )
+    return _tokens(model.eval(), prompt, steps, temperature, top_k, seed, use_cache)
+
+
+def _tokens(
+    model: TransformerLM, ids: Tensor, steps: int, temperature: float, top_k: int | None, seed: int, use_cache: bool
+) -> Iterator[int]:
+    generator = torch.Generator().manual_seed(seed)
+    cache = KVCache(len(model.blocks)) if use_cache else None
+    for _ in range(steps):
+        token = sample(next_logits(model, ids, cache), temperature=temperature, top_k=top_k, generator=generator)
+        yield token
+        ids = torch.cat([ids, ids.new_tensor([token])])

@@ -1,0 +1,58 @@
+"""Linear attention: a feature map in the softmax's place, so that the past fits into one matrix.
+
+out_q = sum_{k<=q} phi(q)·phi(k) v_k / sum_{k<=q} phi(q)·phi(k), with phi(x) = elu(x) + 1.
+Source: Katharopoulos et al. 2020.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.core.cache import LayerCache
+from mhsa_cli.core.layers import slotwise
+
+BLOCK = 64  # tokens; within a block the products are made exactly, between blocks the running sums carry the past
+
+
+def feature_map(x: Tensor) -> Tensor:
+    """Map queries or keys (..., H, T, d) to positive features, elementwise."""
+    return slotwise(F.elu, x, stacked=x.dim() > 4) + 1
+
+
+def linear_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """Give the weights that linear attention implies: q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk), rows sum to one.
+
+    A row without any visible key gives zeros.
+    """
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    q, k = feature_map(q.to(dtype)), feature_map(k.to(dtype))
+    scores = (q.contiguous() @ k.contiguous().transpose(-2, -1)).masked_fill(~mask, 0.0)
+    return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None = None) -> Tensor:
+    """Attend causally in time and memory linear in T: q, k, v (..., H, T, d) to (..., H, T, d).
+
+    With a cache the running sums go on from what it holds, and the new ones are kept there: with T = 1 this is the
+    recurrent form. Equal to `linear_weights(...) @ v` to rounding.
+    """
+    q, k = feature_map(q), feature_map(k)
+    state, total = (q.new_zeros(1), q.new_zeros(1)) if cache is None or cache.state is None else cache.state
+    outputs = []
+    for start in range(0, q.size(-2), BLOCK):
+        rows = slice(start, start + BLOCK)
+        qb, kb, vb = (t[..., rows, :].contiguous() for t in (q, k, v))
+        inner = (qb @ kb.transpose(-2, -1)).tril()  # (..., block, block)
+        above, below = inner @ vb, inner.sum(-1, keepdim=True)
+        if state.dim() > 1:
+            above = above + qb @ state
+            below = below + qb @ total
+        outputs.append(above / below)
+        state = state + kb.transpose(-2, -1) @ vb  # (..., d, d)
+        total = total + kb.sum(-2).unsqueeze(-1)  # (..., d, 1)
+    if cache is not None:
+        cache.state = (state, total)
+        cache.length += q.size(-2)
+    return torch.cat(outputs, -2)
