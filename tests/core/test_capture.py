@@ -10,7 +10,15 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.engine import build_model
-from mhsa_cli.core.heads.capture import capture, head_maps, read_tokens, row_entropy, source_weight
+from mhsa_cli.core.heads.capture import (
+    capture,
+    head_maps,
+    read_tokens,
+    row_entropy,
+    shown_maps,
+    source_mass,
+    weight_blocks,
+)
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.errors import UsageError
@@ -44,10 +52,11 @@ def test_maps_are_causal_distributions_of_every_head() -> None:
 def test_entropy_is_one_for_uniform_and_zero_for_one_key() -> None:
     uniform = torch.ones(5, 5).tril()
     uniform = uniform / uniform.sum(-1, keepdim=True)
-    assert row_entropy(uniform).tolist() == pytest.approx([1.0] * 4)
-    assert row_entropy(torch.eye(5)).tolist() == [0.0] * 4
+    assert row_entropy(uniform)[1:].tolist() == pytest.approx([1.0] * 4)
+    assert row_entropy(torch.eye(5))[1:].tolist() == [0.0] * 4
+    assert row_entropy(uniform[3:], 3).tolist() == pytest.approx([1.0] * 2)
     half = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
-    assert row_entropy(half).tolist() == pytest.approx([1.0, math.log(2) / math.log(3)])
+    assert row_entropy(half)[1:].tolist() == pytest.approx([1.0, math.log(2) / math.log(3)])
 
 
 def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
@@ -57,11 +66,46 @@ def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
         assert head.source_weight == pytest.approx(head.source_chance, abs=1e-6)
 
 
-def test_source_weight_by_hand() -> None:
+def test_source_mass_by_hand() -> None:
     weights = torch.zeros(2, 1, 3, 3)
     weights[0, 0, 1, 0], weights[0, 0, 2, 1], weights[1, 0, 2, 0] = 0.5, 0.25, 0.75
     source = torch.tensor([[-1, 0, 1], [-1, -1, 0]])
-    assert source_weight(weights, source).tolist() == pytest.approx([0.5])
+    assert source_mass(weights, source).tolist() == [1.5]
+    assert source_mass(weights[:, :, 2:], source[:, 2:]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("settings", [[], ["positions=rope", "n_kv_heads=1"], ["positions=alibi"], ["window=3"]])
+@pytest.mark.parametrize("kind", ["softmax", "linear", "uniform"])
+@pytest.mark.parametrize("cells", [1, 300, 10**6])
+def test_blocks_of_rows_are_the_rows_of_the_whole(
+    settings: list[str], kind: str, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind != "softmax" and settings in (["positions=alibi"], ["window=3"]):
+        return
+    model, _ = copy_model(f"model.attention={kind}", "model.residual=true", *settings)
+    ids = torch.randint(64, (2, 11), generator=torch.Generator().manual_seed(1))
+    whole = capture(model, ids)
+    monkeypatch.setattr("mhsa_cli.core.heads.capture.BLOCK_CELLS", cells)
+    rebuilt = [torch.zeros_like(w) for w in whole]
+    for layer, first, block in weight_blocks(model, ids):
+        rebuilt[layer][:, :, first : first + block.size(-2), : block.size(-1)] = block
+    for mine, theirs in zip(rebuilt, whole, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_a_long_sample_is_pooled_and_its_figures_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = copy_model()
+    rows = task.sample(1, torch.Generator().manual_seed(3)).inputs[0]
+    full, entropy, pool = shown_maps(model, rows)
+    assert pool == 1
+    monkeypatch.setattr("mhsa_cli.core.heads.capture.MAX_CELLS", 6 * 4 * 4)
+    monkeypatch.setattr("mhsa_cli.core.heads.capture.BLOCK_CELLS", 3 * 12 * 4)
+    pooled, same, pool = shown_maps(model, rows)
+    assert pool == 4 and pooled[0].shape == (3, 3, 3)
+    assert float(pooled[1][2, 2, 0]) == pytest.approx(float(full[1][2, 8:12, 0:4].max()))
+    assert torch.allclose(torch.stack(same), torch.stack(entropy), atol=1e-6)
+    maps = head_maps(model, task, 1, 0)
+    assert list(maps.tokens) == ["0", "4", "8"] and "largest of 4 x 4 weights" in maps.note
 
 
 def test_one_token_has_a_map_and_no_entropy() -> None:

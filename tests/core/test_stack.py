@@ -15,7 +15,6 @@ from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.errors import NonFiniteError
 from tests.core.test_engine import CPU, rich, run
 
-
 FORMS = [
     (),
     ("model.dropout=0.2",),

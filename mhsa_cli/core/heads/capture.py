@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from mhsa_cli.core.attention import share_heads
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadSummary
 
-PROBE = 64  # rows over which a head's weight on the source position is averaged
-MAX_CELLS = 1_000_000  # weights kept of the shown sample; a causal map's first rows do not depend on the rest
+PROBE, FEWEST = 64, 4  # rows over which a head's weight on the source is averaged: fewer where they are long
+PROBE_WEIGHTS = 2**26  # weights computed for that
+MAX_CELLS = 1_000_000  # cells kept of the shown maps; a longer sample is pooled
+BLOCK_CELLS = 2**24  # weights held at once while they are only read through
 MAX_WEIGHTS = 2**31  # some backends miscompute beyond it, and nobody can look at more
 
 
@@ -35,49 +40,109 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
     return [w.detach().float().cpu() for w in weights]
 
 
-def row_entropy(weights: Tensor) -> Tensor:
-    """Give each query's entropy over ln(q+1), so that 1 is uniform: (..., T, T) to (..., T-1), queries from 1.
+@torch.no_grad()
+def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Iterator[tuple[int, int, Tensor]]:
+    """Read every layer's exact weights on ids (B, T) a few query rows at a time, so that a long T fits in memory.
 
-    Never divided by ln T: an early query cannot spread over keys that it may not see.
+    Yields (layer, first, weights): queries from number `first` on the keys up to the last of them, (B, H, rows, keys).
+    The number of rows is a multiple of `multiple`, but for the last block.
+    """
+    was_training = model.training
+    model.eval()
+    ids = ids.to(next(model.parameters()).device)
+    (B, T), H = ids.shape, model.attention[0].n_heads
+    rows = max(1, BLOCK_CELLS // (B * H * T) // multiple) * multiple
+    try:
+        pos = model.pos[:T]
+        x = model.embed(ids, pos)
+        for layer, block in enumerate(model.blocks):
+            attn = model.attention[layer]
+            q, k, _ = attn.project(block.attn_norm(x), pos)  # type: ignore[operator]
+            k = share_heads(k, H)
+            for first in range(0, T, rows):
+                end = min(first + rows, T)
+                part = attn.weights(q[..., first:end, :], k[..., :end, :], None, pos[first:end], pos[:end], first)
+                yield layer, first, part.float().cpu()
+            x, _ = block(x, pos)
+    finally:
+        model.train(was_training)
+
+
+def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
+    """Give each query's entropy over ln(q+1), so that 1 is uniform: (..., rows, keys) to (..., rows).
+
+    `first` is the first query's number. Query 0 has one key and no entropy: NaN. Never divided by ln T: an early query
+    cannot spread over keys that it may not see.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)  # nats
-    return entropy[..., 1:] / torch.log(torch.arange(2, weights.size(-2) + 1))
+    return entropy / torch.log(torch.arange(first + 1, first + 1 + weights.size(-2)))
 
 
-def source_weight(weights: Tensor, source: Tensor) -> Tensor:
-    """Average each head's weight on the source positions: (B, H, T, T) and (B, T) with -1 for none, to (H,)."""
-    B, H, T, _ = weights.shape
-    index = source.clamp(min=0).view(B, 1, T, 1).expand(B, H, T, 1)
-    mass = weights.gather(-1, index).squeeze(-1)  # (B, H, T)
-    has = (source >= 0).unsqueeze(1)
-    return (mass * has).sum((0, 2)) / has.sum()
+def source_mass(weights: Tensor, source: Tensor) -> Tensor:
+    """Add up each head's weight on the source positions: (B, H, rows, keys) and (B, rows) with -1 for none, to (H,)."""
+    index = source.clamp(min=0)[:, None, :, None].expand(*weights.shape[:3], 1)
+    mass = weights.gather(-1, index).squeeze(-1)  # (B, H, rows)
+    return (mass * (source >= 0).unsqueeze(1)).sum((0, 2))
+
+
+def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list[Tensor], int]:
+    """Read the maps of one sample (T,): per layer the weights (H, t, t) and every head's entropy (H,), and the pooling.
+
+    A sample with more than MAX_CELLS weights is pooled: one cell is the largest of pool x pool weights.
+    """
+    T, n_maps, pool = len(sample), sum(block.n_heads for block in model.attention), 1
+    while n_maps * math.ceil(T / pool) ** 2 > MAX_CELLS:
+        pool *= 2
+    t = math.ceil(T / pool)
+    maps = [torch.zeros(block.n_heads, t, t) for block in model.attention]
+    entropy = [torch.zeros(block.n_heads) for block in model.attention]
+    for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
+        pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
+        maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
+        entropy[layer] += row_entropy(block[0], first).nan_to_num(0.0).sum(-1)
+    return maps, [e / max(T - 1, 1) for e in entropy], pool
+
+
+def source_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
+    """Average each head's weight on the source over rows (N, T), per layer (H,), and a uniform head's.
+
+    Returns None for a task without a source.
+    """
+    source = task.source(rows)
+    if source is None or not bool((source >= 0).any()):
+        return None
+    mass = [torch.zeros(block.n_heads) for block in model.attention]
+    for layer, first, block in weight_blocks(model, rows):
+        mass[layer] += source_mass(block, source[:, first : first + block.size(-2)])
+    seen = torch.arange(1, rows.size(1) + 1).expand_as(rows)[source >= 0]  # keys that each such query sees
+    return [m / len(seen) for m in mass], float((1 / seen).mean())
 
 
 def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Tensor | None = None) -> HeadMaps:
     """Capture every head on one sample: the first probe row, or `tokens` (T,), with each head's figures.
 
-    Entropy is that of the shown sample; the source weight is averaged over PROBE rows that training never drew.
+    Entropy is that of the shown sample; the source weight is averaged over probe rows that training never drew.
     """
-    rows = fixed_batch(task, seed, "probe", PROBE).inputs
-    n_maps = sum(block.n_heads for block in model.attention)
-    sample = rows[0, : math.isqrt(MAX_CELLS // n_maps)] if tokens is None else tokens
-    maps = capture(model, sample.unsqueeze(0))
-    source = task.source(rows)
-    on_source = chance = None
-    if source is not None and bool((source >= 0).any()):
-        on_source = [source_weight(w, source) for w in capture(model, rows)]
-        even = torch.ones(rows.size(1), rows.size(1)).tril()
-        even = (even / even.sum(-1, keepdim=True)).expand(len(rows), 1, -1, -1)
-        chance = float(source_weight(even, source))
+    size = sum(block.n_heads for block in model.attention) * task.seq_len**2
+    rows = fixed_batch(task, seed, "probe", PROBE).inputs[: max(FEWEST, PROBE_WEIGHTS // size)]
+    sample = rows[0] if tokens is None else tokens
+    maps, entropy, pool = shown_maps(model, sample)
+    found = source_weights(model, task, rows)
     heads = []
     for layer, weights in enumerate(maps):
-        for head in range(weights.size(1)):
-            T = weights.size(-1)
-            entropy = float(row_entropy(weights[0, head]).mean()) if T > 1 else None
-            found = None if on_source is None else float(on_source[layer][head])
-            heads.append(HeadSummary(layer, head, entropy, found, chance))
-    nested = [[[[round(p, 7) for p in row] for row in head] for head in w[0].tolist()] for w in maps]
-    return HeadMaps(step, task.name, task.symbols(sample.tolist()), nested, heads, task.note)
+        for head in range(len(weights)):
+            own = None if len(sample) < 2 else float(entropy[layer][head])
+            on_source = None if found is None else float(found[0][layer][head])
+            heads.append(HeadSummary(layer, head, own, on_source, None if found is None else found[1]))
+    nested = [[[[round(p, 7) for p in row] for row in head] for head in w.tolist()] for w in maps]
+    labels, note = task.symbols(sample.tolist()), task.note
+    if pool > 1:
+        labels = [str(i) for i in range(0, len(sample), pool)]
+        said = (
+            f"One cell is the largest of {pool} x {pool} weights, and the axes count positions: {len(sample)} tokens."
+        )
+        note = f"{note} {said}".strip()
+    return HeadMaps(step, task.name, labels, nested, heads, note)
 
 
 def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens") -> Tensor:
