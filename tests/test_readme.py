@@ -1,0 +1,52 @@
+"""The README names what exists: every form of attention, every command, and files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mhsa_cli.commands.app import app
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.config.wanted import options
+from mhsa_cli.core.attention import KINDS
+from mhsa_cli.core.model import NORMS
+from mhsa_cli.core.positions import POSITIONS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def row(key: str) -> list[str]:
+    """Read the values that the table of forms names for a key."""
+    found = re.search(rf"^\| `model\.{key}`[^|]*\|([^|]*)\|", README, re.MULTILINE)
+    assert found, f"no row for model.{key}"
+    return re.findall(r"`([^`]+)`", found[1])
+
+
+def test_the_table_of_forms_is_the_tables_of_the_code() -> None:
+    assert row("positions") == list(POSITIONS)
+    assert row("attention") == list(KINDS)
+    assert row("norm") == list(NORMS)
+
+
+def test_the_configs_options_are_the_tables_of_the_code() -> None:
+    fields = ModelConfig.model_fields
+    assert list(options(fields["positions"])) == list(POSITIONS)
+    assert list(options(fields["attention"])) == list(KINDS)
+    assert list(options(fields["norm"])) == list(NORMS)
+    assert list(options(fields["mlp"])) == row("mlp")
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_command_is_in_the_readme() -> None:
+    names = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
+    for name in names:
+        assert f"mhsa {name}" in README, name
+
+
+def test_the_readme_names_both_commands_of_the_set_up() -> None:
+    assert "make demo" in README and "make test" in README
