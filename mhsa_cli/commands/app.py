@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mhsa_cli import __version__
-from mhsa_cli.commands import config, curve, generate, inspect_heads, runs, tasks, train
+from mhsa_cli.commands import config, curve, generate, inspect_heads, runs, tasks, trace, train
 
 app = typer.Typer(
     name="mhsa",
@@ -23,6 +23,7 @@ app.command("curve")(curve.curve)
 app.command("generate")(generate.generate)
 app.command("runs")(runs.runs)
 app.command("tasks")(tasks.tasks)
+app.command("trace")(trace.trace)
 app.add_typer(config.app, name="config")
 
 

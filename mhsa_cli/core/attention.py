@@ -92,7 +92,7 @@ def fused_attention(
     """
     lead, (T, d) = q.shape[:-2], q.shape[-2:]
     # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
-    q, k, v = (t if t.dim() == 4 else t.flatten(0, t.dim() - 4) for t in (q, k, v))
+    q, k, v = (t.flatten(0, t.dim() - 4) if t.dim() > 3 else t[(None,) * (4 - t.dim())] for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal would align at the first key
@@ -209,11 +209,15 @@ class MultiHeadSelfAttention(nn.Module):
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
         exact = return_weights or dropping or self.kind == "uniform"
+        if self.kind == "linear" and cache is not None and (exact or mask is not None):
+            raise ValueError("linear attention keeps no keys in its cache: no weights, no mask and no dropout with one")
         if self.kind == "linear" and mask is None and not exact:
             context = linear_attention(q, share_heads(k, self.n_heads), share_heads(v, self.n_heads), cache)
             return self.out_dropout(self.out_proj(merge_heads(context)))
         k_pos = pos
         if cache is not None:
+            if cache.state is not None:
+                raise ValueError("linear attention's cache keeps no keys: read all tokens at once to see its weights")
             k, v, k_pos = cache.extend(k, v, pos)
         k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
         if exact or self.kind == "linear":
@@ -230,9 +234,19 @@ class MultiHeadSelfAttention(nn.Module):
 
     @torch.no_grad()
     def load_projections(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """Take the weights of separate projections, each (d_out, d_in) as torch.nn.Linear holds them."""
+        """Take the weights of separate projections, each (d_out, d_in) as torch.nn.Linear holds them; biases become 0.
+
+        Raises: ValueError if a shape does not fit.
+        """
+        wanted = [(width, self.d_model) for width in (*self.widths, self.d_model)]
+        found = [tuple(weight.shape) for weight in (q, k, v, out)]
+        if found != wanted:
+            raise ValueError(f"wanted q, k, v, out of shapes {wanted}, got {found}")
         self.qkv_proj.weight.copy_(torch.cat([q, k, v]))
         self.out_proj.weight.copy_(out)
+        for part in (self.qkv_proj, self.out_proj):
+            if part.bias is not None:
+                part.bias.zero_()
 
 
 KINDS = ("softmax", "linear", "uniform")

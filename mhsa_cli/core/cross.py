@@ -36,9 +36,10 @@ class MultiHeadCrossAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.n_heads, self.n_kv_heads = n_heads, n_heads if n_kv_heads is None else n_kv_heads
         check_sizes(d_model, n_heads, self.n_kv_heads)
-        self.d_model, self.d_context, self.d_head = d_model, d_context or d_model, d_model // n_heads
+        self.d_context = d_model if d_context is None else d_context
+        self.d_model, self.d_head = d_model, d_model // n_heads
         self.q_proj = Linear(d_model, d_model, bias)
         self.kv_proj = Linear(self.d_context, 2 * self.n_kv_heads * self.d_head, bias)  # rows: K, then V
         self.out_proj = Linear(d_model, d_model, bias)
@@ -47,17 +48,21 @@ class MultiHeadCrossAttention(nn.Module):
         self, x: Tensor, context: Tensor, *, padding: Tensor | None = None, return_weights: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: x (B, Tq, D) to (B, Tq, D), and with `return_weights` also the weights (B, H, Tq, Tk)."""
-        if x.size(-1) != self.d_model or context.size(-1) != self.d_context:
+        sizes = x.dim() > 2 and x.shape[:-2] == context.shape[:-2] and context.size(-2) > 0
+        if not sizes or x.size(-1) != self.d_model or context.size(-1) != self.d_context:
             found = f"{tuple(x.shape)} and {tuple(context.shape)}"
             raise ValueError(f"wanted x (B, Tq, {self.d_model}) and context (B, Tk, {self.d_context}), got {found}")
         if padding is not None and (padding.dtype != torch.bool or padding.shape != context.shape[:-1]):
-            raise ValueError(f"padding must be boolean {tuple(context.shape[:-1])}, got {tuple(padding.shape)}")
+            found = f"{padding.dtype} {tuple(padding.shape)}"
+            raise ValueError(f"padding must be boolean {tuple(context.shape[:-1])}, got {found}")
         q = split_heads(self.q_proj(x), self.n_heads)  # (B, H, Tq, d)
         k, v = (
             share_heads(split_heads(t, self.n_kv_heads), self.n_heads)  # (B, H, Tk, d)
             for t in self.kv_proj(context).chunk(2, dim=-1)
         )
-        mask = None if padding is None else padding[:, None, None, :] & mask_all(q.size(-2), k.size(-2), x.device)
+        mask = None  # or (B, 1, Tq, Tk)
+        if padding is not None:
+            mask = padding[..., None, None, :] & mask_all(q.size(-2), k.size(-2), x.device)
         if not return_weights:
             return self.out_proj(merge_heads(fused_attention(q, k, v, mask, None, causal=False)))
         weights = attention_weights(q, k, mask)

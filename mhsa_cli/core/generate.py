@@ -13,21 +13,29 @@ from mhsa_cli.errors import UsageError
 
 
 def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None, generator: Generator) -> int:
-    """Choose an id from logits (V,): the likeliest at temperature 0, else drawn from the `top_k` likeliest."""
-    logits = logits.double()
+    """Choose an id from logits (V,): the likeliest at temperature 0, else drawn from the `top_k` likeliest.
+
+    Of equals the lowest id counts as the likeliest.
+    """
+    logits = logits.cpu().double()
     if temperature == 0:
         return int(logits.argmax())
-    if top_k is not None and top_k < logits.numel():
-        logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -torch.inf)
-    p = (logits / temperature).softmax(-1)
-    return int(torch.multinomial(p.cpu(), 1, generator=generator))
+    ids = torch.arange(len(logits)) if top_k is None else logits.argsort(descending=True, stable=True)[:top_k]
+    # The largest becomes 0 before the division: a small temperature would make it infinite.
+    p = ((logits[ids] - logits.max()) / temperature).softmax(-1)
+    return int(ids[torch.multinomial(p, 1, generator=generator)])
 
 
 @torch.no_grad()
 def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Tensor:
     """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
     new = ids if cache is None else ids[cache.length :]
-    logits = model(new.unsqueeze(0), cache=cache)
+    was_training = model.training
+    model.eval()
+    try:
+        logits = model(new.unsqueeze(0), cache=cache)
+    finally:
+        model.train(was_training)
     assert isinstance(logits, Tensor)
     return logits[0, -1]
 
@@ -48,13 +56,15 @@ def generate(
     Raises: UsageError with the numbers if they do not.
     """
     longest, length = model.max_seq_len, len(prompt)
-    if length < 1 or length + steps - 1 > longest:
+    if length < 1:
+        raise UsageError("the prompt is empty", "give at least one token to start from")
+    if length + steps - 1 > longest:
         room = longest - length + 1
         raise UsageError(
             f"a prompt of {length} and {steps} more tokens do not fit into max_seq_len={longest}",
             f"ask for at most {room} steps" if room > 0 else "shorten the prompt, or train with a larger max_seq_len",
         )
-    return _tokens(model.eval(), prompt, steps, temperature, top_k, seed, use_cache)
+    return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)
 
 
 def _tokens(

@@ -38,7 +38,10 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     With a cache the running sums go on from what it holds, and the new ones are kept there: with T = 1 this is the
     recurrent form. Equal to `linear_weights(...) @ v` to rounding.
     """
-    q, k = feature_map(q), feature_map(k)
+    if cache is not None and cache.keys is not None:
+        raise ValueError("this cache holds keys that were looked at: linear attention goes on from sums")
+    dtype = torch.promote_types(q.dtype, torch.float32)  # sums over a long past are no numbers for half precision
+    q, k, v = feature_map(q.to(dtype)), feature_map(k.to(dtype)), v.to(dtype)
     state, total = (q.new_zeros(1), q.new_zeros(1)) if cache is None or cache.state is None else cache.state
     outputs = []
     for start in range(0, q.size(-2), BLOCK):

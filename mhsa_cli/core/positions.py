@@ -60,12 +60,13 @@ class LearnedPositions(Positions):
 
 def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
     """Tabulate sin(p / 10000^(2i/D)) in even columns and the cosine in odd ones: (max_seq_len, D)."""
-    position = torch.arange(max_seq_len, dtype=torch.float32).unsqueeze(1)
-    rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
-    table = torch.zeros(max_seq_len, d_model)
+    # In float64, then rounded once: a late position times a rounded rate is far off its angle.
+    position = torch.arange(max_seq_len, dtype=torch.float64).unsqueeze(1)
+    rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    table = torch.zeros(max_seq_len, d_model, dtype=torch.float64)
     table[:, 0::2] = torch.sin(position * rate)
     table[:, 1::2] = torch.cos(position * rate[: d_model // 2])
-    return table
+    return table.float()
 
 
 class RopePositions(Positions):
@@ -76,32 +77,34 @@ class RopePositions(Positions):
     Raises: ValueError if d_head is odd. Source: Su et al. 2021.
     """
 
-    cos: Tensor
-    sin: Tensor
-
     def __init__(self, max_seq_len: int, d_head: int, theta: float = 10000.0, layout: str = "interleaved") -> None:
         super().__init__()
         if d_head % 2:
             raise ValueError(f"rope turns pairs of features: d_head ({d_head}) must be even")
         if layout not in ("interleaved", "half"):
             raise ValueError(f"rope layout {layout!r} is not one of interleaved, half")
-        self.layout = layout
-        # In float64, then rounded once: in half precision late positions would fall together.
-        rate = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
-        angle = torch.arange(max_seq_len, dtype=torch.float64).unsqueeze(1) * rate  # (max_seq_len, d/2)
-        self.register_buffer("cos", angle.cos().float(), persistent=False)
-        self.register_buffer("sin", angle.sin().float(), persistent=False)
+        self.layout, self.max_seq_len, self.d_head, self.theta = layout, max_seq_len, d_head, theta
+        # No buffers: a model turned to half precision would round them, and late positions would fall together.
+        self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Tabulate cosine and sine of every position's angles: (2, max_seq_len, d/2), computed once in float64."""
+        if (device, dtype) not in self._tables:
+            rate = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64) / self.d_head)
+            angle = torch.arange(self.max_seq_len, dtype=torch.float64).unsqueeze(1) * rate
+            self._tables[device, dtype] = torch.stack([angle.cos(), angle.sin()]).to(dtype).to(device)
+        return self._tables[device, dtype]
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Turn x (..., H, T, d) by positions (T,) or (B, T)."""
-        cos, sin = self.cos[pos].to(x.dtype), self.sin[pos].to(x.dtype)  # (T, d/2) or (B, T, d/2)
+        table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
+        cos, sin = table[:, pos]  # (T, d/2) or (B, T, d/2)
         if pos.dim() > 1:
             cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # the same for every head
-        if self.layout == "half":
-            a, b = x.chunk(2, dim=-1)
-            return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
-        a, b = x[..., 0::2], x[..., 1::2]
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+        a, b = x.chunk(2, dim=-1) if self.layout == "half" else (x[..., 0::2], x[..., 1::2])
+        pair = a * cos - b * sin, a * sin + b * cos
+        turned = torch.cat(pair, -1) if self.layout == "half" else torch.stack(pair, -1).flatten(-2)
+        return turned.to(x.dtype)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
         return self.turn(q, pos), self.turn(k, pos)

@@ -1,0 +1,47 @@
+"""`mhsa trace`: the tensor story of a config, from token ids to logits, with what must be true checked on the way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
+from mhsa_cli.errors import MhsaError, UsageError
+
+BatchOption = Annotated[int, typer.Option("--batch", metavar="N", help="Rows to send through.")]
+ForwardOption = Annotated[bool, typer.Option("--forward-only", help="No backward pass: for large configs.")]
+
+
+def trace(
+    overrides: Overrides = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    batch: BatchOption = 2,
+    forward_only: ForwardOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow the tensors of a config through its untrained model: shapes, views and copies, FLOPs, values, checks.
+
+    Example: mhsa trace seq_len=5 d_model=16 n_heads=4
+    """
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.config.load import load_config
+
+    if not 1 <= batch <= 65536:
+        raise UsageError(f"--batch {batch}: wanted 1 to 65,536")
+    wanted = load_config(config, all_overrides(overrides, settings))
+    from mhsa_cli.core.story import tell
+    from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.renderers.trace import trace_picture
+
+    told = tell(wanted, build_task(wanted.task), batch=batch, forward_only=forward_only)
+    if as_json:
+        print_json(asdict(told))
+    else:
+        paper = Paper()
+        paper.draw(trace_picture(told, width=paper.width, surface=paper.surface))
+        paper.say("\nnext: mhsa train with the same settings")
+    if not all(check.passed for check in told.checks):
+        raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")

@@ -1,0 +1,73 @@
+"""Every form of attention a config can ask for, in one list, and the tiny models the tests make of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.model import TransformerLM
+from tests.core.reference import redraw
+
+# No two sizes are equal: equal sizes hide swapped axes.
+B, T, H, D_HEAD, V, MAX, WINDOW, D_MLP = 3, 9, 4, 6, 17, 13, 5, 29
+D = H * D_HEAD
+
+SCHEMES = ["learned", "sinusoidal", "rope", "rope half", "alibi", "none"]
+KINDS = ["softmax", "window", "linear"]
+
+
+class Form(NamedTuple):
+    """One form: scheme of positions, kind of attention, heads of keys and values, layers."""
+
+    scheme: str
+    kind: str
+    n_kv_heads: int
+    n_layers: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}, {self.kind}, G={self.n_kv_heads}, L={self.n_layers}"
+
+    def config(self, **more: object) -> ModelConfig:
+        """One layer is attention and nothing else; two are whole transformer blocks."""
+        settings: dict[str, object] = {
+            "d_model": D,
+            "n_heads": H,
+            "n_kv_heads": self.n_kv_heads,
+            "n_layers": self.n_layers,
+            "positions": self.scheme.split()[0],
+            "rope_layout": "half" if "half" in self.scheme else "interleaved",
+            "attention": "softmax" if self.kind == "window" else self.kind,
+            "window": WINDOW if self.kind == "window" else None,
+        }
+        if self.n_layers > 1:
+            settings |= {"residual": True, "norm": "rmsnorm", "d_mlp": D_MLP, "mlp": "swiglu"}
+        return ModelConfig(**settings | more)  # type: ignore[arg-type]
+
+    def model(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> TransformerLM:
+        """Build it with wide weights: narrow ones make every softmax even, and faults hide."""
+        model = TransformerLM(self.config(), vocab_size=V, max_seq_len=MAX)
+        redraw(model, seed)
+        return model.to(dtype).eval()
+
+
+FORMS = [
+    *(
+        Form(scheme, kind, n_kv_heads, n_layers)
+        for scheme in SCHEMES
+        for kind in KINDS
+        for n_kv_heads in (1, 2, H)
+        for n_layers in (1, 2)
+        if (scheme, kind) != ("alibi", "linear")
+    ),
+    Form("rope", "uniform", 2, 2),
+    Form("alibi", "uniform", 1, 2),
+    Form("learned", "uniform", H, 1),
+]
+
+
+def tokens(*shape: int, seed: int = 1) -> Tensor:
+    """Draw ids."""
+    return torch.randint(0, V, shape, generator=torch.Generator().manual_seed(seed))
