@@ -40,7 +40,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     """
     if cache is not None and cache.keys is not None:
         raise ValueError("this cache holds keys that were looked at: linear attention goes on from sums")
-    dtype = torch.promote_types(q.dtype, torch.float32)  # sums over a long past are no numbers for half precision
+    given, dtype = q.dtype, torch.promote_types(q.dtype, torch.float32)  # half precision is too coarse for long sums
     q, k, v = feature_map(q.to(dtype)), feature_map(k.to(dtype)), v.to(dtype)
     state, total = (q.new_zeros(1), q.new_zeros(1)) if cache is None or cache.state is None else cache.state
     outputs = []
@@ -58,4 +58,4 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     if cache is not None:
         cache.state = (state, total)
         cache.length += q.size(-2)
-    return torch.cat(outputs, -2)
+    return torch.cat(outputs, -2).to(given)
