@@ -54,6 +54,8 @@ def test_one_bad_number_at_any_step(step: int, value: float, monkeypatch: pytest
     monkeypatch.setattr(Stack, "step", poisoned)
     said = mhsa("train", "--config", "tiny.yaml", "train.grad_clip=null")
     assert said.code == 3 and f"step {step}: " in said.err
+    checkpoint = load_checkpoint(Path("runs/shift-h3"))
+    assert checkpoint.step == facts(Path("runs/shift-h3"))["step"] == step - 1  # though none was due
 
 
 def test_figures_that_are_no_numbers_still_make_strict_json(tiny: Path) -> None:

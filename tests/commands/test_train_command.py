@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from hashlib import sha256
@@ -37,6 +38,8 @@ def test_a_run_folder_is_complete(tiny: Path) -> None:
     assert wanted.items() <= info.items()
     assert info["command"][:2] == ["mhsa", "train"] and info["command"][-2:] == ["--name", "tiny"]
     assert info["step"] == info["total_steps"] == info["final"]["step"] == 10
+    heads = json.loads((tiny / "heads.json").read_text())
+    assert (heads["step"], heads["run"], heads["task"]) == (10, "tiny", "shift")
     assert info["seconds"] > 0 and info["torch"] and info["mhsa"] and info["started"]
     assert sorted(path.name for path in tiny.iterdir()) == [
         *(".lock", "checkpoints", "config.yaml", "heads.json", "metrics.jsonl", "run.json")
