@@ -35,7 +35,7 @@ def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor
     Source: Vaswani et al. 2017.
     """
     # One layout whatever the sizes: rounding must not depend on how many models are stacked.
-    scores = q.contiguous() @ k.contiguous().transpose(-2, -1) / math.sqrt(q.size(-1))
+    scores = (q.contiguous() / math.sqrt(q.size(-1))) @ k.contiguous().transpose(-2, -1)
     return scores if bias is None else scores + bias
 
 
@@ -48,10 +48,12 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if mask is None:
         return scores.softmax(-1)
-    # An empty row is made harmless before the softmax: patching its NaN afterwards would leave NaN in the gradient.
     empty = ~mask.any(-1, keepdim=True)
-    weights = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0.0).softmax(-1)
-    return weights.masked_fill(empty, 0.0)
+    scores = scores.masked_fill(~mask, -math.inf)
+    if not bool(empty.any()):
+        return scores.softmax(-1)
+    # An empty row is made harmless before the softmax: patching its NaN afterwards would leave NaN in the gradient.
+    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:

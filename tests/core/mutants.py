@@ -34,7 +34,8 @@ ONE_PATH: Patch = ('exact = return_weights or dropping or self.kind == "uniform"
 _MASK = "device=device).tril(n_keys - n_queries)"
 _SCALE = " / math.sqrt(q.size(-1))"
 _PROJECT = "return q, k, v"
-_SOFTMAX = "weights = scores.masked_fill(~mask, -math.inf).masked_fill(empty, 0.0).softmax(-1)"
+_FILL = "scores = scores.masked_fill(~mask, -math.inf)"
+_SOFTMAX = "return scores.softmax(-1)\n    # An"
 _CORNER = "allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]\n"
 _WEIGHTS = "weights = self.weights(q, k, mask, pos, k_pos, past)"
 _DROP = "self.weights_dropout(weights).to(v.dtype)"
@@ -48,7 +49,7 @@ MUTANTS: dict[str, list[Patch]] = {
     "not scaled": [(_SCALE, "")],
     "queries and keys swapped": [(_PROJECT, _PROJECT.replace("q, k, v", "k, q, v"))],
     "softmax over queries": [(_SOFTMAX, _SOFTMAX.replace("softmax(-1)", "softmax(-2)"))],
-    "filled with -1e9": [(_SOFTMAX, _SOFTMAX.replace("-math.inf", "-1e9"))],
+    "filled with -1e9": [(_FILL, _FILL.replace("-math.inf", "-1e9"))],
     "mask's last rows instead of its corner": [
         (_CORNER, _CORNER.replace("first : first + q.size(-2)", "-q.size(-2) :"))
     ],

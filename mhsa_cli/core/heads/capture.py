@@ -18,7 +18,7 @@ from mhsa_cli.records import HeadMaps, HeadSummary
 PROBE, FEWEST = 64, 4  # rows over which a head's weight on the source is averaged: fewer where they are long
 PROBE_WEIGHTS = 2**26  # weights computed for that
 MAX_CELLS = 1_000_000  # cells kept of the shown maps; a longer sample is pooled
-BLOCK_CELLS = 2**24  # weights held at once while they are only read through
+BLOCK_CELLS = 2**20  # weights held at once while they are only read through: few enough for a processor's cache
 MAX_WEIGHTS = 2**31  # some backends miscompute beyond it, and nobody can look at more
 
 
@@ -63,7 +63,8 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                 end = min(first + rows, T)
                 part = attn.weights(q[..., first:end, :], k[..., :end, :], None, pos[first:end], pos[:end], first)
                 yield layer, first, part.float().cpu()
-            x, _ = block(x, pos)
+            if layer + 1 < len(model.blocks):  # nobody asks what comes out of the last one
+                x, _ = block(x, pos)
     finally:
         model.train(was_training)
 
