@@ -1,19 +1,22 @@
-"""Our block under the contracts that courses grade: separate weights, any leading axes, explicit token positions."""
+"""The signatures that courses test against, met by a few lines each, and checked against loops in float64.
+
+Masks say True where a query may look; weights are (d_out, d_in); heads are contiguous blocks of rows; leading axes are
+free. An older contract gives every head's weights on their own.
+"""
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import MultiHeadSelfAttention, attention_weights
-from mhsa_cli.core.positions import RopePositions
-from tests.core.reference import draw
+from mhsa_cli.core.attention import MultiHeadSelfAttention, attention_weights, fused_attention
+from mhsa_cli.core.positions import Positions, RopePositions
+from tests.core.reference import array, coins, draw, worst
 
-T, H, D_HEAD, THETA = 5, 3, 4, 10000.0
-D = H * D_HEAD
+D, H, D_HEAD, T, MAX = 12, 3, 4, 7, 11
+THETA = 10000.0
 
 
 def run_multihead_self_attention(
@@ -24,68 +27,171 @@ def run_multihead_self_attention(
     v_proj_weight: Tensor,
     o_proj_weight: Tensor,
     in_features: Tensor,
-    *,
-    max_seq_len: int = 32,
-    theta: float | None = None,
+    positions: Positions | None = None,
     token_positions: Tensor | None = None,
 ) -> Tensor:
-    """The adapter: in_features (..., T, d_in), each weight (d_out, d_in), causal, no bias."""
-    positions = None if theta is None else RopePositions(max_seq_len, d_model // num_heads, theta)
-    block = MultiHeadSelfAttention(d_model, num_heads, max_seq_len=max_seq_len, bias=False, positions=positions)
+    """Causal attention of in_features (..., T, d_in)."""
+    T = in_features.size(-2)
+    block = MultiHeadSelfAttention(d_model, num_heads, max_seq_len=T, bias=False, positions=positions)
+    block = block.to(in_features.dtype)
     block.load_projections(q_proj_weight, k_proj_weight, v_proj_weight, o_proj_weight)
-    rows = in_features.reshape(-1, *in_features.shape[-2:])
-    y = block(rows, pos=token_positions)
-    assert isinstance(y, Tensor)
-    return y.view(in_features.shape)
+    rows = in_features if in_features.dim() > 2 else in_features.unsqueeze(0)
+    with torch.no_grad():
+        return block(rows, pos=token_positions).view(*in_features.shape[:-1], -1)
 
 
-def by_definition(weights: list[Tensor], x: Tensor, positions: Tensor | None) -> Tensor:
-    """One row, in float64, head by head; `positions` (T,) turn queries and keys by complex numbers."""
-    q, k, v = (x.double() @ w.double().T for w in weights[:3])
-    heads = []
-    for h in range(H):
-        own = slice(h * D_HEAD, (h + 1) * D_HEAD)
-        qh, kh = q[:, own], k[:, own]
-        if positions is not None:
-            rate = THETA ** (-torch.arange(0, D_HEAD, 2, dtype=torch.float64) / D_HEAD)
-            turn = torch.polar(torch.ones(len(x), D_HEAD // 2, dtype=torch.float64), positions[:, None] * rate)
-            qh, kh = (
-                torch.view_as_real(torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous()) * turn).flatten(-2)
-                for t in (qh, kh)
-            )
-        scores = qh @ kh.T / math.sqrt(D_HEAD)
-        future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
-        heads.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[:, own])
-    return torch.cat(heads, -1) @ weights[3].double().T
+def run_multihead_self_attention_with_rope(
+    d_model: int,
+    num_heads: int,
+    max_seq_len: int,
+    theta: float,
+    q_proj_weight: Tensor,
+    k_proj_weight: Tensor,
+    v_proj_weight: Tensor,
+    o_proj_weight: Tensor,
+    in_features: Tensor,
+    token_positions: Tensor | None = None,
+) -> Tensor:
+    """The same with queries and keys turned by their positions, (..., T) or none for 0, 1, 2 ..."""
+    rope = RopePositions(max_seq_len, d_model // num_heads, theta)
+    weights = q_proj_weight, k_proj_weight, v_proj_weight, o_proj_weight
+    return run_multihead_self_attention(d_model, num_heads, *weights, in_features, rope, token_positions)
 
 
-WEIGHTS = [draw(D, D, seed=s) * 0.5 for s in range(4)]
+def run_multihead_self_attention_by_head(
+    d_model: int, num_heads: int, weights: dict[str, Tensor], in_features: Tensor
+) -> Tensor:
+    """The older contract: `q_heads.0.weight` (d_head, d_model) and so on, then `output_proj.weight`."""
+    q, k, v = (torch.cat([weights[f"{x}_heads.{h}.weight"] for h in range(num_heads)]) for x in "qkv")
+    return run_multihead_self_attention(d_model, num_heads, q, k, v, weights["output_proj.weight"], in_features)
 
 
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
-def test_attention_without_positions(lead: tuple[int, ...]) -> None:
-    x = draw(*lead, T, D, seed=9)
-    found = run_multihead_self_attention(D, H, *WEIGHTS, x)
-    wanted = torch.stack([by_definition(WEIGHTS, row, None) for row in x.reshape(-1, T, D)]).view(x.shape)
-    assert torch.allclose(found.double(), wanted, atol=2e-6)
+def run_scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Q (..., Tq, d), K and V (..., Tk, d), mask (..., Tq, Tk) with True where a query may look."""
+    return attention_weights(Q, K, mask) @ V
 
 
-@pytest.mark.parametrize("positions", [torch.arange(T), torch.tensor([0, 2, 4, 6, 8]), torch.arange(T).unsqueeze(0)])
-@pytest.mark.parametrize("lead", [(2,), (2, 3)])
-def test_attention_with_rotary_positions(lead: tuple[int, ...], positions: Tensor) -> None:
-    x = draw(*lead, T, D, seed=8)
-    found = run_multihead_self_attention(D, H, *WEIGHTS, x, theta=THETA, token_positions=positions)
-    places = positions.flatten().double()
-    wanted = torch.stack([by_definition(WEIGHTS, row, places) for row in x.reshape(-1, T, D)]).view(x.shape)
-    assert torch.allclose(found.double(), wanted, atol=2e-6)
+def run_rope(d_k: int, theta: float, max_seq_len: int, in_query_or_key: Tensor, token_positions: Tensor) -> Tensor:
+    """Turn (..., T, d_k) by positions (..., T)."""
+    return RopePositions(max_seq_len, d_k, theta).turn(in_query_or_key.unsqueeze(-3), token_positions).squeeze(-3)
 
 
-@pytest.mark.parametrize("lead", [(2,), (2, 3)])
-def test_scaled_dot_product_attention_in_three_and_four_dimensions(lead: tuple[int, ...]) -> None:
-    """True = attend; more keys than queries."""
-    q, k, v = draw(*lead, 4, 6, seed=1), draw(*lead, 7, 6, seed=2), draw(*lead, 7, 5, seed=3)
-    mask = torch.rand(*lead, 4, 7, generator=torch.Generator().manual_seed(4)) > 0.4
+def turned(x: np.ndarray, position: int, theta: float) -> np.ndarray:
+    """Turn one vector, pair by pair."""
+    out = np.empty_like(x)
+    for i in range(0, len(x), 2):
+        angle = position / theta ** (i / len(x))
+        out[i] = x[i] * np.cos(angle) - x[i + 1] * np.sin(angle)
+        out[i + 1] = x[i] * np.sin(angle) + x[i + 1] * np.cos(angle)
+    return out
+
+
+def mixed(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Attention of one head: q (Tq, d), k and v (Tk, d)."""
+    out = np.zeros((len(q), v.shape[1]))
+    for t in range(len(q)):
+        powers = np.array([np.exp(q[t] @ k[s] / np.sqrt(len(q[t]))) if mask[t, s] else 0.0 for s in range(len(k))])
+        out[t] = powers @ v / powers.sum()
+    return out
+
+
+def wanted_attention(weights: list[Tensor], x: Tensor, positions: Tensor | None, theta: float = THETA) -> np.ndarray:
+    """Every row of x (..., T, d_in) on its own, head by head."""
+    q_map, k_map, v_map, out_map = (array(w) for w in weights)
+    rows = array(x).reshape(-1, *x.shape[-2:])
+    places = None if positions is None else array(positions.expand(*x.shape[:-1])).reshape(len(rows), -1)
+    mask = np.tril(np.ones((x.size(-2),) * 2, dtype=bool))
+    out = np.zeros((*rows.shape[:2], D))
+    for n, row in enumerate(rows):
+        for h in range(H):
+            part = slice(h * D_HEAD, (h + 1) * D_HEAD)
+            q, k, v = (row @ m[part].T for m in (q_map, k_map, v_map))
+            if places is not None:
+                q, k = (np.stack([turned(y[t], places[n, t], theta) for t in range(len(y))]) for y in (q, k))
+            out[n][:, part] = mixed(q, k, v, mask)
+    return (out @ out_map.T).reshape(*x.shape[:-1], D)
+
+
+def maps() -> list[Tensor]:
+    """Draw q, k, v and o weights (d_out, d_in)."""
+    return [draw(D, D, seed=s) / D**0.5 for s in range(4)]
+
+
+LEADS = [(), (1,), (5,), (2, 5), (2, 1, 5)]
+
+
+@pytest.mark.parametrize("lead", LEADS, ids=str)
+def test_multihead_self_attention(lead: tuple[int, ...]) -> None:
+    x, weights = draw(*lead, T, D, seed=9), maps()
+    found = run_multihead_self_attention(D, H, *weights, x)
+    assert found.shape == (*lead, T, D)
+    assert worst(found, wanted_attention(weights, x, None)) <= 1e-6
+
+
+@pytest.mark.parametrize("lead", LEADS, ids=str)
+@pytest.mark.parametrize("theta", [10000.0, 50.0])
+def test_multihead_self_attention_with_rope(lead: tuple[int, ...], theta: float) -> None:
+    """Positions (T,), (1, T), one list for each row, or none."""
+    x, weights, straight = draw(*lead, T, D, seed=9), maps(), torch.arange(T)
+    own = torch.randint(0, MAX, (*lead, T), generator=torch.Generator().manual_seed(5))
+    for given in (straight, straight.unsqueeze(0), torch.tensor([2, 3, 4, 5, 8, 9, 10]), own, None):
+        found = run_multihead_self_attention_with_rope(D, H, MAX, theta, *weights, x, given)
+        positions = straight if given is None else given
+        positions = positions.view(T) if positions.numel() == T else positions
+        assert found.shape == (*lead, T, D)
+        assert worst(found, wanted_attention(weights, x, positions, theta)) <= 1e-6
+
+
+def test_weights_of_single_heads() -> None:
+    x, weights = draw(5, T, D, seed=9), maps()
+    named = {
+        f"{name}_heads.{h}.weight": part
+        for name, weight in zip("qkv", weights, strict=False)
+        for h, part in enumerate(weight.split(D_HEAD))
+    }
+    found = run_multihead_self_attention_by_head(D, H, {**named, "output_proj.weight": weights[3]}, x)
+    assert worst(found, wanted_attention(weights, x, None)) <= 1e-6
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3), (2, 3, 1)], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_scaled_dot_product_attention(lead: tuple[int, ...], masked: bool) -> None:
+    """(B, T, d) and (B, H, T, d) and beyond; queries and keys of two lengths; the fused path too."""
+    q, k, v = draw(*lead, 4, 6, seed=1), draw(*lead, T, 6, seed=2), draw(*lead, T, 6, seed=3)
+    mask = coins(*lead, 4, T) if masked else torch.ones(*lead, 4, T, dtype=torch.bool)
     mask[..., 0] = True
-    found = attention_weights(q, k, mask) @ v
-    scores = (q.double() @ k.double().transpose(-2, -1) / math.sqrt(6)).masked_fill(~mask, -math.inf)
-    assert torch.allclose(found.double(), scores.softmax(-1) @ v.double(), atol=1e-6)
+    parts = [array(t).reshape(-1, *t.shape[-2:]) for t in (q, k, v, mask)]
+    wanted = np.stack([mixed(*one) for one in zip(*parts, strict=True)]).reshape(*lead, 4, 6)
+    assert worst(run_scaled_dot_product_attention(q, k, v, mask if masked else None), wanted) <= 1e-6
+    if lead:
+        assert worst(fused_attention(q, k, v, mask if masked else None, None, causal=False), wanted) <= 1e-6
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("theta", [10000.0, 50.0])
+def test_rope(lead: tuple[int, ...], theta: float) -> None:
+    x = draw(*lead, T, 6, seed=4)
+    own = torch.randint(0, MAX, (*lead, T), generator=torch.Generator().manual_seed(5))
+    straight = torch.arange(T)
+    for positions in (straight, straight.expand(*lead, T), own):
+        places = array(positions.expand(*lead, T)).reshape(-1)
+        rows = array(x).reshape(-1, 6)
+        wanted = np.stack([turned(row, p, theta) for row, p in zip(rows, places, strict=True)]).reshape(x.shape)
+        assert worst(run_rope(6, theta, MAX, x, positions), wanted) <= 1e-6
+
+
+def test_loading_projections_replaces_all_and_refuses_what_does_not_fit() -> None:
+    """One call: biases of the block count no more, and a shape that could be stretched is not."""
+    weights, x = maps(), draw(5, T, D, seed=9)
+    block = MultiHeadSelfAttention(D, H, max_seq_len=MAX)
+    block.load_projections(*weights)
+    assert worst(block(x), wanted_attention(weights, x, None)) <= 1e-6
+    shared = MultiHeadSelfAttention(D, H, n_kv_heads=1, max_seq_len=MAX)
+    shared.load_projections(weights[0], weights[1][:D_HEAD], weights[2][:D_HEAD], weights[3])
+    spread = [weights[0], *(w[:D_HEAD].repeat(H, 1) for w in weights[1:3]), weights[3]]
+    assert worst(shared(x), wanted_attention(spread, x, None)) <= 1e-6
+    for bad in ([*weights[:3], weights[3][:1]], [weights[0][:6], *weights[1:]], [w[:, :6] for w in weights]):
+        with pytest.raises(ValueError, match=r"wanted q, k, v, out of shapes \[\(12, 12\), "):
+            block.load_projections(*bad)
+    with pytest.raises(ValueError, match=r"\(4, 12\), \(4, 12\), \(12, 12\)\], got"):
+        shared.load_projections(*weights)
