@@ -64,7 +64,8 @@ def run_argument(run: RunDir) -> str:
 def svg_path(given: Path | None) -> Path | None:
     """Check before any work that the wanted file is an SVG. Raises: UsageError."""
     if given is not None and given.suffix.lower() != ".svg":
-        raise UsageError(f"{show(given)}: pictures are written as SVG", f"name it {show(given.with_suffix('.svg'))}")
+        better = show(given.with_suffix(".svg")) if given.name else "picture.svg"
+        raise UsageError(f"'{show(given)}': pictures are written as SVG", f"name it {better}")
     return given
 
 

@@ -104,6 +104,8 @@ def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_j
         task = build_task(own_text(config, run).task)
         check_room(config, run.path)
         run.truncate_metrics(checkpoint.step)
+        if checkpoint.step and not run.read_metrics():
+            tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
             run.write_config(dump_yaml(config))
         run_training(config, task, device, run, as_json, checkpoint.files)

@@ -139,4 +139,7 @@ def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: 
     if found:
         steps = ", ".join(str(at) for at in sorted({item.step for item in found}))
         return RunError(f"{show(run)} has no checkpoint of step {step}", f"it has: {steps}")
-    return RunError(f"{show(run)} has no checkpoint", "the run stopped before its first save: train it again")
+    return RunError(
+        f"{show(run)} has no checkpoint",
+        "it was never saved, or its checkpoints are gone: train it again under another --name",
+    )

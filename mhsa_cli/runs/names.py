@@ -25,6 +25,8 @@ def check_name(name: str) -> str:
     problem = None
     if not name:
         problem = "it is empty"
+    elif name == "newest":
+        problem = "it means the newest run, whichever that is"
     elif name[0] in "-.":
         problem = f"it starts with {name[0]!r}"
     elif bad := next((char for char in name if char in '/\\<>:"|?*' or ord(char) < 32 or ord(char) == 127), None):
