@@ -165,7 +165,7 @@ class TraceCache:
 class Trace:
     """One forward pass of an untrained model, tensor by tensor. `sizes` are the symbols' values; `loss` in nats.
 
-    `attention_formula` counts the attention parameters in symbols.
+    `flops` and `bytes` are those of all steps. `attention_formula` counts one layer's attention parameters in symbols.
     """
 
     task: str
@@ -175,6 +175,8 @@ class Trace:
     n_layers: int
     sizes: Mapping[str, int]
     steps: Sequence[TraceStep]
+    flops: int
+    bytes: int
     loss: float
     checks: Sequence[TraceCheck]
     parts: Sequence[TracePart]

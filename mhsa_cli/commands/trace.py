@@ -10,7 +10,9 @@ import typer
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
 from mhsa_cli.errors import MhsaError, UsageError
 
-BatchOption = Annotated[int, typer.Option("--batch", metavar="N", help="Rows to send through.")]
+BatchOption = Annotated[
+    int | None, typer.Option("--batch", metavar="N", help="Rows to send through, of the first training batch; else 2.")
+]
 ForwardOption = Annotated[bool, typer.Option("--forward-only", help="No backward pass: for large configs.")]
 
 
@@ -18,7 +20,7 @@ def trace(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    batch: BatchOption = 2,
+    batch: BatchOption = None,
     forward_only: ForwardOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -27,16 +29,17 @@ def trace(
     Example: mhsa trace seq_len=5 d_model=16 n_heads=4
     """
     from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
 
-    if not 1 <= batch <= 65536:
-        raise UsageError(f"--batch {batch}: wanted 1 to 65,536")
     wanted = load_config(config, all_overrides(overrides, settings))
+    rows = _rows(batch, wanted.train.batch_size)
+    device = prepare_device(wanted)
     from mhsa_cli.core.story import tell
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.renderers.trace import trace_picture
 
-    told = tell(wanted, build_task(wanted.task), batch=batch, forward_only=forward_only)
+    told = tell(wanted, build_task(wanted.task), batch=rows, forward_only=forward_only, device=device)
     if as_json:
         print_json(asdict(told))
     else:
@@ -45,3 +48,13 @@ def trace(
         paper.say("\nnext: mhsa train with the same settings")
     if not all(check.passed for check in told.checks):
         raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")
+
+
+def _rows(batch: int | None, batch_size: int) -> int:
+    """Find how many rows to send: what fits into memory was checked for a whole batch, so there are no more."""
+    if batch is None:
+        return min(2, batch_size)
+    if not 1 <= batch <= batch_size:
+        hint = f"with train.batch_size={batch} a batch has as many" if batch > batch_size else None
+        raise UsageError(f"--batch {batch}: wanted 1 to {batch_size}, the rows of a training batch", hint)
+    return batch

@@ -210,13 +210,13 @@ def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, note
     note("scores", "q @ kT", shape, raw, q, k, flops=2 * raw.numel() * attn.d_head)
     scaled = parts.attention_scores(q, k)
     note("scaled", f"/ sqrt({attn.d_head})", shape, scaled, raw, flops=raw.numel())
-    # The divisor that explains the scaled scores best.
-    divisor = float((raw.double() * scaled).sum() / scaled.double().square().sum())
-    note.measure("divisor", divisor)
-    note.measure("-divisor", -divisor)
+    sizes = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in (raw, scaled)]  # without a copy of (T, T)
+    if sizes[1] > 0:  # else nothing tells what they were divided by
+        note.measure("divisor", sizes[0] / sizes[1])
+        note.measure("-divisor", -sizes[0] / sizes[1])
+    del raw
     bias = attn.positions.bias(pos, pos)
     if bias is not None:
-        del raw
         scaled = note("biased", f"+ {note.positions}", shape, scaled + bias, scaled, flops=scaled.numel())
     visible = attn.causal_mask[: q.size(-2), : q.size(-2)]
     return note("masked", "mask: -inf", shape, scaled.masked_fill(~visible, -math.inf), scaled, seen=visible)
@@ -272,7 +272,7 @@ def measure_weights(weights: Tensor, window: int | None, note: Notes) -> None:
     visible = (back >= 0) & (back < (window or len(place)))
     note.measure("sum", worst_of(weights.sum(-1) - 1))
     note.measure("hidden", worst_of(weights.masked_fill(visible, 0.0)))
-    note.measure("rows", weights.shape[:-1].numel())
+    note.worst["rows"] = note.worst.get("rows", 0) + weights.shape[:-1].numel()
 
 
 Kind = Callable[[MultiHeadSelfAttention, Tensor, Tensor, Tensor, Tensor, Notes], Tensor]

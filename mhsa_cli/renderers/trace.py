@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.text import Text
 
 from mhsa_cli.records import Trace, TraceStep
 from mhsa_cli.renderers.console import Surface
-from mhsa_cli.renderers.lines import Lines, assemble, wrap_phrases
+from mhsa_cli.renderers.glyphs import Glyphs
+from mhsa_cli.renderers.lines import Lines, assemble, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.table import Column, table
+
+# What a narrow terminal loses first stands last: strides, then bytes, ...
+COLUMNS = [
+    Column("tensor"),
+    Column("how", drop=4),
+    Column("shape"),
+    Column("data", drop=1),
+    Column("FLOPs", "right", drop=3),
+    Column("std", "right", drop=5),
+    Column("mean", "right", drop=6),
+    Column("bytes", "right", drop=7),
+    Column("strides", drop=8, dim=True),
+]
+LEGEND = (
+    "view: its input's memory, seen in another way",
+    "copy: the same numbers laid out anew",
+    "new: computed",
+    "a multiply and an add are 2 FLOPs",
+)
+OF_MASKED = "masked: mean and std of what stays visible"
 
 
 def trace_picture(trace: Trace, *, width: int, surface: Surface) -> Lines:
     """Draw a trace at most `width` columns wide: every tensor of the first layer, the checks, the parts, the cache."""
+    width = max(20, width)
     blank = Lines([Text()])
     return (
         _heading(trace, width)
@@ -30,63 +53,89 @@ def trace_picture(trace: Trace, *, width: int, surface: Surface) -> Lines:
 
 
 def _heading(trace: Trace, width: int) -> Lines:
-    sizes = "  ".join(f"{name} = {size:,}" for name, size in trace.sizes.items())
-    kind = f"{trace.attention} attention, {trace.positions} positions, untrained, seed {trace.seed}"
-    return Lines(wrap_phrases([[(trace.task, BOLD)], [(kind, PLAIN)]], width) + wrap_phrases([[(sizes, DIM)]], width))
+    layers = "1 layer" if trace.n_layers == 1 else f"{trace.n_layers} layers"
+    facts = (f"{layers}, {trace.attention} attention", f"{trace.positions} positions", f"seed {trace.seed}, untrained")
+    sizes = [[(f"{name} = {size:,}", DIM)] for name, size in trace.sizes.items()]
+    first = [[(safe(trace.task), BOLD)], *([(fact, PLAIN)] for fact in facts)]
+    return Lines(wrap_phrases(first, width) + wrap_phrases(sizes, width))
 
 
 def _steps(trace: Trace, width: int, surface: Surface) -> Lines:
-    columns = [
-        Column("part", drop=1),
-        Column("tensor"),
-        Column("how"),
-        Column("shape"),
-        Column("data", drop=2),
-        Column("mean", "right", drop=5),
-        Column("std", "right", drop=3),
-        Column("FLOPs", "right", drop=4),
-        Column("bytes", "right", drop=6),
-        Column("strides", drop=7),
-    ]
-    rows: list[list[str]] = []
-    part = ""
-    for step in trace.steps:
-        if step.layer is not None and step.layer > 0:
-            continue
-        if step.part == "head" and trace.n_layers > 1:
-            rows.append(["", "", "", f"{_others(trace)}: the same shapes"])
-        rows.append([step.part if step.part != part else "", *_row(step)])
-        part = step.part
-    rows.append(["", "loss", "cross-entropy", f"() = {trace.loss:.4f} nats"])
-    return table(columns, rows, width=width, surface=surface)
+    """Set every step under the name of its part; a layer that is like the first is told in a line."""
+    told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
+    rows = [_row(step, surface.glyphs) for step in told]
+    rows.append(["loss", "cross-entropy", f"() = {trace.loss:.4f} nats"])
+    indent = "  " if width >= 40 else ""
+    head, *body = (Text(indent) + line for line in table(COLUMNS, rows, width=width - len(indent), surface=surface))
+    lines = [head]
+    for (layer, part), steps in groupby(told, lambda step: (step.layer, step.part)):
+        if part == "head" and trace.n_layers > 1:
+            lines += wrap_phrases([[(_others(trace), BOLD)]], width)
+        lines.append(assemble([(part if layer is None else f"layer {layer}: {part}", BOLD)]))
+        for _ in steps:
+            lines.append(body.pop(0))
+    total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
+    legend = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
+    notes = wrap_phrases([[(phrase, DIM)] for phrase in legend], width)
+    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], width), *notes])
+
+
+def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:
+    steps = (step for step in trace.steps if step.layer == layer)
+    return [(s.part, s.name, s.how, tuple(s.symbols), tuple(s.shape), s.data, tuple(s.strides)) for s in steps]
+
+
+def _like_first(trace: Trace, layer: int) -> bool:
+    return _signature(trace, layer) == _signature(trace, 0)
 
 
 def _others(trace: Trace) -> str:
-    return "layer 1" if trace.n_layers == 2 else f"layers 1..{trace.n_layers - 1}"
+    """Sum up the layers that are not told because they are like the first."""
+    alike = [layer for layer in range(1, trace.n_layers) if _like_first(trace, layer)]
+    if not alike:
+        return "no other layer is like the first"
+    flops = sum(step.flops for step in trace.steps if step.layer in alike)
+    names = f"layer {alike[0]}" if len(alike) == 1 else f"layers {alike[0]}..{alike[-1]}"
+    return f"{names}: the same shapes, {_count(flops)} FLOPs" + ("" if len(alike) == 1 else " together")
 
 
-def _row(step: TraceStep) -> list[str]:
-    shape = f"({', '.join(step.symbols)}) = ({', '.join(map(str, step.shape))})"
-    figures = ["" if value is None else f"{value:.3f}" for value in (step.mean, step.std)]
-    counts = [_count(step.flops), _count(step.bytes)]
-    return [step.name, step.how, shape, step.data, *figures, *counts, ", ".join(map(str, step.strides))]
+def _row(step: TraceStep, glyphs: Glyphs) -> list[str]:
+    symbols = ", ".join(_times(symbol, glyphs) for symbol in step.symbols)
+    shape = f"({symbols}) = ({', '.join(map(str, step.shape))})"
+    strides = f"({', '.join(map(str, step.strides))})"
+    counts = [_count(step.flops) if step.flops else "", _count(step.bytes) if step.bytes else ""]
+    return [step.name, step.how, shape, step.data, counts[0], _value(step.std), _value(step.mean), counts[1], strides]
+
+
+def _times(formula: str, glyphs: Glyphs) -> str:
+    """Write a formula's products as in a book, where there are signs for it."""
+    return formula.replace("D*D", "D²").replace("*", "·") if glyphs.name == "full" else formula
+
+
+def _value(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if abs(value) < 1000 and (value == 0 or abs(value) >= 0.0005) else f"{value:.1e}"
 
 
 def _count(number: int) -> str:
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{unit}"
-    return str(number) if number else ""
+    if number < 10_000:
+        return f"{number:,}"
+    units = iter("kMGTPE")
+    value, unit = number / 1000, next(units)
+    while value >= 999.5:  # what would be rounded to 1000 is one of the next unit
+        value, unit = value / 1000, next(units)
+    return f"{value:.3g}{unit}"
 
 
 def _checks(trace: Trace, width: int, surface: Surface) -> Lines:
     lines: list[Text] = []
     for check in trace.checks:
-        figure = "" if check.figure == 0 else f" (off by {check.figure:.1e})"
-        mark, style = ("ok  ", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        first, *rest = wrap_phrases(
-            [[(word, PLAIN)] for word in (check.text + figure).split()], max(20, width - 6), gap=1
-        )
+        mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
+        claim, colon, more = _times(check.text, surface.glyphs).partition(": ")
+        weight = PLAIN if check.passed else BOLD
+        phrases = [[(claim + colon.strip(), weight)], *([[(more, weight)]] if more else [])]
+        first, *rest = wrap_phrases(phrases, max(14, width - 6), gap=1)
         lines.append(assemble([(mark, style), ("  ", PLAIN)]) + first)
         lines += [Text("      ") + line for line in rest]
     return Lines(lines)
@@ -94,26 +143,31 @@ def _checks(trace: Trace, width: int, surface: Surface) -> Lines:
 
 def _parts(trace: Trace, width: int, surface: Surface) -> Lines:
     columns = [Column("parameters of"), Column("number", "right")]
-    with_gradients = any(part.gradient_norm is not None for part in trace.parts)
-    if with_gradients:
-        columns.append(Column("gradient norm", "right"))
+    if any(part.gradient_norm is not None for part in trace.parts):
+        columns.append(Column("gradient norm", "right", drop=1))
     rows: list[Sequence[str]] = []
     for part in trace.parts:
-        norm = "" if part.gradient_norm is None else f"{part.gradient_norm:.4f}"
-        rows.append([part.name, f"{part.parameters:,}", norm])
-    rows.append(["attention", f"{trace.attention_parameters:,}"])
-    rows.append(["all", f"{trace.parameters:,}"])
+        rows.append([part.name, f"{part.parameters:,}", _norm(part.gradient_norm)])
+    rows += [["all", f"{trace.parameters:,}"], ["attention alone", f"{trace.attention_parameters:,}"]]
     return table(columns, rows, width=width, surface=surface)
+
+
+def _norm(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value == 0 or 0.0005 <= value < 10_000 else f"{value:.1e}"
 
 
 def _cache(trace: Trace, width: int) -> Lines:
     cache = trace.cache
-    if cache.grows:
-        text = f"KV cache of one row: {cache.bytes_per_token:,} bytes a token, "
-        text += f"{cache.bytes_at_max:,} at {cache.max_seq_len} tokens"
-    else:
-        text = f"cache of one row: {cache.bytes_at_max:,} bytes, whatever its length"
-    phrases = [[(text, PLAIN)]]
+    if not cache.grows:
+        text = f"cache of one row: {cache.bytes_at_max:,} bytes, however many tokens it has read"
+        return Lines(wrap_phrases([[(text, PLAIN)]], width))
+    text = f"KV cache of one row: {cache.bytes_per_token:,} bytes a token"
+    phrases = [[(text, PLAIN)], [(f"{cache.bytes_at_max:,} at max_seq_len = {cache.max_seq_len:,}", PLAIN)]]
     if cache.bytes_at_max < cache.all_heads_bytes:
-        phrases.append([(f"with a KV head for every head: {cache.all_heads_bytes:,}", DIM)])
+        saved = 1 - cache.bytes_at_max / cache.all_heads_bytes
+        phrases.append(
+            [(f"n_kv_heads saves {saved:.0%}: with as many as heads it is {cache.all_heads_bytes:,}", PLAIN)]
+        )
     return Lines(wrap_phrases(phrases, width))

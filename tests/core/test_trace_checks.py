@@ -1,0 +1,105 @@
+"""Attention broken on purpose: each fault fails the check that is there for it, and the check says what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core import attention
+from mhsa_cli.core.attention import MultiHeadSelfAttention
+from mhsa_cli.core.cache import LayerCache
+from mhsa_cli.core.layers import Linear
+from mhsa_cli.core.story import tell
+from mhsa_cli.core.tasks import build_task
+
+CAUSAL = torch.ones(64, 64, dtype=torch.bool).tril()
+project = MultiHeadSelfAttention.project
+extend = LayerCache.extend
+
+
+def failed(*settings: str) -> dict[str, str]:
+    config = load_config(None, ["task.name=copy", "n_layers=2", *settings])
+    trace = tell(config, build_task(config.task))
+    return {check.name: check.text for check in trace.checks if not check.passed}
+
+
+def by_sqrt_d_model(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    scores = q.contiguous() @ k.contiguous().transpose(-2, -1) / math.sqrt(q.size(-1) * q.size(-3))
+    return scores if bias is None else scores + bias
+
+
+def all_visible(n_queries: int, n_keys: int, *_: Any, **__: Any) -> Tensor:
+    return torch.ones(n_queries, n_keys, dtype=torch.bool)
+
+
+def mask_after_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    return scores.softmax(-1) * (1 if mask is None else mask)
+
+
+def mask_after_softmax_patched_up(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Rows sum to one again, but the future has had its say: in the rounding only, for which the bits are looked at."""
+    weights = mask_after_softmax(scores, mask)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def filled_with_a_finite_number(scores: Tensor, mask: Tensor | None) -> Tensor:
+    return scores.masked_fill(~CAUSAL[: scores.size(-2), : scores.size(-1)], -5.0).softmax(-1)
+
+
+def keys_for_queries(self: MultiHeadSelfAttention, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = project(self, x, pos)
+    return k, q, v
+
+
+def forgets(self: LayerCache, k: Tensor, v: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    extend(self, k[..., 1:, :], v[..., 1:, :], pos[1:])
+    return k, v, pos
+
+
+FAULTS: list[tuple[Any, str, Callable[..., Any], set[str]]] = [
+    (attention, "attention_scores", by_sqrt_d_model, {"scaling", "two paths", "logits"}),
+    (attention, "causal_window", all_visible, {"future is zero", "two paths", "causal"}),
+    (attention, "masked_softmax", mask_after_softmax, {"sum to one", "mask first", "causal", "two paths"}),
+    (attention, "masked_softmax", mask_after_softmax_patched_up, {"causal"}),
+    (attention, "masked_softmax", filled_with_a_finite_number, {"future is zero", "mask first", "causal"}),
+    (MultiHeadSelfAttention, "project", keys_for_queries, {"two paths", "logits"}),
+    (LayerCache, "extend", forgets, {"cache"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "fault", "checks"), FAULTS, ids=[fault.__name__ for _, _, fault, _ in FAULTS]
+)
+def test_a_fault_fails_its_checks(
+    where: Any, name: str, fault: Callable[..., Any], checks: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert failed() == {}
+    monkeypatch.setattr(where, name, fault)
+    assert checks <= set(failed())
+
+
+def test_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = attention.split_heads
+    monkeypatch.setattr(attention, "split_heads", lambda x, n: split(x, 2 * n))  # twice as many, half as wide
+    found = failed("positions=none")
+    assert found["shapes"].startswith("15 of 31 tensors have the shape")
+    assert found["shapes"].endswith(", not q, k, v, scores, scaled, masked, weights, context")
+
+
+def test_a_failed_check_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attention_scores", by_sqrt_d_model)
+    assert failed()["scaling"].startswith(
+        "scores are divided by 5.657, wanted 2.828 = sqrt(d_head), not by 5.657 = sqrt(D)"
+    )
+
+
+def test_a_nan_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = Linear.forward
+    monkeypatch.setattr(Linear, "forward", lambda self, x: forward(self, x) * math.nan)
+    assert {"sum to one", "causal", "two paths", "logits", "gradients"} <= set(failed())
