@@ -66,15 +66,14 @@ def _speak(task: Any, prompt: list[int], said: Any) -> None:
     space = "" if task.name == "text" else " "
     encoding = sys.stdout.encoding or "ascii"
 
-    def put(ids: list[int]) -> None:
-        text = "".join(task.write(i) + space for i in ids)
+    def put(text: str) -> None:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
-    put(prompt)
+    put(space.join(task.write(i) for i in prompt))
     for token in said:
-        put([token])
-    sys.stdout.write("\n")
+        put(space + task.write(token))
+    put("\n")
 
 
 def _check(prompt: str, steps: int | None, temperature: float, top_k: int | None, seed: int) -> None:

@@ -92,11 +92,12 @@ def fused_attention(
     With `mask` None every query sees the keys up to its own, or all keys if not `causal`; fewer queries than keys are
     the last ones. Equal to `attention_weights(...) @ v` to rounding. Source: Dao et al. 2022, by way of torch.
     """
-    lead, (T, d) = q.shape[:-2], q.shape[-2:]
+    lead, T, d = q.shape[:-2], q.size(-2), v.size(-1)
     # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
     q, k, v = (t.flatten(0, t.dim() - 4) if t.dim() > 3 else t[(None,) * (4 - t.dim())] for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    causal = causal and T > 1  # a single query is the last one and sees all keys
     if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal would align at the first key
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal).view(*lead, T, d)
     if mask is None:
@@ -227,7 +228,7 @@ class MultiHeadSelfAttention(nn.Module):
             context = self.weights_dropout(weights).to(v.dtype) @ v  # (..., H, T, d)
         else:
             combined = None
-            if mask is not None or self.window is not None or past:
+            if mask is not None or self.window is not None or (past and T > 1):
                 combined = self.causal_mask[past : past + T, : past + T]
                 combined = combined if mask is None else combined & mask
             context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))

@@ -31,11 +31,13 @@ def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Ten
     """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
     new = ids if cache is None else ids[cache.length :]
     was_training = model.training
-    model.eval()
+    if was_training:
+        model.eval()
     try:
         logits = model(new.unsqueeze(0), cache=cache)
     finally:
-        model.train(was_training)
+        if was_training:
+            model.train()
     assert isinstance(logits, Tensor)
     return logits[0, -1]
 

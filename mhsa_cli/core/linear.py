@@ -1,6 +1,6 @@
 """Linear attention: a feature map in the softmax's place, so that the past fits into one matrix.
 
-out_q = sum_{k<=q} phi(q)·phi(k) v_k / sum_{k<=q} phi(q)·phi(k), with phi(x) = elu(x) + 1, but never below LEAST.
+out_q = sum_{k<=q} phi(q)·phi(k) v_k / sum_{k<=q} phi(q)·phi(k), with phi(x) = elu(x) + 1 + LEAST.
 Source: Katharopoulos et al. 2020.
 """
 
@@ -14,12 +14,12 @@ from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import slotwise
 
 BLOCK = 64  # tokens; within a block the products are made exactly, between blocks the running sums carry the past
-LEAST = 1e-6  # elu(-20) + 1 rounds to 0 in float32: a row of such features would divide 0 by 0
+LEAST = 1e-6  # without it elu(-20) + 1 is 0 in float32, and a row of such features divides 0 by 0
 
 
 def feature_map(x: Tensor) -> Tensor:
     """Map queries or keys (..., H, T, d) to positive features, elementwise."""
-    return (slotwise(F.elu, x, stacked=x.dim() > 4) + 1).clamp(min=LEAST)
+    return slotwise(F.elu, x, stacked=x.dim() > 4) + (1 + LEAST)
 
 
 def linear_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:

@@ -95,19 +95,25 @@ class RopePositions(Positions):
             self._tables[device, dtype] = torch.stack([angle.cos(), angle.sin()]).to(dtype).to(device)
         return self._tables[device, dtype]
 
+    def angles(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up cosine and sine for x (..., H, T, d) at positions (T,) or (B, T): (T, d/2) or (B, 1, T, d/2)."""
+        table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
+        cos, sin = table[:, pos] if pos.dim() == 1 else table[:, pos].unsqueeze(-3)  # the same for every head
+        return cos, sin
+
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Turn x (..., H, T, d) by positions (T,) or (B, T)."""
-        table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
-        cos, sin = table[:, pos]  # (T, d/2) or (B, T, d/2)
-        if pos.dim() > 1:
-            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # the same for every head
+        return self._turn(x, *self.angles(x, pos))
+
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         a, b = x.chunk(2, dim=-1) if self.layout == "half" else (x[..., 0::2], x[..., 1::2])
         pair = a * cos - b * sin, a * sin + b * cos
         turned = torch.cat(pair, -1) if self.layout == "half" else torch.stack(pair, -1).flatten(-2)
         return turned.to(x.dtype)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
-        return self.turn(q, pos), self.turn(k, pos)
+        cos, sin = self.angles(q, pos)
+        return self._turn(q, cos, sin), self._turn(k, cos, sin)
 
 
 def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:

@@ -157,11 +157,11 @@ def test_weights_of_single_heads() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_scaled_dot_product_attention(lead: tuple[int, ...], masked: bool) -> None:
     """(B, T, d) and (B, H, T, d) and beyond; queries and keys of two lengths; the fused path too."""
-    q, k, v = draw(*lead, 4, 6, seed=1), draw(*lead, T, 6, seed=2), draw(*lead, T, 6, seed=3)
+    q, k, v = draw(*lead, 4, 6, seed=1), draw(*lead, T, 6, seed=2), draw(*lead, T, 9, seed=3)
     mask = coins(*lead, 4, T) if masked else torch.ones(*lead, 4, T, dtype=torch.bool)
     mask[..., 0] = True
     parts = [array(t).reshape(-1, *t.shape[-2:]) for t in (q, k, v, mask)]
-    wanted = np.stack([mixed(*one) for one in zip(*parts, strict=True)]).reshape(*lead, 4, 6)
+    wanted = np.stack([mixed(*one) for one in zip(*parts, strict=True)]).reshape(*lead, 4, 9)
     assert worst(run_scaled_dot_product_attention(q, k, v, mask if masked else None), wanted) <= 1e-6
     if lead:
         assert worst(fused_attention(q, k, v, mask if masked else None, None, causal=False), wanted) <= 1e-6

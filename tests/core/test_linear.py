@@ -10,7 +10,7 @@ from torch import Tensor
 from mhsa_cli.core import linear
 from mhsa_cli.core.attention import MultiHeadSelfAttention, causal_window
 from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.linear import linear_attention, linear_weights
+from mhsa_cli.core.linear import LEAST, linear_attention, linear_weights
 from tests.core.reference import array, draw, redraw, worst
 
 B, H, D_HEAD, D_VALUE = 2, 3, 5, 4
@@ -26,7 +26,7 @@ def heads(length: int, dtype: torch.dtype = torch.float64, size: float = 1.5) ->
 
 def loops(q: Tensor, k: Tensor, v: Tensor) -> np.ndarray:
     """Sum over every earlier token, one after another."""
-    fq, fk = (np.where(array(t) > 0, array(t) + 1, np.exp(np.minimum(array(t), 0))) for t in (q, k))
+    fq, fk = (np.where(array(t) > 0, array(t) + 1, np.exp(np.minimum(array(t), 0))) + LEAST for t in (q, k))
     values, out = array(v), np.zeros(v.shape)
     for b in range(B):
         for h in range(H):
