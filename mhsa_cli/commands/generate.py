@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 from typing import Annotated, Any
 
@@ -51,6 +53,8 @@ def generate(
     from mhsa_cli.core.heads.capture import read_tokens
 
     model, task, _, _ = trained(folder)
+    with contextlib.suppress(UnicodeError):
+        prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if steps is None else steps
     said = tokens_of(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache)
