@@ -18,12 +18,19 @@ ALIASES: dict[str, str] = {
     "task.eval_fraction": "val_fraction val_split test_split eval_split val_set_size",
     "model.d_model": "n_embd n_embed embed_dim emb_dim embedding_dim hidden_size hidden_dim model_dim dim width",
     "model.n_heads": "n_head num_heads num_head nhead nheads heads num_attention_heads n_attention_heads",
+    "model.n_kv_heads": "num_kv_heads n_kv_head num_key_value_heads kv_heads n_head_kv n_query_groups num_query_groups "
+    "multi_query_group_num",
     "model.n_layers": "n_layer num_layers nlayers layers depth n_blocks num_blocks num_hidden_layers",
     "model.d_mlp": "d_ff dff ffn_dim ffn_hidden_size intermediate_size mlp_dim mlp_hidden_dim d_inner dim_feedforward",
+    "model.mlp": "activation activation_function activation_fn act_fn hidden_act mlp_type ffn_type mlp_class_name",
     "model.residual": "residuals skip skip_connection skip_connections use_residual",
     "model.norm": "normalization norm_type layer_norm layernorm use_layer_norm",
-    "model.positions": "position pos_encoding positional_encoding position_embedding_type pos_emb pos_embedding",
+    "model.positions": "position pos_encoding positional_encoding position_embedding_type pos_emb pos_embedding "
+    "position_encoding positional_embedding rope rotary use_rope alibi use_alibi",
+    "model.rope_theta": "rope_base rotary_base rotary_emb_base rope_freq_base",
+    "model.rope_layout": "rope_style rope_interleaved rotary_interleaved",
     "model.attention": "attn attention_type attn_type attn_implementation",
+    "model.window": "sliding_window sliding_window_size window_size attention_window attn_window local_window",
     "model.bias": "use_bias qkv_bias attention_bias attn_bias",
     "model.dropout": "attn_pdrop resid_pdrop embd_pdrop attention_dropout hidden_dropout attn_dropout resid_dropout "
     "dropout_rate p_dropout dropout_p",
@@ -76,6 +83,8 @@ SENTENCES: dict[str, str] = {
     "expand mlp_ratio expansion_ratio ffn_mult": "`model.d_mlp` is the hidden width itself: ratio x d_model",
     "optimizer optim optimizer_type": "the optimiser is Adam (AdamW with `train.weight_decay`): write `train.lr`, "
     "`train.betas`, `train.weight_decay`",
+    "rope_scaling rope_type": "rope's angles are not scaled: `model.rope_theta` is their base",
+    "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps": "norms always add 1e-5: remove it",
     "causal is_causal causal_mask": "attention is always causal: remove it",
     "name run_name run_id exp_name experiment_name wandb_run_name out_dir output_dir work_dir save_dir dump_folder "
     "save_folder default_root_dir overwrite_output_dir": _NAMING,

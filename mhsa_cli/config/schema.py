@@ -111,19 +111,19 @@ class ModelConfig(Section):
     def _turns_pairs(cls, value: str, info: ValidationInfo) -> str:
         d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
         if value == "rope" and d_model and n_heads and d_model // n_heads % 2:
-            message = (
-                f"rope turns pairs of features, but `model.d_model` ({d_model}) / `model.n_heads` ({n_heads}) is odd"
-            )
-            raise rule(
-                message, "choose n_heads so that d_head is even, or other positions", at=("positions", "n_heads")
-            )
+            message = f"`model.positions` (rope) turns pairs, but `model.d_model` ({d_model}) / `model.n_heads`"
+            even = [n for n in divisors(d_model) if d_model // n % 2 == 0]
+            near = [n for n in even if n < n_heads][-1:] + [n for n in even if n > n_heads][:1]
+            way = f"nearest n_heads with an even width: {' and '.join(map(str, near))}" if near else "make d_model even"
+            at = ("positions", "n_heads", "d_model")
+            raise rule(f"{message} ({n_heads}) is odd", f"{way}; or use other positions", at=at)
         return value
 
     @field_validator("attention")
     @classmethod
     def _takes_bias(cls, value: str, info: ValidationInfo) -> str:
         if value == "linear" and info.data.get("positions") == "alibi":
-            message = "alibi is added to the scores of a softmax, and linear attention has none"
+            message = "`model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none"
             raise rule(message, "use attention: softmax, or positions: rope", at=("attention", "positions"))
         return value
 
