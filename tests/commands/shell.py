@@ -43,12 +43,21 @@ class Said:
         return json.loads(self.out, parse_constant=refuse)
 
 
+def _put_back(before: dict[str, str | None]) -> None:
+    """Undo what a command did to its environment; what it set for the libraries below stays, as they read it late."""
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 def mhsa(*arguments: object, encoding: str = "utf-8") -> Said:
     """Run a command as the shell would, but in this process, where torch is loaded already."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="", write_through=True) for _ in range(2)]
     code = 0
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ))
+        stack.callback(_put_back, {name: os.environ.get(name) for name in FOREIGN})
         stack.enter_context(mock.patch.object(sys, "argv", ["mhsa", *map(str, arguments)]))
         stack.enter_context(contextlib.redirect_stdout(streams[0]))
         stack.enter_context(contextlib.redirect_stderr(streams[1]))

@@ -64,7 +64,6 @@ def children(here: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Trainings that would go on for days, started together; each has its folder in ./runs."""
     started = {
         "int": start("int"),
-        "hup": start("hup"),
         "nohup": start("nohup", "SIGINT SIGHUP"),
         "gone": start("gone"),
     }
