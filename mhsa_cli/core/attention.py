@@ -228,7 +228,7 @@ class MultiHeadSelfAttention(nn.Module):
             context = self.weights_dropout(weights).to(v.dtype) @ v  # (..., H, T, d)
         else:
             combined = None
-            if mask is not None or self.window is not None or (past and T > 1):
+            if mask is not None or self.window is not None:
                 combined = self.causal_mask[past : past + T, : past + T]
                 combined = combined if mask is None else combined & mask
             context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))

@@ -17,9 +17,9 @@ def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None
 
     Of equals the lowest id counts as the likeliest.
     """
-    logits = logits.cpu().double()
     if temperature == 0:
         return int(logits.argmax())
+    logits = logits.cpu().double()
     ids = torch.arange(len(logits)) if top_k is None else logits.argsort(descending=True, stable=True)[:top_k]
     # The largest becomes 0 before the division: a small temperature would make it infinite.
     p = ((logits[ids] - logits.max()) / temperature).softmax(-1)

@@ -114,7 +114,7 @@ def test_cached_weights_are_the_last_rows_of_all(form: Form) -> None:
 def test_a_cache_changes_no_token(form: Form) -> None:
     """Greedy continuations up to the last position, from prompts of several lengths."""
     model = form.model()
-    for length in (1, 4, T):
+    for length in (2, T):
         prompt, steps = tokens(length, seed=length), MAX - length + 1
         cached, plain = (list(generate(model, prompt, steps, use_cache=use)) for use in (True, False))
         assert cached == plain and len(cached) == steps
