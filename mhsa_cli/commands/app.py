@@ -12,7 +12,7 @@ from mhsa_cli.commands import config, curve, generate, inspect_heads, runs, task
 app = typer.Typer(
     name="mhsa",
     help="Train tiny attention models in seconds, in a terminal, and see what each head really does.",
-    epilog="Start with: mhsa train --config configs/copy.yaml",
+    epilog="Start with: mhsa train task.name=copy",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -9,16 +9,20 @@ from types import FrameType, TracebackType
 
 STDERR = 2
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+PLAIN = b"stopping after this step; once more stops at once, without saving it\n"
+MOVING = b"\r\x1b[Kstopping after this step; again: at once, unsaved"
 
 
 class StopSignal:
     """Catch signals while training; `caught` is the number of the first one, or None.
 
-    A signal that the process was started to ignore (nohup, a shell's &) stays ignored.
+    A signal that the process was started to ignore (nohup, a shell's &) stays ignored. `animated` says that a picture
+    moves on stderr: the message then stays on the picture's last row, or what is above it could not be wiped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, animated: bool = False) -> None:
         self.caught: int | None = None
+        self._message = MOVING if animated else PLAIN
         self._before: dict[int, object] = {}
 
     def __call__(self) -> bool:
@@ -43,4 +47,4 @@ class StopSignal:
         self.caught = number
         # Straight to the descriptor: the signal may have come in the middle of a print to the same stream.
         with contextlib.suppress(OSError):
-            os.write(STDERR, b"stopping after this step; once more stops at once, without saving it\n")
+            os.write(STDERR, self._message)

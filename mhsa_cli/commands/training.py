@@ -67,7 +67,7 @@ def run_training(
     """Train, keep everything in the run folder, and show what came of it. `files` is the checkpoint to go on from."""
     from mhsa_cli.core.engine import Trainer
 
-    with StopSignal() as stop:
+    with StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         trainer = Trainer(config, task, device, resume=files, stop=stop)
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
         facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}

@@ -102,6 +102,9 @@ class Trainer:
                 self.stack.step(self._ids(batch.inputs), self._ids(batch.targets), lr)
             except NonFiniteError as error:
                 yield from self._read(pending)
+                loss = float(self.stack.loss[0])
+                if not math.isfinite(loss):
+                    yield StepRecord(step, loss, float(self.stack.accuracy[0]), lr)
                 yield self.save("stop")  # the state after the last finite step: nothing of this one was applied
                 error.hint = f"lower train.lr (now {self.config.train.lr:g}) or set train.grad_clip=1.0"
                 raise

@@ -27,10 +27,10 @@ _WAYS_OUT = {
     errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
     errno.EDQUOT: "your quota is used up: delete something, or keep runs elsewhere: --runs DIR",
     errno.EROFS: "the file system is read-only: keep runs elsewhere with --runs DIR",
-    errno.EACCES: "you may not write there: keep runs elsewhere with --runs DIR",
-    errno.EPERM: "you may not write there: keep runs elsewhere with --runs DIR",
+    errno.EACCES: "the permission is missing: give it, or keep runs elsewhere with --runs DIR",
+    errno.EPERM: "the permission is missing: give it, or keep runs elsewhere with --runs DIR",
     errno.EIO: "the disk itself reports an error: keep runs on another one with --runs DIR",
-    errno.ENOENT: "the folder is gone: was it moved or deleted in the meantime?",
+    errno.ENOENT: "a folder on the way is not there: was it never made, or moved or deleted since?",
 }
 
 

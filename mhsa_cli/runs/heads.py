@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -34,7 +35,16 @@ def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
         )
         _check(maps)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"heads.json is damaged: {error}", "mhsa inspect-heads RUN --tokens computes it anew") from error
+        missing = isinstance(error, KeyError)
+        wrong = (
+            f"{error.args[0]} is missing"
+            if missing
+            else str(error)
+            if type(error) is ValueError
+            else "a part is of the wrong kind"
+        )
+        hint = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
+        raise RunError(f"heads.json is damaged: {wrong}", hint) from error
     return maps
 
 
@@ -58,4 +68,6 @@ def _check(maps: HeadMaps) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1)
+    if isinstance(value, float):
+        return not math.isinf(value)  # NaN is shown as what it is
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1

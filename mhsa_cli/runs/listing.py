@@ -18,7 +18,7 @@ from mhsa_cli.runs.names import LONGEST
 FORMAT = 1
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES = "metrics.jsonl", "heads.json", "heads.jsonl"
-TRAIN_ONE = "train one: mhsa train --config configs/repeat.yaml"
+TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
 
 

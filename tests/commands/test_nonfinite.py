@@ -29,7 +29,11 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
     assert checkpoint.step == step
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert all(bool(torch.isfinite(tensor).all()) for tensor in load(checkpoint.files[name]).values())
-    assert [r["step"] for r in metrics(Path("runs/boom")) if r["kind"] == "step"] == list(range(1, step + 1))
+    steps = [r for r in metrics(Path("runs/boom")) if r["kind"] == "step"]
+    assert [r["step"] for r in steps[:step]] == list(range(1, step + 1))
+    # The loss that was not finite is on record, as null with its word.
+    assert [(r["step"], r["loss"]) for r in steps[step:]] == [(step + 1, None)]
+    assert steps[-1]["nonfinite"]["loss"] in ("nan", "inf")
     for command in (["inspect-heads"], ["curve"], ["runs"]):
         assert mhsa(*command).code == 0
     assert mhsa("train", "--resume", "boom").code == 3  # the same step, the same end

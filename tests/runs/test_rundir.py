@@ -135,7 +135,7 @@ def test_the_newest_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.
     for root in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(RunError) as caught:
             RunDir.newest(root)
-        assert "train one: mhsa train --config configs/repeat.yaml" in str(caught.value)
+        assert "train one: mhsa train task.name=copy" in str(caught.value)
     for name in ("z", "a", "m"):
         RunDir.create(tmp_path, name).close()
     monkeypatch.setattr(time, "time_ns", lambda: 10**15)  # the clock is set back

@@ -165,6 +165,8 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
         if number is None and task.name != "text" and word.isascii() and word.isdigit() and len(word) < 10:
             number = int(word)
         if number is None or not 0 <= number < task.vocab_size:
+            if task.name == "text":
+                raise UsageError(f"{option}: {word!r} is not a character of the text that was trained on")
             wanted = f"ids: 0 to {task.vocab_size - 1}"
             raise UsageError(f"{option}: {word!r} (number {place}) is not an id of this task", wanted)
         ids.append(number)

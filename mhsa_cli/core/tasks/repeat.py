@@ -23,7 +23,7 @@ class Repeat(Task):
     summary = "one id said over and over; the answer is found wherever a head looks"
     note = (
         "On repeat every key carries the same token: the answer is found wherever a head looks, so these maps show no "
-        "skill. A task on which looking matters: mhsa train --config configs/copy.yaml"
+        "skill. A task on which looking matters: mhsa train task.name=copy"
     )
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:
