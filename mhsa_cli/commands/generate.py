@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
 
 PromptOption = Annotated[
@@ -58,9 +59,13 @@ def generate(
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if steps is None else steps
     said = tokens_of(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache)
+    if len(ids) + count - 1 > task.seq_len:
+        tell(f"note: it was trained on {task.seq_len} tokens a row; what it says beyond them was never trained")
     if as_json:
         found = list(said)
-        print_json({"run": folder.name, "prompt": ids.tolist(), "tokens": found, "symbols": task.symbols(found)})
+        document = {"run": folder.name, "prompt": ids.tolist(), "tokens": found, "symbols": task.symbols(found)}
+        text = {"text": "".join(map(task.write, found))} if task.name == "text" else {}
+        print_json({**document, **text})
         return
     _speak(task, ids.tolist(), said)
 

@@ -64,7 +64,9 @@ def generate(
         room = longest - length + 1
         raise UsageError(
             f"a prompt of {length} and {steps} more tokens do not fit into max_seq_len={longest}",
-            f"ask for at most {room} steps" if room > 0 else "shorten the prompt, or train with a larger max_seq_len",
+            f"ask for at most {room} steps (the last token is not read back)"
+            if room > 0
+            else "shorten the prompt, or train with a larger max_seq_len",
         )
     return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)
 

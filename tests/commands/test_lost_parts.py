@@ -20,3 +20,19 @@ def test_a_picture_needs_a_file_name(name: str, tiny: Path) -> None:
     for command in ("inspect-heads", "curve"):
         said = mhsa(command, "tiny", "-o", name)
         assert said.code == 2 and "pictures are written as SVG" in said.err
+
+
+def test_speaking_beyond_the_trained_length_is_said(here: Path) -> None:
+    assert mhsa("train", "--config", "tiny.yaml", "model.max_seq_len=40", "--name", "long").code == 0
+    assert "was never trained" in mhsa("generate", "long", "--prompt", "1", "--steps", "39").err
+    assert mhsa("generate", "long", "--prompt", "1", "--steps", "1").err == ""
+
+
+def test_generated_text_comes_back_as_text(here: Path) -> None:
+    (here / "a.txt").write_text("ab\n " * 80)
+    made = mhsa(
+        "train", "task.name=text", "task.path=a.txt", "task.seq_len=7", "epochs=1", "steps_per_epoch=3", "--name", "t"
+    )
+    assert made.code == 0, made.err
+    document = mhsa("generate", "t", "--prompt", "ab", "--steps", "5", "--json").json
+    assert len(document["text"]) == 5 and set(document["text"]) <= set("ab\n ")
