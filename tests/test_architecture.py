@@ -32,7 +32,7 @@ ROOMS = {
     "runs": {"runs", "records", "errors"},
     "config": {"config", "errors"},
     "commands": {"commands", "core", "renderers", "runs", "config", "records", "errors"},
-    "records": set(),
+    "records": {"records"},
     "errors": set(),
     "__main__": {"commands", "errors"},
     "__init__": set(),

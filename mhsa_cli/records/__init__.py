@@ -1,0 +1,56 @@
+"""What crosses the walls between rooms: plain frozen data, no torch, no rich."""
+
+from mhsa_cli.records.heads import (
+    Circuits,
+    Composition,
+    HeadCircuits,
+    HeadHistory,
+    HeadMaps,
+    HeadReport,
+    HeadScore,
+    HeadSnapshot,
+    HeadSummary,
+    Matching,
+    SnapshotRecord,
+    TargetScore,
+    Verdict,
+)
+from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
+from mhsa_cli.records.training import (
+    EpochRecord,
+    EvalRecord,
+    SaveRecord,
+    Series,
+    StepRecord,
+    TaskInfo,
+)
+
+__all__ = [
+    "Circuits",
+    "Composition",
+    "EpochRecord",
+    "EvalRecord",
+    "HeadCircuits",
+    "HeadHistory",
+    "HeadMaps",
+    "HeadReport",
+    "HeadScore",
+    "HeadSnapshot",
+    "HeadSummary",
+    "Matching",
+    "Record",
+    "SaveRecord",
+    "Series",
+    "SnapshotRecord",
+    "StepRecord",
+    "TargetScore",
+    "TaskInfo",
+    "Trace",
+    "TraceCache",
+    "TraceCheck",
+    "TracePart",
+    "TraceStep",
+    "Verdict",
+]
+
+Record = StepRecord | EvalRecord | EpochRecord | SaveRecord

@@ -1,0 +1,227 @@
+"""What was seen and measured of heads: maps, scores, causes, labels, circuits, their history, their matches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSummary:
+    """One head on the shown sample. `entropy`: mean over queries q >= 1 of H(A_q)/ln(q+1), so 1 is uniform.
+
+    `source_weight` is the mean weight on the position that holds the answer, over a probe batch; `source_chance` is
+    what a uniform head puts there. Both are None where the task has no such position.
+    """
+
+    layer: int
+    head: int
+    entropy: float | None
+    source_weight: float | None = None
+    source_chance: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The head's address in text, for example `L0.H3`."""
+        return f"L{self.layer}.H{self.head}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMaps:
+    """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode.
+
+    `note` is what a reader of the maps must know about the task. `report`: what was measured of the heads, if it was.
+    """
+
+    step: int
+    task: str
+    tokens: Sequence[str]
+    weights: Sequence[Sequence[Sequence[Sequence[float]]]]
+    heads: Sequence[HeadSummary]
+    note: str = ""
+    report: HeadReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScore:
+    """How much of a head's weight lies on a target: the mean `mass`, a uniform head's `chance`, and the `lift`.
+
+    lift = (mass - chance) / (1 - chance): 0 is uniform, 1 perfect, below 0 avoids. `distance` is the best offset's.
+    `null`: the 99th percentile of the lift of randomly initialised heads of the same shape on the same rows.
+    """
+
+    mass: float
+    chance: float
+    lift: float
+    distance: int | None = None
+    null: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadScore:
+    """What was measured about one head. What could not be measured is None or missing; deltas are in nats.
+
+    `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
+    induction lift by distance between repeats, at trained and at never trained ones. A delta is the loss after acting
+    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
+    """
+
+    layer: int
+    head: int
+    scores: Mapping[str, TargetScore]
+    entropy: float | None = None
+    uniformity: float | None = None
+    confidence: float | None = None
+    positionality: float | None = None
+    trained_gaps: Mapping[int, float] = field(default_factory=dict)
+    unseen_gaps: Mapping[int, float] = field(default_factory=dict)
+    uniform_delta_nats: float | None = None
+    uniform_delta_se: float | None = None
+    zero_delta_nats: float | None = None
+    mean_delta_nats: float | None = None
+    resample_delta_nats: float | None = None
+    shapley_nats: float | None = None
+    shapley_se: float | None = None
+    target: str | None = None
+    label: str | None = None
+    evidence: str = ""
+
+    @property
+    def name(self) -> str:
+        """The head's address in text, for example `L0.H3`."""
+        return f"L{self.layer}.H{self.head}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the learned patterns matter at all: the loss with every head's pattern replaced by the uniform one.
+
+    `joint_delta_nats` is that loss minus `loss_nats`. `pattern_matters` is None where it could not be measured. `text`
+    says it in a sentence, `inputs` on which rows; `try_task` names a task on which the pattern matters.
+    `redundancy` and `effective_heads` are None where they mean nothing; `withheld` says why.
+    """
+
+    pattern_matters: bool | None
+    joint_delta_nats: float | None
+    joint_delta_se: float | None
+    loss_nats: float | None
+    text: str
+    inputs: str
+    try_task: str | None = None
+    redundancy: float | None = None
+    effective_heads: float | None = None
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """Every head's scores, causes and label, and the verdict that stands before them."""
+
+    verdict: Verdict
+    heads: Sequence[HeadScore]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCircuits:
+    """What one head's weights do, read from the weights. None where it is not defined for this model.
+
+    `qk_shares`: shares of the score's variance by query part x key part ("tok-tok", "pos-pos", ...); they sum to 1.
+    `ov_top1`: fraction of tokens whose own logit the head's OV circuit raises most. `ov_copying`: real part of the sum
+    of its eigenvalues / sum of their sizes, 1 = copies. `direct_logits`: mean direct contribution to the right answer's
+    logit, less that to the mean of all logits.
+    """
+
+    layer: int
+    head: int
+    qk_shares: Mapping[str, float] | None
+    ov_top1: float | None
+    ov_copying: float | None
+    direct_logits: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """How strongly head `reader` reads what the earlier head `writer` writes, above randomly drawn heads.
+
+    Through its queries, keys and values; 0 = as random heads would. Addresses are (layer, head).
+    """
+
+    writer: tuple[int, int]
+    reader: tuple[int, int]
+    queries: float
+    keys: float
+    values: float
+
+
+@dataclass(frozen=True, slots=True)
+class Circuits:
+    """All heads' circuits. `residual_error`: largest |sum of direct parts - logits|; `notes`: what is missing, why."""
+
+    step: int
+    heads: Sequence[HeadCircuits]
+    compositions: Sequence[Composition]
+    residual_error: float | None
+    inputs: str
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSnapshot:
+    """One head in a snapshot: its lifts by target's name, `distance` of the best offset, and the other scores."""
+
+    layer: int
+    head: int
+    lifts: Mapping[str, float]
+    distance: int | None
+    entropy: float | None
+    uniformity: float | None
+    confidence: float | None
+    positionality: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """Every head after `step` updates, on the one probe that all snapshots of a run share.
+
+    `maps[layer][head][query][key]`: the probe's first row, weights in percent, pooled by `pool` where it is long.
+    """
+
+    step: int
+    heads: Sequence[HeadSnapshot]
+    maps: Sequence[Sequence[Sequence[Sequence[int]]]]
+    pool: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HeadHistory:
+    """One head's lift on one target over training. `target` is what the head ended as, named by `label`.
+
+    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`: step of
+    the largest loss drop minus onset. None where that never happened.
+    """
+
+    layer: int
+    head: int
+    target: str
+    label: str
+    steps: Sequence[int]
+    lifts: Sequence[float | None]
+    onset: int | None
+    width: int | None
+    lead: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Heads of one run paired with heads of another so that the total cost is least; addresses are (layer, head).
+
+    A cost is the mean Jensen-Shannon divergence of two heads' maps over ln 2: 0 equal, 1 disjoint. `cost` is the pairs'
+    mean, `random_cost` that of random pairings.
+    """
+
+    pairs: Sequence[tuple[tuple[int, int], tuple[int, int], float]]
+    unmatched_first: Sequence[tuple[int, int]]
+    unmatched_second: Sequence[tuple[int, int]]
+    cost: float
+    random_cost: float
+    inputs: str

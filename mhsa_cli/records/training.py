@@ -1,0 +1,67 @@
+"""What training yields, and the curves drawn of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One training step, measured on its own batch before the update. `loss` in nats; `step` counts from 1."""
+
+    step: int
+    loss: float
+    accuracy: float
+    lr: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecord:
+    """Loss (nats) and accuracy over the fixed evaluation sequences after `step` updates."""
+
+    step: int
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The end of an epoch (from 1): `loss` is the mean of its steps' training losses, in nats."""
+
+    epoch: int
+    step: int
+    loss: float
+    eval_loss: float
+    eval_accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRecord:
+    """A checkpoint to be committed: file names and their bytes. `reason`: "start", "periodic", "end" or "stop"."""
+
+    step: int
+    files: Mapping[str, bytes]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a curve: values at steps. `role` is "train" or "eval"; NaN and None are gaps."""
+
+    name: str
+    steps: Sequence[int]
+    values: Sequence[float | None]
+    role: str = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task as `mhsa tasks` shows it: one sentence, and an input row over its target row (`·` = not scored)."""
+
+    name: str
+    summary: str
+    inputs: Sequence[str]
+    targets: Sequence[str]
+    chance_loss: float
+    chance_accuracy: float
