@@ -196,8 +196,8 @@ class SnapshotRecord:
 class HeadHistory:
     """One head's lift on one target over training. `target` is what the head ended as, named by `label`.
 
-    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`: step of
-    the largest loss drop minus onset. None where that never happened.
+    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`:
+    step of the largest loss drop minus onset. None where that never happened.
     """
 
     layer: int
