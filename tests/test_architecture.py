@@ -19,6 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LIBRARIES = {
     "torch": {"core"},
     "safetensors": {"core"},
+    "scipy": {"core"},
     "rich": {"renderers", "commands"},
     "typer": {"commands"},
     "yaml": {"config"},
