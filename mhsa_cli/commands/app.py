@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mhsa_cli import __version__
-from mhsa_cli.commands import config, curve, generate, inspect_heads, runs, tasks, trace, train
+from mhsa_cli.commands import compare, config, curve, generate, inspect_heads, runs, tasks, trace, train
 
 app = typer.Typer(
     name="mhsa",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("inspect-heads")(inspect_heads.inspect_heads)
+app.command("compare")(compare.compare)
 app.command("curve")(curve.curve)
 app.command("generate")(generate.generate)
 app.command("runs")(runs.runs)

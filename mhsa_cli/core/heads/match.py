@@ -1,0 +1,135 @@
+"""Which head of one model does what which head of another does: maps on shared rows, compared and paired."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.heads.capture import PROBE, capture
+from mhsa_cli.core.heads.comparable import why_not_comparable
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task, fixed_batch
+from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records import Matching
+
+CHUNK = 2**20  # values held at once for one head against all of the other model
+MAX_MAP_CELLS = 2**26  # weights of one model's heads on one row
+ALL_MAP_CELLS = 2**24  # the same on all rows, if one row has not more
+MAX_WORK = 2**29  # values of all pairs of heads: fewer rows are looked at where there are more
+
+
+@torch.no_grad()
+def head_distance(first: Tensor, second: Tensor) -> Tensor:
+    """Measure how different every two heads' maps are on the same rows: (n1, B, T, T), (n2, B, T, T) to (n1, n2).
+
+    A distance is the Jensen-Shannon divergence of two heads' rows over ln 2, averaged over (b, q >= 1): 0 is equal, 1
+    never looks at the same key. Query 0 has one key and says nothing. Memory is bounded by CHUNK.
+    Raises: ValueError if the maps are not of the same rows, or have no query but the first.
+    Source: Lin 1991.
+    """
+    (n1, B, T, _), n2 = first.shape, len(second)
+    if second.shape[1:] != first.shape[1:] or T < 2:
+        raise ValueError(f"maps {tuple(first.shape)} and {tuple(second.shape)}: wanted the same rows of 2 or more keys")
+    total = torch.zeros(n1, n2, dtype=torch.float64)
+    queries = max(1, CHUNK // (max(n1, n2) * T))  # rows of the maps, of whatever b
+    a, b = (w[:, :, 1:].reshape(len(w), -1, T) for w in (first, second))  # (n, B*(T-1), T)
+    for start in range(0, a.size(1), queries):
+        p, r = (w[:, start : start + queries].double() for w in (a, b))
+        p_log, r_log = torch.xlogy(p, p), torch.xlogy(r, r)
+        for i in range(n1):
+            middle = (p[i] + r) / 2  # (n2, queries, T)
+            # Subtracted key by key: two equal maps are at a distance of exactly 0.
+            total[i] += ((p_log[i] + r_log) / 2 - torch.xlogy(middle, middle)).sum((1, 2))
+    # float32 rows add up to 1 within rounding only.
+    return (total / (B * (T - 1) * math.log(2))).clamp(0, 1)
+
+
+def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) -> Matching:
+    """Pair the heads of two models, all layers together, so that the summed distance is least (Hungarian method).
+
+    Takes what `capture` gives for the same rows: one (B, H, T, T) a layer. With unequal numbers of heads the smaller
+    model's are all paired. `random_cost` is the exact mean over all pairings: each pair is as likely as any other, so
+    it is the mean of all distances.
+    Raises: UsageError if a weight is not finite. Source: Kuhn 1955; scipy.optimize.linear_sum_assignment.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    for name, maps in (("first", first), ("second", second)):
+        if not all(bool(w.isfinite().all()) for w in maps):
+            raise UsageError(f"attention weights of the {name} run are not finite: NaN is no map to compare")
+    cost = head_distance(_all_heads(first), _all_heads(second))
+    rows, columns = (part.tolist() for part in linear_sum_assignment(cost.numpy()))
+    one, two = _addresses(first), _addresses(second)
+    pairs = [(one[i], two[j], float(cost[i, j])) for i, j in zip(rows, columns, strict=True)]
+    return Matching(
+        pairs=pairs,
+        unmatched_first=[head for i, head in enumerate(one) if i not in rows],
+        unmatched_second=[head for j, head in enumerate(two) if j not in columns],
+        cost=sum(pair[2] for pair in pairs) / len(pairs),
+        random_cost=float(cost.mean()),
+        inputs=inputs,
+    )
+
+
+def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, task2: Task, seed: int) -> Matching:
+    """Match the heads of two trained models by their maps on one shared probe, drawn apart from all training rows.
+
+    Raises: UsageError saying why there is no such probe, or no map on it.
+    """
+    sizes, lengths = (task1.vocab_size, task2.vocab_size), (task1.seq_len, task2.seq_len)
+    reason = why_not_comparable(sizes, lengths)
+    if reason is not None:
+        raise UsageError(reason)
+    rows, inputs = shared_rows(task1, task2, seed, _number_of_rows(model1, model2, min(lengths)))
+    return match_heads(capture(model1, rows), capture(model2, rows), inputs)
+
+
+def shared_rows(task1: Task, task2: Task, seed: int, n: int) -> tuple[Tensor, str]:
+    """Draw n rows (n, T) that models of both tasks can read, T the shorter task's length, and say what they are.
+
+    One task in two lengths: the shorter task's rows, since a longer one's would end in the middle. Tasks that share
+    only the number of ids: random ids.
+    """
+    short, long = (task1, task2) if task1.seq_len <= task2.seq_len else (task2, task1)
+    T = short.seq_len
+    same = task1.name == task2.name and _symbols(task1) == _symbols(task2)
+    if not same:
+        rows = torch.randint(task1.vocab_size, (n, T), generator=stream_generator(seed, "match", 0))
+        names = "different texts" if task1.name == task2.name else f"{task1.name} and {task2.name}"
+        said = f"{n} rows of {T} random ids, because {names} have no rows in common: neither run was trained on such"
+    else:
+        rows = fixed_batch(short, seed, "probe", n).inputs
+        said = f"{n} probe rows of {short.name}, {T} tokens each"
+    if long.seq_len != T:
+        said += f"; one run was trained on {long.seq_len} tokens a row, and is looked at on the shorter ones"
+    return rows, said
+
+
+def _symbols(task: Task) -> list[str]:
+    """List what the ids stand for; where that differs (other texts, a padding) the rows mean something else."""
+    return task.symbols(range(task.vocab_size))
+
+
+def _number_of_rows(model1: TransformerLM, model2: TransformerLM, T: int) -> int:
+    """Choose how many rows to look at: fewer where they are long or heads many. Raises: UsageError if one is too many.
+
+    The captured weights of both models lie in memory at the same time.
+    """
+    n1, n2 = (sum(block.n_heads for block in model.attention) for model in (model1, model2))
+    cells = max(n1, n2) * T * T
+    if cells > MAX_MAP_CELLS:
+        raise UsageError(f"maps of {max(n1, n2)} heads on {T} x {T} tokens are too large to compare")
+    return max(1, min(PROBE, ALL_MAP_CELLS // cells, MAX_WORK // (n1 * n2 * T * T)))
+
+
+def _all_heads(maps: Sequence[Tensor]) -> Tensor:
+    """Put all layers' heads beside each other: (B, H, T, T) a layer to (n, B, T, T)."""
+    return torch.cat([w.transpose(0, 1) for w in maps])
+
+
+def _addresses(maps: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(layer, head) for layer, w in enumerate(maps) for head in range(w.size(1))]

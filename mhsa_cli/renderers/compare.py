@@ -1,0 +1,105 @@
+"""Two runs beside each other: settings, figures, curves, and which head goes with which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from mhsa_cli.records import Matching
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.lines import Lines, safe, wrap_phrases
+from mhsa_cli.renderers.palette import DIM, PLAIN
+from mhsa_cli.renderers.table import Column, table
+
+Names = tuple[str, str]
+Labels = Mapping[tuple[int, int], str]
+SAME = 0.005  # two costs that are written alike
+
+
+def comparison(parts: Sequence[Lines]) -> Lines:
+    """Set the parts of a comparison under each other, an empty line between them."""
+    lines: list[Text] = []
+    for part in parts:
+        lines += [*([Text()] if lines else []), *part.lines]
+    return Lines(lines)
+
+
+def differing_settings(
+    first: Mapping[str, Any], second: Mapping[str, Any], names: Names, *, width: int, surface: Surface
+) -> Lines:
+    """Set the settings that differ in two columns, as YAML writes them; blank where a run has no such setting."""
+    keys = list(dict.fromkeys([*first, *second]))
+    if not keys:
+        return _words("the configs are equal", width)
+    rows = [[key, *(_value(run[key]) if key in run else "" for run in (first, second))] for key in keys]
+    return beside("differs", rows, names, width=width, surface=surface)
+
+
+def beside(title: str, rows: Sequence[Sequence[str]], names: Names, *, width: int, surface: Surface) -> Lines:
+    """Set rows (what, first, second) under the names of two runs; long ones are cut in a narrow terminal."""
+    columns = [Column(title), *(Column(safe(name), "right", flexible=True) for name in names)]
+    return table(columns, rows, width=width, surface=surface)
+
+
+def matched_heads(
+    matching: Matching, labels: tuple[Labels, Labels], names: Names, *, width: int, surface: Surface
+) -> Lines:
+    """List the pairs with their costs and, where there are any, labels; the heads left over; and what it means."""
+    labelled = any(labels)
+    columns, rows = [], []
+    for number, name in enumerate(names):
+        columns.append(Column(safe(name), flexible=True))
+        columns += [Column("looks at", wraps=True, drop=2 - number)] if labelled else []
+    for first, second, cost in matching.pairs:
+        cells = [
+            [_head(head), *([own.get(head, "")] if labelled else [])]
+            for head, own in zip((first, second), labels, strict=True)
+        ]
+        rows.append([*cells[0], *cells[1], f"{cost:.2f}"])
+    told = _words(f"heads matched by their maps on {matching.inputs}", width)
+    told += table([*columns, Column("cost", "right")], rows, width=width, surface=surface)
+    for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
+        if heads:
+            told += _words(f"unmatched in {name}: {', '.join(map(_head, heads))}", width)
+    return told + _words(matching_sentence(matching), width) + _notes(matching, width)
+
+
+def unmatched(reason: str, width: int) -> Lines:
+    """Say in words why there are no pairs."""
+    return _words(f"heads cannot be matched: {reason}", width)
+
+
+def matching_sentence(matching: Matching) -> str:
+    """Say how well the heads go together, beside what random pairings come to."""
+    cost, random = f"{matching.cost:.2f}", f"{matching.random_cost:.2f}"
+    if matching.random_cost < SAME:
+        return f"mean cost {cost}; random pairings: {random}. All these heads have the same maps, so any pairing fits"
+    if matching.random_cost - matching.cost >= SAME:
+        return f"mean cost {cost}; random pairings: {random}"
+    if len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second:
+        return f"cost {cost}; each run has one head, so there is no other pairing to compare it with"
+    return (
+        f"mean cost {cost}; random pairings: {random}. No lower than random: the maps do not tell which belong together"
+    )
+
+
+def _notes(matching: Matching, width: int) -> Lines:
+    scale = "cost: 0 the same map, 1 no key in common"
+    limits = [] if len(matching.pairs) < 2 else ["the best pairing of unrelated heads is below random, too"]
+    return Lines(wrap_phrases([[(phrase, DIM)] for phrase in (scale, *limits)], width))
+
+
+def _words(text: str, width: int) -> Lines:
+    return Lines(wrap_phrases([[(safe(text), PLAIN)]], max(20, width)))
+
+
+def _head(address: tuple[int, int]) -> str:
+    return f"L{address[0]}.H{address[1]}"
+
+
+def _value(value: Any) -> str:
+    """Write a setting as a config would: null, true, 0.005, [0.9, 0.999], text without quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
