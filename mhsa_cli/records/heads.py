@@ -197,7 +197,8 @@ class HeadHistory:
     """One head's lift on one target over training. `target` is what the head ended as, named by `label`.
 
     `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`:
-    step of the largest loss drop minus onset. None where that never happened.
+    step of the largest loss drop minus onset. None where that never happened, or was not measured. `distance` is the
+    best offset's at the end, where the offset is the target.
     """
 
     layer: int
@@ -209,6 +210,7 @@ class HeadHistory:
     onset: int | None
     width: int | None
     lead: int | None
+    distance: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
