@@ -20,6 +20,7 @@ LIBRARIES = {
     "torch": {"core"},
     "safetensors": {"core"},
     "scipy": {"core"},
+    "PIL": {"renderers"},
     "rich": {"renderers", "commands"},
     "typer": {"commands"},
     "yaml": {"config"},

@@ -27,22 +27,29 @@ def curve(
 
     Example: mhsa curve copy-h4 copy-h8
     """
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument, svg_path, svg_surface, write_svg
+    from mhsa_cli.commands.printing import (
+        Paper,
+        picture_path,
+        picture_surface,
+        print_json,
+        run_argument,
+        write_picture,
+    )
     from mhsa_cli.commands.summary import common_chance, epochs_of, history, show_epochs
     from mhsa_cli.renderers.curve import loss_curve
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.rundir import RunDir
 
-    root, picture = runs_root(runs), svg_path(output)
+    root, file = runs_root(runs), picture_path(output)
     folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]
     single = len(folders) == 1
     series = [s for folder in folders for s in history(folder, None if single else folder.name)]
     guess = common_chance(folders)
     baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
     scale = log if log is not None else not single
-    if picture is not None:
-        title = "loss of " + ", ".join(f.name for f in folders)
-        write_svg(picture, loss_curve(series, width=88, surface=svg_surface(), baseline=baseline, log=scale), title)
+    if file is not None:
+        picture = loss_curve(series, width=88, surface=picture_surface(file), baseline=baseline, log=scale)
+        write_picture(file, picture, "loss of " + ", ".join(f.name for f in folders))
     if as_json:
         rows = [
             {

@@ -30,19 +30,26 @@ def inspect_heads(
     Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
     """
     from mhsa_cli.commands.opening import open_run
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument, svg_path, svg_surface, write_svg
+    from mhsa_cli.commands.printing import (
+        Paper,
+        picture_path,
+        picture_surface,
+        print_json,
+        run_argument,
+        write_picture,
+    )
     from mhsa_cli.commands.summary import show_heads
     from mhsa_cli.renderers.heatmap import head_maps
     from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
 
-    file, folder = svg_path(output), open_run(runs, run)
+    file, folder = picture_path(output), open_run(runs, run)
     stored = _stored(folder) if tokens is None else None
     maps = _look(folder, tokens) if stored is None else maps_from_dict(stored)
     chosen = _chosen(maps_to_dict(maps), layer, head)
     if file is not None:
-        surface = svg_surface()
+        surface = picture_surface(file)
         picture = head_maps(maps, width=surface.width, surface=surface, layer=layer, head=head)
-        write_svg(file, picture, f"attention maps of {folder.name}")
+        write_picture(file, picture, f"attention maps of {folder.name}")
     if as_json:
         print_json({"run": str(folder.path), **chosen})
         return

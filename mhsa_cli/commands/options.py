@@ -25,7 +25,8 @@ RunsOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="Also write the picture as an SVG file.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE.svg|.html|.png", help="Also write the picture to a file."),
 ]
 
 

@@ -21,7 +21,7 @@ from mhsa_cli.runs.disk import show, write_file_atomic
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
-SVG_WIDTH = 96
+PICTURE_WIDTH = 96
 
 
 class Paper:
@@ -61,22 +61,40 @@ def run_argument(run: RunDir) -> str:
     return show(shlex.quote(run.name if at_home else str(run.path)))
 
 
-def svg_path(given: Path | None) -> Path | None:
-    """Check before any work that the wanted file is an SVG. Raises: UsageError."""
-    if given is not None and given.suffix.lower() != ".svg":
+def picture_path(given: Path | None) -> Path | None:
+    """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
+    if given is None:
+        return None
+    from mhsa_cli.renderers.formats import RENDERERS
+    from mhsa_cli.renderers.png import need_pillow
+
+    ending = given.suffix.lower().removeprefix(".")
+    if ending not in RENDERERS:
+        possible = ", ".join(f".{name}" for name in RENDERERS)
         better = show(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise UsageError(f"'{show(given)}': pictures are written as SVG", f"name it {better}")
+        raise UsageError(f"'{show(given)}': pictures are written as {possible}", f"name it {better}")
+    if ending == "png":
+        need_pillow()
     return given
 
 
-def write_svg(path: Path, lines: Lines, title: str) -> None:
-    """Write a picture as an SVG file and say so on stderr, where it disturbs no JSON."""
-    from mhsa_cli.renderers.svg import to_svg
+def write_picture(path: Path, lines: Lines, title: str) -> None:
+    """Write a picture in the format that its name ends in, and say so on stderr, where it disturbs no JSON."""
+    from mhsa_cli.renderers.formats import RENDERERS
 
-    write_file_atomic(path, to_svg(lines.lines, title=title).encode())
+    write_file_atomic(path, RENDERERS[path.suffix.lower().removeprefix(".")](lines, title))
     tell(f"wrote {show(path)}")
 
 
+def picture_surface(path: Path) -> Surface:
+    """Describe the paper of a picture file: every glyph, a fixed width, and full colour unless it is plain text."""
+    return Surface(width=PICTURE_WIDTH, depth="none" if path.suffix.lower() == ".txt" else "truecolor")
+
+
+# The older names, while a command still uses them.
+svg_path, write_svg = picture_path, write_picture
+
+
 def svg_surface() -> Surface:
-    """Describe the paper of an SVG file: full colour, every glyph, a fixed width."""
-    return Surface(width=SVG_WIDTH, depth="truecolor")
+    """Describe the paper of an SVG file."""
+    return picture_surface(Path("picture.svg"))

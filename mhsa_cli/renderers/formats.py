@@ -6,22 +6,29 @@ from collections.abc import Callable
 
 from mhsa_cli.renderers.html import to_html
 from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.png import to_png
 from mhsa_cli.renderers.svg import to_svg
 
 
-def html(lines: Lines, title: str) -> str:
-    """Write the picture as a page of its own."""
-    return to_html([(title, "", lines)], title=title)
-
-
-def to_text(lines: Lines, title: str) -> str:
-    """Write the picture as plain text under its title."""
-    return f"{title}\n\n{lines.plain}\n" if title else f"{lines.plain}\n"
-
-
-def svg(lines: Lines, title: str) -> str:
+def svg(lines: Lines, title: str) -> bytes:
     """Write the picture as an SVG file."""
-    return to_svg(lines.lines, title=title)
+    return to_svg(lines.lines, title=title).encode()
 
 
-RENDERERS: dict[str, Callable[[Lines, str], str]] = {"txt": to_text, "svg": svg, "html": html}
+def html(lines: Lines, title: str) -> bytes:
+    """Write the picture as a page of its own."""
+    return to_html([(title, "", lines)], title=title).encode()
+
+
+def png(lines: Lines, title: str) -> bytes:
+    """Write the picture as a PNG file. Raises: UsageError without Pillow."""
+    return to_png(lines.lines, title=title)
+
+
+def txt(lines: Lines, title: str) -> bytes:
+    """Write the picture as plain text under its title."""
+    return (f"{title}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
+
+
+# By the file name's ending; each takes a picture and its title and gives the file's bytes.
+RENDERERS: dict[str, Callable[[Lines, str], bytes]] = {"svg": svg, "html": html, "png": png, "txt": txt}

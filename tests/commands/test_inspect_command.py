@@ -158,9 +158,22 @@ def test_a_picture_in_a_file(tiny: Path) -> None:
         assert said.code == 0 and f"wrote {file}" in said.err
         root = xml.etree.ElementTree.fromstring(file.read_text(encoding="utf-8"))
         assert root.tag == "{http://www.w3.org/2000/svg}svg" and "tiny" in "".join(root.itertext())
-    said = mhsa("inspect-heads", "tiny", "-o", "a.png")
+    said = mhsa("inspect-heads", "tiny", "-o", "a.gif")
     assert (said.code, said.out) == (2, "") and "a.svg" in said.err
     assert mhsa("inspect-heads", "tiny", "-o", "none/a.svg").code == 5
+
+
+def test_a_picture_in_every_format(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
+    begins = {"svg": b"<svg ", "html": b"<!DOCTYPE html>", "png": b"\x89PNG\r\n", "txt": b"attention maps of tiny\n"}
+    for command, title in (("inspect-heads", "attention maps of tiny"), ("curve", "loss of tiny")):
+        for ending, start in begins.items():
+            assert mhsa(command, "tiny", "-o", f"a.{ending}").code == 0
+            data = Path(f"a.{ending}").read_bytes()
+            assert title.encode() in data and data.startswith(start.replace(b"attention maps of tiny", title.encode()))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    said = mhsa("inspect-heads", "tiny", "-o", "b.PNG")
+    assert (said.code, said.out) == (2, "") and "pip install 'mhsa-cli[png]'; or write .svg" in said.err
 
 
 def test_the_stored_sample_needs_no_torch(tiny: Path) -> None:

@@ -15,11 +15,11 @@ def test_a_resume_without_its_metrics_says_so(tiny: Path) -> None:
     assert said.code == 0 and "the metrics are gone" in said.err
 
 
-@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize("name", ["", ".", "/", "a.gif", "png", ".png"])
 def test_a_picture_needs_a_file_name(name: str, tiny: Path) -> None:
     for command in ("inspect-heads", "curve"):
         said = mhsa(command, "tiny", "-o", name)
-        assert said.code == 2 and "pictures are written as SVG" in said.err
+        assert said.code == 2 and "pictures are written as .svg, .html, .png, .txt" in said.err
 
 
 def test_speaking_beyond_the_trained_length_is_said(here: Path) -> None:

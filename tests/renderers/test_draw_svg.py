@@ -15,7 +15,8 @@ from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.formats import RENDERERS
 from mhsa_cli.renderers.heatmap import head_maps
 from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.svg import CELL_WIDTH, to_svg
+from mhsa_cli.renderers.marks import CELL_WIDTH
+from mhsa_cli.renderers.svg import to_svg
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -86,5 +87,5 @@ def test_the_panel_follows_the_reader_and_text_follows_the_panel() -> None:
 def test_every_format_takes_every_picture(name: str, surface: str) -> None:
     lines = loss_curve([Series("[/x] <&>", [1, 2], [2.0, 1.0])], width=70, surface=replace(SURFACES[surface], width=70))
     written = RENDERERS[name](lines, "title")
-    assert "title" in written and written.endswith("\n") and "/x" in written
-    assert RENDERERS[name](Lines(), "")
+    assert b"title" in written and RENDERERS[name](Lines(), "")
+    assert name == "png" or (written.endswith(b"\n") and b"/x" in written)
