@@ -51,7 +51,7 @@ def test_a_curve_in_a_file(tiny: Path) -> None:
     assert said.code == 0 and said.json and "wrote a.svg" in said.err
     text = "".join(xml.etree.ElementTree.parse("a.svg").getroot().itertext())
     assert "loss of tiny" in text and "guessing" in text
-    assert mhsa("curve", "tiny", "-o", "a.txt").code == 2
+    assert mhsa("curve", "tiny", "-o", "a.gif").code == 2
 
 
 def test_runs_are_listed_newest_first_with_how_they_ended(tiny: Path) -> None:
