@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -47,6 +48,14 @@ class _Label:
         return sum(cell_len(text) for text, _ in self.pieces)
 
 
+class CurveParts(NamedTuple):
+    """A loss curve in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
+
+    plot: Lines
+    notes: Lines
+    frame: Frame
+
+
 def loss_curve(
     series: Sequence[Series],
     *,
@@ -64,15 +73,49 @@ def loss_curve(
     `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
     needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     """
+    plot, notes, _ = curve_parts(
+        series,
+        width=width,
+        surface=surface,
+        height=height,
+        baseline=baseline,
+        log=log,
+        x_max=x_max,
+        y_max=y_max,
+        title=title,
+    )
+    return plot + notes
+
+
+def curve_parts(
+    series: Sequence[Series],
+    *,
+    width: int,
+    surface: Surface,
+    height: int = 12,
+    baseline: tuple[float, str] | None = None,
+    log: bool = False,
+    x_max: int | None = None,
+    y_max: float | None = None,
+    title: str = "loss (nats)",
+    log_steps: bool = False,
+    left: int = 0,
+    right: int = 0,
+) -> CurveParts:
+    """Draw as `loss_curve` does; `left` and `right` are columns that the plot leaves free on its sides at least.
+
+    `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step.
+    """
     width, height = max(16, width), max(2, height)
     lines = _prepare(series, surface, width)
-    x_axis, y_axis = _step_axis(lines, x_max), _value_axis(lines, baseline, log, y_max)
+    x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, baseline, log, y_max)
     ticks = value_ticks(y_axis, height)
-    margin = max((len(text) for text, _ in ticks), default=1) + 1
+    margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
     labels = _labels(lines, baseline, y_axis, surface, width)
     label_width = max((label.width for label in labels), default=0)
-    beside = width >= LABELS_FROM and len(labels) <= height and label_width <= width // 3
-    columns = max(4, width - margin - 1 - (label_width + 1 if beside and labels else 0))
+    beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
+    taken = max(right, label_width if beside else 0)
+    columns = max(4, width - margin - 1 - (taken + 1 if taken else 0))
     frame = Frame(Grid(width, height + 2), margin, columns, height, x_axis, y_axis, surface)
     frame.axes(ticks)
     if baseline is not None and is_drawable(baseline[0], y_axis):
@@ -86,10 +129,11 @@ def loss_curve(
         frame.gaps(line.points, alarm_style(surface.depth))
     if beside:
         _put_labels(frame, labels)
-    head = title + (", log scale" if log else "")
+    head = title + (", log scale" if log else "") + (", log steps" if log_steps else "")
     under = [] if beside else wrap_phrases([label.pieces for label in labels], width)
     notes = wrap_phrases(_notes(lines, y_axis, surface), width)
-    return Lines([*wrap_phrases([[(safe(head), DIM)]], width), *frame.grid.lines(), *under, *notes])
+    plot = Lines([*wrap_phrases([[(safe(head), DIM)]], width), *frame.grid.lines()])
+    return CurveParts(plot, Lines([*under, *notes]), frame)
 
 
 def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Line]:
@@ -128,11 +172,11 @@ def _value_axis(lines: Sequence[_Line], baseline: tuple[float, str] | None, log:
     return Axis(low, top if top > low else low + 1.0)
 
 
-def _step_axis(lines: Sequence[_Line], x_max: int | None) -> Axis:
+def _step_axis(lines: Sequence[_Line], x_max: int | None, log_steps: bool) -> Axis:
     steps = [step for line in lines for step, _ in line.points]
     low, high = min(steps, default=0), max(steps, default=1)
-    if x_max is not None:
-        return Axis(0.0, float(max(1, x_max)))
+    if x_max is not None or log_steps:
+        return Axis(0.0, float(max(1, high if x_max is None else x_max)), log1p=log_steps)
     # A run resumed late would be squeezed into the right end of a frame that begins at 0.
     return Axis(float(low) if high / 2 < low < high else 0.0, float(max(1, high)))
 

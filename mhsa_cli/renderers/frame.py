@@ -12,7 +12,16 @@ from mhsa_cli.renderers.canvas import Canvas
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Grid
 from mhsa_cli.renderers.palette import DIM
-from mhsa_cli.renderers.scale import Axis, Point, linear_ticks, log_tick_text, log_ticks, step_text, tick_texts
+from mhsa_cli.renderers.scale import (
+    Axis,
+    Point,
+    linear_ticks,
+    log_tick_text,
+    log_ticks,
+    step_text,
+    step_ticks,
+    tick_texts,
+)
 
 _EVERY = 3  # columns between two point markers at least, or they hide the line under them
 
@@ -54,7 +63,7 @@ class Frame:
         grid.put(self.margin, self.height, glyphs.corner + glyphs.horizontal * self.columns, DIM)
         end = self.margin + 1 + self.columns
         free = 0
-        for tick in linear_ticks(self.x_axis.low, self.x_axis.high, max(1, self.columns // 9)):
+        for tick in step_ticks(self.x_axis, max(1, self.columns // (6 if self.x_axis.log1p else 9))):
             if tick != int(tick):
                 continue
             text = step_text(tick)

@@ -12,11 +12,15 @@ THIN_TO = 2000
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Map values between `low` and `high` to 0..1, linearly or by logarithm; no finite input overflows."""
+    """Map values between `low` and `high` to 0..1, linearly or by logarithm; no finite input overflows.
+
+    `log1p`: by the logarithm of 1 + value - low, for steps that begin at 0.
+    """
 
     low: float
     high: float
     log: bool = False
+    log1p: bool = False
 
     def place(self, value: float) -> float:
         """Place a value on the axis: 0 at the low end, 1 at the high end, clamped to both."""
@@ -24,6 +28,8 @@ class Axis:
             return 0.0
         if value >= self.high:
             return 1.0
+        if self.log1p:
+            return math.log1p(value - self.low) / math.log1p(self.high - self.low)
         if self.log:
             low = math.log(self.low)  # not log(value / low): that quotient can overflow
             return (math.log(value) - low) / (math.log(self.high) - low)
@@ -71,6 +77,13 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
             break
     # Within one decade there may be no such number: then any round ones between will do.
     return ticks if len(ticks) > 1 or high / low > 10 else linear_ticks(low, high, max(2, count // 2))
+
+
+def step_ticks(axis: Axis, count: int) -> list[float]:
+    """List round steps of an axis, at most about `count`: evenly, or its beginning and then by decades."""
+    if not axis.log1p:
+        return linear_ticks(axis.low, axis.high, count)
+    return [axis.low, *log_ticks(max(1.0, axis.low), max(1.0, axis.high), count)]
 
 
 def short(value: float) -> str:

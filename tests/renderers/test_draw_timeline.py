@@ -1,0 +1,223 @@
+"""Strips of lift under the loss curve: the same columns, every surface, and nothing said that was not measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhsa_cli.records import HeadHistory, Series
+from mhsa_cli.renderers.curve import curve_parts, loss_curve
+from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.scale import Axis, step_ticks
+from mhsa_cli.renderers.timeline import timeline_picture
+from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden
+
+STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]
+GUESS = (math.log(64), "guessing 4.16")
+DROP = (80, 1.33)
+
+
+def rising(middle: float, pace: float, top: float) -> list[float | None]:
+    return [top / (1 + math.exp(-(step - middle) / pace)) for step in STEPS]
+
+
+def history(head: int, lifts: list[float | None], target: str = "previous", label: str = "") -> HeadHistory:
+    return HeadHistory(0, head, target, label, STEPS[: len(lifts)], lifts, None, None, None)
+
+
+def heads(long: bool = False) -> list[HeadHistory]:
+    idle = "looks like offset 6, but idle" if long else "offset 6"
+    gaps: list[float | None] = [None, None, *rising(80, 20, 0.9)[2:]]
+    return [
+        HeadHistory(0, 0, "previous", "previous token", STEPS, rising(40, 9, 0.97), 48, 30, 32),
+        HeadHistory(0, 1, "offset", idle, STEPS, gaps, 96, 72, -16, 6),
+        HeadHistory(0, 2, "induction", "", STEPS, rising(90, 30, 0.55), 160, None, -80),
+        HeadHistory(1, 0, "self", "", STEPS, [-0.2] * 9 + [0.03] * 9, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "surface", "width", "long"),
+    [
+        ("timeline-60", "none", 60, False),
+        ("timeline-80", "16", 80, False),
+        ("timeline-80-ascii", "ascii", 80, False),
+        ("timeline-60-blocks", "blocks", 60, False),
+        ("timeline-120", "none", 120, True),
+        ("timeline-40", "none", 40, True),
+        ("timeline-80-colour", "truecolor", 80, False),
+    ],
+)
+def test_pictures_stay_as_they_were(name: str, surface: str, width: int, long: bool) -> None:
+    series = [falling(), evals(falling())]
+    lines = timeline_picture(series, heads(long), width=width, surface=SURFACES[surface], baseline=GUESS, drop=DROP)
+    golden(name, lines.plain)
+
+
+def rows_of(lines: Lines) -> dict[str, str]:
+    return {text.split()[0]: text for line in lines if (text := line.plain).startswith("L") and "│" in text}
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 97, 120])
+@pytest.mark.parametrize("log_steps", [True, False])
+@pytest.mark.parametrize("at", [4, 48, 192, 320])
+def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, at: int) -> None:
+    """A loss marked at a step and a lift that rises at that step are in one column."""
+    marked = Series("train", [0, at, 360], [1.0, math.nan, 0.0])  # a gap is marked in its column
+    lifts: list[float | None] = [0.0 if step < at else 1.0 for step in STEPS]
+    lines = timeline_picture(
+        [marked],
+        [history(0, lifts)],
+        width=width,
+        surface=SURFACES["none"],
+        drop=(at, 0.5),
+        log_steps=log_steps,
+    )
+    texts = lines.plain.split("\n")
+    strip = rows_of(lines)["L0.H0"]
+    cross = texts[12].index("×")
+    tick = next(text for text in texts if "└" in text)
+    assert strip.index("█") == cross
+    assert strip.index("│") == tick.index("└")
+    end = len(tick) - 1
+    assert strip.rindex("█") == end  # both end where the axis ends
+    assert next(text for text in texts if "^" in text).index("^") == cross
+    colored = timeline_picture([marked], [history(0, lifts)], width=width, surface=COLOR, log_steps=log_steps)
+    painted = backgrounds(next(line for line in colored if line.plain.startswith("L0.H0")))
+    first, high = strip.index("│") + 1, painted[end]
+    assert high is not None and painted.index(high) == cross
+    assert cross == first or (painted[first] not in (None, high) and painted.count(painted[first]) == cross - first)
+
+
+def test_a_cell_holds_the_last_snapshot_and_nothing_stands_after_it() -> None:
+    train = Series("train", range(360), [1.0] * 360)
+    half: list[float | None] = [0.0, 0.0, 0.0, 0.0, 0.6, None, 0.6]  # up to step 32 of 360
+    strip = rows_of(timeline_picture([train], [history(0, half)], width=80, surface=SURFACES["none"]))["L0.H0"]
+    cells = strip.split("│")[1]
+    assert (
+        cells.rstrip().split("  ")[0].strip()
+        == "▁" * cells.count("▁") + "▅" * (cells.count("▅") - 1) + "?" * (cells.count("?")) + "▅"
+    )
+    assert cells.count("▁") > cells.count("▅") > 2 and cells.count("?") > 2
+
+
+def test_shades_and_digits_follow_the_lift() -> None:
+    lifts: list[float | None] = [step / 17 for step in range(18)]
+    one = [history(0, lifts)]
+    for name, order in (("none", "▁▂▃▄▅▆▇█"), ("ascii", ".123456789")):
+        lines = timeline_picture([], one, width=120, surface=SURFACES[name])
+        strip = next(line.plain for line in lines if line.plain.startswith("L0.H0"))
+        cells = strip[7:].split(" ")[0]
+        assert set(cells) <= set(order) and list(cells) == sorted(cells, key=order.index)
+        assert cells[0] == order[0] and cells[-1] == order[-1]
+    plain = timeline_picture([], one, width=120, surface=SURFACES["16"]).plain
+    assert "▁" in plain and plain == timeline_picture([], one, width=120, surface=SURFACES["none"]).plain
+    painted = timeline_picture([], one, width=120, surface=COLOR)
+    assert "▂" not in painted.plain and len(set(backgrounds(painted.lines[16]))) > 12
+
+
+@pytest.mark.parametrize("surface", sorted(SURFACES))
+def test_what_is_below_zero_and_what_is_unknown_is_marked(surface: str) -> None:
+    lines = timeline_picture([], [history(0, [-0.3, None, 0.2])], width=80, surface=SURFACES[surface]).plain
+    assert "-: below 0" not in lines and "- in a strip: below 0" in lines and "?: not measured" in lines
+    fine = timeline_picture([], [history(0, [-0.04, 0.1, 0.2])], width=80, surface=SURFACES[surface]).plain
+    assert "below 0," not in fine and "not measured" not in fine
+    assert "another offset" not in lines
+    offset = replace(history(0, [None, 0.1], target="offset"), distance=5)
+    assert "another offset" in timeline_picture([], [offset], width=80, surface=SURFACES[surface]).plain
+
+
+def test_only_a_label_is_told_without_closest_to() -> None:
+    for width in (60, 80, 120):
+        lines = timeline_picture([], heads(True), width=width, surface=SURFACES["none"])
+        rows = rows_of(lines)
+        assert ("closest to induction" in rows["L0.H2"]) == ("ended as" in lines.plain)
+        assert "looks like offset 6, but idle" in lines.plain  # in its row or below, never cut
+        assert "previous token" in lines.plain
+        bare = timeline_picture([], [replace(h, label="") for h in heads()], width=width, surface=SURFACES["none"])
+        assert "closest to" in bare.plain and "ended as" not in bare.plain and "token" not in bare.plain
+    asked = timeline_picture([], heads(), width=120, surface=COLOR, target="induction").plain
+    assert "lift on induction" in asked and "closest" not in asked and "token" not in asked
+    nothing = timeline_picture([], [history(0, [None, None], target="")], width=80, surface=COLOR).plain
+    assert "not measured" in nothing
+
+
+def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
+    wide = rows_of(timeline_picture([], heads(), width=120, surface=SURFACES["none"]))
+    assert wide["L0.H0"].split()[-4:] == ["0.97", "48", "30", "+32"]
+    assert wide["L0.H1"].split()[-4:] == ["0.90", "96", "72", "-16"]
+    assert wide["L1.H0"].split()[-4:] == ["0.03", "–", "–", "–"]
+    zero = [replace(heads()[0], onset=0, width=0, lead=0)]
+    assert rows_of(timeline_picture([], zero, width=120, surface=SURFACES["none"]))["L0.H0"].endswith("0      0     0")
+    narrow = timeline_picture([], heads(), width=60, surface=SURFACES["none"]).plain
+    assert "no room for: lift, width" in narrow and "onset" in narrow
+    assert "no room" not in "\n".join(wide.values())
+
+
+def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
+    many = [replace(heads()[number % 4], layer=number // 8, head=number % 8) for number in range(64)]
+    for surface in SURFACES.values():
+        lines = timeline_picture([falling()], many, width=80, surface=surface, baseline=GUESS)
+        rows = [line.plain for line in lines if line.plain.startswith("L")][:64]
+        assert [row.split()[0] for row in rows] == [f"L{n // 8}.H{n % 8}" for n in range(64)]
+    one = timeline_picture([falling()], [history(0, [0.4])], width=80, surface=SURFACES["none"]).plain
+    assert "1 snapshot;" in one and "L0.H0 │▄ " in one
+    assert "no snapshots of heads" in timeline_picture([falling()], [], width=80, surface=COLOR).plain
+    wide = [replace(heads()[0], layer=11, head=13)]
+    assert "L11.H13 │" in timeline_picture([], [*heads(), *wide], width=80, surface=SURFACES["none"]).plain
+
+
+_lifts = st.lists(st.one_of(st.none(), st.floats(-2, 2)), min_size=1, max_size=18)
+_histories = st.lists(
+    st.builds(
+        lambda head, lifts, target, label, onset, distance: HeadHistory(
+            head // 4, head % 4, target, label, STEPS[: len(lifts)], lifts, onset, onset, onset, distance
+        ),
+        st.integers(0, 99),
+        _lifts,
+        st.sampled_from(["previous", "offset", ""]),
+        st.sampled_from(["", "previous token", "looks like duplicate token, but idle", "\x1b[31m"]),
+        st.one_of(st.none(), st.integers(0, 10**7)),
+        st.one_of(st.none(), st.integers(1, 99)),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    histories=_histories,
+    width=st.integers(20, 200),
+    surface=st.sampled_from(sorted(SURFACES)),
+    steps=st.integers(0, 400),
+    target=st.sampled_from([None, "offset", "self"]),
+    drop=st.one_of(st.none(), st.tuples(st.integers(0, 500), st.floats(0.001, 9))),
+    log_steps=st.booleans(),
+)
+def test_any_content_draws_within_its_width(histories, width, surface, steps, target, drop, log_steps) -> None:  # type: ignore[no-untyped-def]
+    lines = timeline_picture(
+        [falling(steps)] if steps else [],
+        histories,
+        width=width,
+        surface=SURFACES[surface],
+        baseline=GUESS,
+        drop=drop,
+        target=target,
+        log_steps=log_steps,
+    )
+    assert all(line.cell_len <= width and "\n" not in line.plain and "\x1b" not in line.plain for line in lines)
+    assert sum(line.plain.lstrip().startswith("L") for line in lines) >= len(histories)
+
+
+def test_log_steps_begin_at_zero() -> None:
+    axis = Axis(0.0, 1023.0, log1p=True)
+    assert [axis.place(step) for step in (0, 1, 3, 31, 1023)] == pytest.approx([0, 0.1, 0.2, 0.5, 1])
+    assert step_ticks(axis, 5) == [0, 1, 10, 100, 1000] and step_ticks(Axis(0.0, 360.0), 4) == [0, 100, 200, 300]
+    frame = curve_parts([falling()], width=80, surface=COLOR, log_steps=True, left=20, right=30).frame
+    assert frame.margin == 20 and frame.columns == 80 - 20 - 1 - 31
+    parts = curve_parts([falling()], width=80, surface=COLOR)
+    assert (parts.plot + parts.notes).plain == loss_curve([falling()], width=80, surface=COLOR).plain
