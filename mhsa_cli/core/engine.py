@@ -10,12 +10,13 @@ from torch import Tensor
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.checkpoint import pack, restore
+from mhsa_cli.core.heads.snapshots import Snapshots, snapshot_steps
 from mhsa_cli.core.model import TransformerLM, build
 from mhsa_cli.core.stack import Stack, learning_rate, unstack
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.errors import NonFiniteError
-from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 
 REPORT = 16  # steps whose figures are read from the device together
 MAX_RECORDS = 2000  # step records of a run when log_every is left out
@@ -33,7 +34,8 @@ class Trainer:
 
     The model is the only one of a stack of one. `resume` takes a checkpoint's files; training then goes on as if it
     had never stopped. `stop` is asked after every step; once it says True the step's checkpoint is yielded and the
-    run ends. Reading records late, seldom or never does not change a weight.
+    run ends. `watch` also yields every head's scores at some steps. Reading records late, seldom or never does not
+    change a weight, and neither does watching.
     Raises: NonFiniteError before a non-finite loss or gradient reaches the weights.
     """
 
@@ -46,6 +48,7 @@ class Trainer:
         model: TransformerLM | None = None,
         resume: Mapping[str, bytes] | None = None,
         stop: Callable[[], bool] = lambda: False,
+        watch: bool = True,
     ) -> None:
         self.config, self.task, self.device, self.stop = config, task, device, stop
         train = config.train
@@ -59,6 +62,8 @@ class Trainer:
         self.eval_batch = fixed_batch(task, train.seed, "eval", train.eval_sequences)
         self.epoch_loss_sum = 0.0 if resume is None else restore(self.stack, 0, resume)
         self.resumed = resume is not None
+        self.snapshots = Snapshots(self.stack, task) if watch else None
+        self.snapshot_steps = snapshot_steps(self.total)
         self.last_eval = self.evaluate()
 
     @property
@@ -92,6 +97,7 @@ class Trainer:
         """Train, yielding what was measured and what should be saved, in order of steps."""
         if not self.resumed:
             yield self.last_eval
+            yield from self._look(flush=True)
             yield self.save("start")
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total:
@@ -102,6 +108,7 @@ class Trainer:
                 self.stack.step(self._ids(batch.inputs), self._ids(batch.targets), lr)
             except NonFiniteError as error:
                 yield from self._read(pending)
+                yield from self._flush()
                 loss = float(self.stack.loss[0])
                 if not math.isfinite(loss):
                     yield StepRecord(step, loss, float(self.stack.accuracy[0]), lr)
@@ -112,6 +119,7 @@ class Trainer:
             epoch_ends = step % self.config.train.steps_per_epoch == 0
             evaluate, save = step % self.eval_every == 0, step % self.save_every == 0
             stopping, last = self.stop(), step == self.total
+            yield from self._look(flush=epoch_ends or save or stopping or last)
             if not (epoch_ends or evaluate or save or stopping or last or len(pending) == REPORT):
                 continue
             yield from self._read(pending)
@@ -129,6 +137,16 @@ class Trainer:
                 return
             if save:
                 yield self.save("periodic")
+
+    def _look(self, flush: bool) -> Iterator[SnapshotRecord]:
+        """Score the heads, if this is a step for it; with `flush` nothing is left for later."""
+        if self.snapshots is not None:
+            full = self.step in self.snapshot_steps and self.snapshots.note()
+            if full or flush:
+                yield from self._flush()
+
+    def _flush(self) -> Iterator[SnapshotRecord]:
+        yield from self.snapshots.flush() if self.snapshots is not None else ()
 
     def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[StepRecord]:
         """Bring the figures of a few steps from the device in one transfer."""

@@ -1,0 +1,110 @@
+"""Every head's scores while it is trained, at few steps and cheaply, always on the same rows."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, build_probe
+from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.tasks import Task
+from mhsa_cli.records import HeadSnapshot, SnapshotRecord
+
+ROWS = 8  # task rows, and as many random rows
+MAX_KEPT = 2**22  # numbers of kept weights
+EVEN = (12, 48)  # fewest and most evenly spaced snapshots
+STEPS_EACH = 30  # training steps that pay for one of them
+MAP_SIZE = 32  # cells along a stored map's side; a longer row is pooled
+
+
+def snapshot_steps(total: int) -> set[int]:
+    """Choose when to look: steps 0, 1, 2, 4, 8, ... and evenly, `total` included."""
+    doubling = {0, *(2**i for i in range(total.bit_length()))}
+    count = min(EVEN[1], max(EVEN[0], total // STEPS_EACH))
+    return {step for step in doubling | {round(i * total / count) for i in range(count + 1)} if step <= total}
+
+
+class Snapshots:
+    """Keep a training model's weights at chosen steps, and score the heads of all that were kept in one pass.
+
+    A pass over many models costs little more than one over a single model. `note` copies the weights; `flush` gives
+    the records of what was noted since. Nothing is noted where the rows are too long to measure.
+    """
+
+    def __init__(self, stack: Stack, task: Task) -> None:
+        self.stack = stack
+        self.kept: list[tuple[int, Tensor]] = []
+        self.probe = build_probe(stack.model, task, stack.seeds[0], ROWS)
+        if self.probe is None:
+            return
+        self.model = copy.deepcopy(stack.model)
+        self.ids = torch.cat([self.probe.ids, self.probe.random]).to(stack.device)  # (2B, T)
+        self.layers = [block.n_heads for block in self.model.attention]
+        weights = len(self.ids) * sum(self.layers) * self.ids.size(1) ** 2
+        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # models scored together
+
+    def note(self) -> bool:
+        """Keep the weights as they are now; True if it is time to flush."""
+        if self.probe is not None:
+            self.kept.append((self.stack.updates, self.stack.weights.clone()))
+        return len(self.kept) >= (self.room if self.probe is not None else 1)
+
+    @torch.no_grad()
+    def flush(self) -> list[SnapshotRecord]:
+        """Score every head of what was kept, in order of steps."""
+        if self.probe is None or not self.kept:
+            return []
+        views = [self.stack.views(weights) for _, weights in self.kept]
+        for name, parameter in self.model.named_parameters():
+            parameter.data = torch.cat([view[name] for view in views])  # (M, ...)
+        steps, self.kept = [step for step, _ in self.kept], []
+        weights = heads_together(walk(self.model, self.ids.expand(len(steps), *self.ids.shape)).weights)
+        own, random = weights.split(len(self.probe.ids))  # (B, M * N, T, T)
+        found, spread = lifts(own, self.probe), shape(own, self.probe.visible)
+        columns = [values.tolist() for values in (*spread, positionality(random, self.probe.visible))]
+        lift = {name: one.lift.tolist() for name, one in found.items()}
+        distance = _distances(found)
+        maps, pool = small_maps(own[0])
+        heads = [
+            HeadSnapshot(
+                *address,
+                {name: values[i] for name, values in lift.items()},
+                None if distance is None else distance[i],
+                *(None if math.isnan(values[i]) else values[i] for values in columns),
+            )
+            for i, address in enumerate(self._addresses() * len(steps))
+        ]
+        n = sum(self.layers)
+        return [
+            SnapshotRecord(step, heads[i * n : (i + 1) * n], self._by_layer(maps[i * n : (i + 1) * n]), pool)
+            for i, step in enumerate(steps)
+        ]
+
+    def _addresses(self) -> list[tuple[int, int]]:
+        return [(layer, head) for layer, count in enumerate(self.layers) for head in range(count)]
+
+    def _by_layer(self, maps: list[list[list[int]]]) -> list[list[list[list[int]]]]:
+        ends = [sum(self.layers[: i + 1]) for i in range(len(self.layers))]
+        return [maps[end - count : end] for count, end in zip(self.layers, ends, strict=True)]
+
+
+def _distances(found: dict[str, Lift]) -> list[int] | None:
+    best = found["offset"].distance if "offset" in found else None
+    return None if best is None else best.tolist()
+
+
+def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:
+    """Round one row's maps (N, T, T) to percent, without the masked future; a long row is pooled, largest first."""
+    T, pool = weights.size(-1), 1
+    while math.ceil(T / pool) > MAP_SIZE:
+        pool *= 2
+    if pool > 1:
+        weights = F.max_pool2d(weights, pool, ceil_mode=True)
+    percent = (weights * 100).round().nan_to_num(0.0).int().tolist()
+    return [[row[: q + 1] for q, row in enumerate(head)] for head in percent], pool
