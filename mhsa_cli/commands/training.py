@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ from mhsa_cli.commands.summary import history, show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.records import SaveRecord, Series
+from mhsa_cli.records import SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.rundir import RunDir, check_disk_space
+from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 if TYPE_CHECKING:
     from mhsa_cli.core.engine import Trainer
@@ -121,6 +123,8 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
         for record in trainer.records():
             if isinstance(record, SaveRecord):
                 run.commit_checkpoint(record.step, record.files, config.train.keep)
+            elif isinstance(record, SnapshotRecord):
+                run.append_head_scores([snapshot_to_dict(record)])
             else:
                 run.append_metrics([record_to_dict(record)])
             view.add(record)
@@ -131,10 +135,12 @@ def _finish(trainer: Trainer, run: RunDir, seconds: float, status: str) -> None:
     """Look at the heads and write what an ended run holds."""
     from mhsa_cli.core.checkpoint import weights_sha256
     from mhsa_cli.core.heads.capture import head_maps
+    from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks.overlap import seen_in_training
 
     train, model, task = trainer.config.train, trainer.model(), trainer.task
-    run.write_heads({"run": run.name, **maps_to_dict(head_maps(model, task, train.seed, trainer.step))})
+    maps = replace(head_maps(model, task, train.seed, trainer.step), report=head_report(model, task, train.seed))
+    run.write_heads({"run": run.name, **maps_to_dict(maps)})
     last = trainer.last_eval
     run.update(
         status=status,

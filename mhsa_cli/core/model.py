@@ -141,9 +141,18 @@ def build(config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: 
     """
     with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
         model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len)
+    draw_weights(model, generator)
+    return model
+
+
+def draw_weights(model: TransformerLM, generator: Generator) -> None:
+    """Draw every weight afresh from `generator`, in the order of the modules; norms start as they are built."""
     for module in model.modules():
         if isinstance(module, Linear | Embedding):
             module.reset_parameters(generator)
-    if config.tie_embeddings:
+        elif isinstance(module, LayerNorm | RMSNorm):
+            nn.init.ones_(module.weight)
+            if isinstance(module, LayerNorm) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+    if model.lm_head.weight is model.tok_emb.weight:
         model.tok_emb.reset_parameters(generator)  # the head drew over the shared table
-    return model

@@ -53,4 +53,4 @@ __all__ = [
     "Verdict",
 ]
 
-Record = StepRecord | EvalRecord | EpochRecord | SaveRecord
+Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord

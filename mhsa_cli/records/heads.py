@@ -62,7 +62,8 @@ class HeadScore:
     """What was measured about one head. What could not be measured is None or missing; deltas are in nats.
 
     `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
-    induction lift by distance between repeats, at trained and at never trained ones. A delta is the loss after acting
+    induction lift by distance between repeats, at trained and at never trained ones (`duplicate_gaps`: the duplicate
+    lift at the latter). A delta is the loss after acting
     on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
     """
 
@@ -75,6 +76,7 @@ class HeadScore:
     positionality: float | None = None
     trained_gaps: Mapping[int, float] = field(default_factory=dict)
     unseen_gaps: Mapping[int, float] = field(default_factory=dict)
+    duplicate_gaps: Mapping[int, float] = field(default_factory=dict)
     uniform_delta_nats: float | None = None
     uniform_delta_se: float | None = None
     zero_delta_nats: float | None = None
@@ -137,6 +139,11 @@ class HeadCircuits:
     ov_top1: float | None
     ov_copying: float | None
     direct_logits: float | None
+
+    @property
+    def name(self) -> str:
+        """The head's address in text, for example `L0.H3`."""
+        return f"L{self.layer}.H{self.head}"
 
 
 @dataclass(frozen=True, slots=True)

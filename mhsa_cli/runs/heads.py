@@ -9,17 +9,20 @@ from typing import Any
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.runs.report import report_from_dict, score_to_dict, verdict_to_dict
 
 
 def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
-    """Turn maps into JSON data: step, task, tokens, weights[layer][head][query][key], heads."""
+    """Turn maps into JSON data: step, task, tokens, weights[layer][head][query][key], verdict, heads."""
+    measured = [{} for _ in maps.heads] if maps.report is None else [score_to_dict(h) for h in maps.report.heads]
     return {
         "step": maps.step,
         "task": maps.task,
         "note": maps.note,
         "tokens": list(maps.tokens),
         "weights": maps.weights,
-        "heads": [asdict(head) for head in maps.heads],
+        "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),
+        "heads": [{**asdict(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
     }
 
 
@@ -30,9 +33,8 @@ def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
             HeadSummary(h["layer"], h["head"], h["entropy"], h.get("source_weight"), h.get("source_chance"))
             for h in content["heads"]
         ]
-        maps = HeadMaps(
-            content["step"], content["task"], content["tokens"], content["weights"], heads, content.get("note", "")
-        )
+        report, note = report_from_dict(content), content.get("note", "")
+        maps = HeadMaps(content["step"], content["task"], content["tokens"], content["weights"], heads, note, report)
         _check(maps)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         missing = isinstance(error, KeyError)

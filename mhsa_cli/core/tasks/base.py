@@ -27,7 +27,7 @@ class Task:
 
     `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input.
     `note` is what whoever looks at this task's heads must know. `n_rows` is the number of different rows that exist,
-    or None if it is not counted.
+    or None if it is not counted. `gaps` are the distances at which its rows repeat symbols on purpose.
     """
 
     name: ClassVar[str]
@@ -38,6 +38,12 @@ class Task:
     chance_loss: float
     chance_accuracy: float
     n_rows: int | None = None
+    gaps: Sequence[int] = ()
+
+    @property
+    def n_symbols(self) -> int:
+        """Count the ordinary symbols: ids 0..n_symbols-1; separators and padding come after them."""
+        return self.vocab_size
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         """Draw n rows. Only tasks over given data look at `split` ("train" or "eval")."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from mhsa_cli.core.tasks.recall import Recall
@@ -18,6 +20,10 @@ class Copy(Recall):
 
     name = "copy"
     summary = "a random prefix, a separator, the prefix again; heads must look back"
+
+    @property
+    def gaps(self) -> Sequence[int]:  # type: ignore[override]
+        return range(self.min_length + 1, self.max_length + 2)
 
     def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
         return i

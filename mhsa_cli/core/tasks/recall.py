@@ -25,9 +25,12 @@ class Recall(Task):
         self.min_length = self.max_length if min_length is None else min_length
         self.separator = vocab_size - 1
         self.padding = vocab_size - 2 if min_length is not None else None
-        self.n_symbols = vocab_size - (1 if self.padding is None else 2)
         self.chance_loss, self.chance_accuracy = math.log(self.n_symbols), 1 / self.n_symbols
         self.n_rows = sum(self.n_symbols**length for length in range(self.min_length, self.max_length + 1))
+
+    @property
+    def n_symbols(self) -> int:
+        return self.vocab_size - (1 if self.padding is None else 2)
 
     def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
         """Give the prefix position that answer number i (0, 1, ...) repeats."""

@@ -30,6 +30,7 @@ class Repeat(Task):
         self.vocab_size, self.seq_len = vocab_size, seq_len
         self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
         self.n_rows = vocab_size
+        self.gaps = (1,)
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         ids = torch.randint(self.vocab_size, (n, 1), generator=generator)

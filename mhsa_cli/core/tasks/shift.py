@@ -27,6 +27,7 @@ class Shift(Task):
         self.vocab_size, self.seq_len = vocab_size, seq_len
         self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
         self.n_rows = vocab_size
+        self.gaps = (vocab_size,)
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         start = torch.randint(self.vocab_size, (n, 1), generator=generator)

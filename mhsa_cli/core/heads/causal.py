@@ -1,0 +1,210 @@
+"""What heads cause: the loss with some heads' patterns or results replaced, on one fixed batch, and shares of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.attention import uniform_weights
+from mhsa_cli.core.heads.walk import Walk, walk
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import IGNORE, Batch
+from mhsa_cli.core.tasks.base import stream_generator
+
+EXACT_TO = 10  # heads whose 2^n subsets are all measured; with more, permutations are drawn
+PERMUTATIONS = 24
+CHUNK = 2**22  # numbers held at once by variants that run together
+MAX_FLOPS = 1e11  # of all variants together: some seconds
+
+
+class Effect(NamedTuple):
+    """A rise of the loss in nats a scored token, and its standard error over the batch's rows."""
+
+    delta: float
+    se: float
+
+
+# What takes the place of z_h: from the ground, the layer and the values V (S, B, H, T, d) to results of that shape.
+Replacement = Callable[["Ground", int, Tensor], Tensor]
+
+
+class Ground:
+    """One batch, the model's clean pass over it, and the loss of any variant of its heads.
+
+    `weights` and `results` are the clean pass's, by layer; `heads` lists the addresses (layer, head).
+    """
+
+    def __init__(self, model: TransformerLM, batch: Batch) -> None:
+        device = next(model.parameters()).device
+        self.model = model
+        self.inputs, self.targets = batch.inputs.to(device), batch.targets.to(device)
+        self.counts = (self.targets != IGNORE).sum(1).double().cpu()  # scored tokens by row
+        self.clean: Walk = walk(model, self.inputs)
+        self.heads = [(layer, h) for layer, block in enumerate(model.attention) for h in range(block.n_heads)]
+        B, T = self.inputs.shape
+        self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
+        self.flops = 2.0 * B * T * sum(p.numel() for p in model.parameters())
+        self.left = MAX_FLOPS  # what may still be spent
+        self.clean_rows = self._rows(self.clean.logits.unsqueeze(0))[0]  # loss sums by row (B,)
+        self.loss = float(self.clean_rows.sum() / self.counts.sum())
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        """Sum the cross-entropy over each row's scored tokens: (S, B, T, V) to (S, B), float64 on the CPU."""
+        log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        index = self.targets.clamp(min=0).expand(len(logits), -1, -1).unsqueeze(-1)
+        nats = -log_p.gather(-1, index).squeeze(-1) * (self.targets != IGNORE)
+        return nats.sum(-1, dtype=torch.float64).cpu()
+
+    def affords(self, variants: int) -> bool:
+        """Tell whether so many variants are cheap enough, and if so book them."""
+        cost = variants * self.flops
+        if cost > self.left:
+            return False
+        self.left -= cost
+        return True
+
+    def rows(self, kind: str, chosen: Tensor) -> Tensor:
+        """Run variants: `chosen` (S, n) says whose result is replaced, heads in the order of `heads`.
+
+        Returns every row's loss sum, (S, B), in nats.
+        """
+        B, T = self.inputs.shape
+        n_heads, size = len(self.heads), self.model.lm_head.weight.size(0)
+        at_once = max(1, CHUNK // (B * T * max(T * n_heads, size)))
+        parts = [self._together(kind, part) for part in chosen.split(at_once)]
+        return torch.cat(parts)
+
+    def _together(self, kind: str, chosen: Tensor) -> Tensor:
+        S, B = len(chosen), len(self.inputs)
+        by_layer = chosen.to(self.inputs.device).split([block.n_heads for block in self.model.attention], dim=1)
+
+        def act(layer: int, A: Tensor, v: Tensor) -> Tensor:
+            v = v.unflatten(0, (S, B))  # (S, B, H, T, d)
+            z = A.to(v.dtype).unflatten(0, (S, B)) @ v
+            replaced = by_layer[layer][:, None, :, None, None]
+            return torch.where(replaced, REPLACEMENTS[kind](self, layer, v), z).flatten(0, 1)
+
+        logits = walk(self.model, self.inputs.repeat(S, 1), act, keep=False).logits
+        return self._rows(logits.unflatten(0, (S, B)))
+
+    def effect(self, rows: Tensor) -> Effect:
+        """Compare a variant's rows (B,) with the clean ones; the standard error is that of a ratio of sums."""
+        difference, n = rows - self.clean_rows, len(rows)
+        total = self.counts.sum()
+        delta = difference.sum() / total
+        spread = (difference - delta * self.counts).square().sum()
+        se = math.sqrt(float(spread) * n / max(n - 1, 1)) / float(total)
+        return Effect(float(delta), se)
+
+    def one_by_one(self, kind: str) -> list[Effect] | None:
+        """Replace each head alone; None if that costs too much."""
+        if not self.affords(len(self.heads)):
+            return None
+        return [self.effect(rows) for rows in self.rows(kind, torch.eye(len(self.heads), dtype=torch.bool))]
+
+    def together(self, kind: str, heads: Sequence[tuple[int, int]] | None = None) -> Effect:
+        """Replace several heads at once, or all."""
+        chosen = torch.tensor([[heads is None or head in heads for head in self.heads]])
+        return self.effect(self.rows(kind, chosen)[0])
+
+
+def uniform_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
+    """Let the head spread evenly over what it sees: A_h := U."""
+    return ground.uniform.to(v.dtype) @ v
+
+
+def zero_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
+    """Take the head away: z_h := 0."""
+    return torch.zeros_like(v)
+
+
+def mean_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
+    """Give the head's mean result at each position, over the batch's rows: z_h := mean."""
+    return ground.clean.results[layer].mean(0).expand_as(v)
+
+
+def resampled_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
+    """Let the head look where it looks in the batch's next row: A_h of another input."""
+    return ground.clean.weights[layer].roll(1, 0).to(v.dtype) @ v
+
+
+REPLACEMENTS: dict[str, Replacement] = {
+    "uniform": uniform_results,
+    "zero": zero_results,
+    "mean": mean_results,
+    "resample": resampled_results,
+}
+
+
+class Shapley(NamedTuple):
+    """Each head's share of L(no pattern) - L(all patterns), in nats; `se` is zero where all subsets were measured."""
+
+    values: list[float]
+    se: list[float]
+
+
+def shapley(ground: Ground, seed: int) -> Shapley | None:
+    """Share out what the patterns are worth among the heads that have them; the others are uniform.
+
+    Exact over all subsets to EXACT_TO heads, from drawn permutations above, with a standard error. The shares sum to
+    the loss with no pattern minus the loss with all. Returns None if that costs too much. Source: Shapley 1953.
+    """
+    n = len(ground.heads)
+
+    def worth(keeps: Tensor) -> Tensor:  # (S, n) who keeps its pattern -> (S,) minus the loss
+        return -ground.rows("uniform", ~keeps).sum(1) / ground.counts.sum()
+
+    if n <= EXACT_TO:
+        if not ground.affords(2**n):
+            return None
+        keeps = (torch.arange(2**n).unsqueeze(1) >> torch.arange(n)) & 1  # row s: the subset whose bits s has
+        return Shapley(exact_shares(worth(keeps.bool()), n), [0.0] * n)
+    if not ground.affords(PERMUTATIONS * (n + 1)):
+        return None
+    generator = stream_generator(seed, "shapley", n)
+    orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(PERMUTATIONS)])
+    return sampled_shares(worth, orders)
+
+
+def exact_shares(worth: Tensor, n: int) -> list[float]:
+    """Compute Shapley values from the worth of every subset: (2^n,), where bit h of the index says that h is in."""
+    table, shares = worth.tolist(), []
+    for h in range(n):
+        others, share = [i for i in range(n) if i != h], 0.0
+        for size in range(n):
+            weight = 1 / (n * math.comb(n - 1, size))
+            for members in combinations(others, size):
+                index = sum(1 << i for i in members)
+                share += weight * (table[index | 1 << h] - table[index])
+        shares.append(share)
+    return shares
+
+
+def sampled_shares(worth: Callable[[Tensor], Tensor], orders: Tensor) -> Shapley:
+    """Average each head's gain when it joins those before it, over orders (P, n) of joining."""
+    P, n = orders.shape
+    rank = orders.argsort(1)  # when each head joins
+    keeps = rank.unsqueeze(1) < torch.arange(n + 1).view(1, -1, 1)  # (P, n + 1, n)
+    gains = worth(keeps.flatten(0, 1)).view(P, n + 1).diff(dim=1)  # (P, n), by place in the order
+    by_head = gains.gather(1, rank)
+    se = by_head.std(0) / math.sqrt(P)
+    return Shapley(by_head.mean(0).tolist(), se.tolist())
+
+
+def redundancy(singles: Sequence[float], joint: float) -> float:
+    """Tell how much of the joint effect single knock-outs hide: 1 = all (each has a stand-in), below 0 = synergy."""
+    return 1 - sum(singles) / joint
+
+
+def effective_heads(shares: Sequence[float]) -> float:
+    """Count heads by weight: exp of the entropy of their Shapley shares; a negative share counts as none."""
+    kept = [max(share, 0.0) for share in shares]
+    total = sum(kept)
+    if total <= 0:
+        return 0.0
+    return math.exp(-sum(s / total * math.log(s / total) for s in kept if s > 0))

@@ -1,0 +1,140 @@
+"""From figures to one true sentence per head. Plain Python: what was measured goes in, words come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mhsa_cli.records import HeadScore, TargetScore, Verdict
+
+LIFT = 0.5  # what a label needs on its target
+COMMON = 0.5  # a target that a uniform head meets this often is not named
+GENERAL_GAPS = 3  # never trained distances that a head named by content must pass
+JOINT = 0.05  # nats: below it the patterns do not matter, and shares of it mean nothing
+ALONE, SHARE = 0.01, 0.05  # what a head must cause: nats alone, or a share of the joint effect
+SPREAD, SHARP, SINK, POSITIONAL = 0.9, 0.5, 0.3, 0.9
+
+WORDS = {
+    "previous": "previous token",
+    "self": "itself",
+    "first": "first token",
+    "offset": "offset {distance}",
+    "duplicate": "duplicate token",
+    "induction": "induction",
+}
+
+
+def words_for(target: str, score: TargetScore) -> str:
+    """Name a target, the offset with its distance."""
+    return WORDS[target].format(distance=score.distance)
+
+
+def general(gaps: Mapping[int, float]) -> bool:
+    """Tell whether a head finds its target at distances that training never used, at every one that was tried."""
+    return len(gaps) >= GENERAL_GAPS and min(gaps.values()) >= LIFT
+
+
+def candidates(head: HeadScore) -> dict[str, TargetScore]:
+    """List the targets that a head may be named by: lift enough, above random heads, and true of its content.
+
+    A head that finds repeats only at trained distances looks at a distance, not at content. One that finds them
+    everywhere looks at content, though rows of one length show a distance too.
+    """
+    found = {
+        name: score
+        for name, score in head.scores.items()
+        if score.lift >= LIFT and score.chance < COMMON and score.null is not None and score.lift > score.null
+    }
+    for name, gaps in (("induction", head.unseen_gaps), ("duplicate", head.duplicate_gaps)):
+        if name in found:
+            found.pop("offset", None) if general(gaps) else found.pop(name)
+    return found
+
+
+def matters(head: HeadScore, joint: float | None) -> bool | None:
+    """Tell whether this head's pattern causes anything on the task: alone, or as a share of all patterns' effect.
+
+    None where neither was measured.
+    """
+    delta, se = head.uniform_delta_nats, head.uniform_delta_se
+    if delta is not None and delta >= max(ALONE, 2 * (se or 0.0)):
+        return True
+    if head.shapley_nats is not None and joint is not None and joint >= JOINT:
+        return head.shapley_nats / joint >= SHARE
+    return None if delta is None else False
+
+
+def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
+    """Give a head its label and the evidence for it; withheld where the pattern does not matter or was not measured."""
+    if not verdict.pattern_matters:
+        why = "the pattern does not matter here" if verdict.pattern_matters is False else "nothing could be measured"
+        return replace(head, target=None, label=None, evidence=f"label withheld: {why}")
+    found = candidates(head)
+    if not found:
+        return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head)))
+    target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
+    words, effective = words_for(target, found[target]), matters(head, verdict.joint_delta_nats)
+    label = words if effective else f"looks like {words}, but idle" if effective is False else f"looks like {words}"
+    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], effective)))
+
+
+def shape_label(head: HeadScore) -> str:
+    """Describe a head that looks at nothing with a name."""
+    if head.uniformity is not None and head.uniformity >= SPREAD:
+        return "spread"
+    return "sharp, unnamed" if head.confidence is not None and head.confidence >= SHARP else "undecided"
+
+
+def _named(head: HeadScore, target: str, score: TargetScore, effective: bool | None) -> list[str]:
+    parts = [f"{score.mass:.2f} of its weight lies there (uniform: {score.chance:.2f}; lift {score.lift:.2f})"]
+    if score.null is not None:
+        parts.append(f"99 % of random heads stay below lift {score.null:.2f}")
+    if target in ("induction", "duplicate"):
+        gaps = head.unseen_gaps if target == "induction" else head.duplicate_gaps
+        parts.append(f"by content: lift at never trained distances {gap_text(gaps)}")
+    elif head.positionality is not None:
+        bound = "by position" if head.positionality >= POSITIONAL else "not by position alone"
+        parts.append(f"{bound}: likeness of its maps on random rows {head.positionality:.2f}")
+    parts += _resemblance(head)
+    if target == "first" and score.mass > SINK:
+        parts.append("a sink: it parks its weight on the first token")
+    return [*parts, _effect(head, effective)]
+
+
+def _unnamed(head: HeadScore) -> list[str]:
+    best = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
+    parts = []
+    if best is not None:
+        score = head.scores[best]
+        parts.append(f"closest to {words_for(best, score)}, lift {score.lift:.2f}")
+    if head.uniformity is not None and head.confidence is not None:
+        parts.append(f"likeness to uniform {head.uniformity:.2f}, mean largest weight {head.confidence:.2f}")
+    return [*parts, *_resemblance(head), _effect(head, matters(head, None))]
+
+
+def _resemblance(head: HeadScore) -> list[str]:
+    """Say that a head scores as induction without being it."""
+    score = head.scores.get("induction")
+    if score is None or score.lift < LIFT or general(head.unseen_gaps):
+        return []
+    if len(head.unseen_gaps) < GENERAL_GAPS:
+        return ["scores as induction, but the rows are too short to try other distances"]
+    return [f"resembles induction but is not: lift at never trained distances {gap_text(head.unseen_gaps)}"]
+
+
+def _effect(head: HeadScore, effective: bool | None) -> str:
+    delta, share = head.uniform_delta_nats, head.shapley_nats
+    if delta is None:
+        return "its effect was not measured: the model is large" if effective is None else "it has an effect"
+    shared = "" if share is None else f", its share of all patterns' effect {share:+.3f}"
+    return f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats{shared}"
+
+
+def gap_text(gaps: Mapping[int, float]) -> str:
+    """Write lifts by distance: "0.91 at 5, 0.88 at 7"."""
+    return ", ".join(f"{lift:.2f} at {gap}" for gap, lift in gaps.items())
+
+
+def label_all(heads: Sequence[HeadScore], verdict: Verdict) -> list[HeadScore]:
+    """Label every head."""
+    return [label_head(head, verdict) for head in heads]

@@ -1,0 +1,156 @@
+"""The whole measurement of a model's heads: verdict first, then every head's scores, causes and label."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
+from mhsa_cli.core.heads.labels import JOINT, label_all
+from mhsa_cli.core.heads.null import null_lifts, percentile
+from mhsa_cli.core.heads.probe import Probe, build_probe
+from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task
+from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
+
+NOT_MEASURED = "Heads were not measured and are not labelled: "
+
+
+@torch.no_grad()
+def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
+    """Measure every head on rows that training did not draw, replace its pattern to see what it causes, and label it.
+
+    Works on what the model is and changes nothing of it. What could not be measured is None, and the verdict says why.
+    """
+    addresses = [(layer, h) for layer, block in enumerate(model.attention) for h in range(block.n_heads)]
+    bare = [HeadScore(*address, scores={}) for address in addresses]
+    if not all(bool(p.isfinite().all()) for p in model.parameters()):
+        return _nothing(bare, "the weights are not finite", "")
+    probe = build_probe(model, task, seed)
+    if probe is None:
+        return _nothing(bare, f"rows of {task.seq_len} tokens are too long for it; the maps are exact", "")
+    ground = Ground(model, probe.batch)
+    if not math.isfinite(ground.loss):
+        return _nothing(bare, "the loss is not finite", probe.inputs)
+    joint = ground.together("uniform")
+    heads = _with_causes(_scored(model, task, probe, ground, seed), ground, seed)
+    verdict = _verdict(model, task, probe, ground, joint, heads)
+    return HeadReport(verdict, label_all(heads, verdict))
+
+
+def _nothing(heads: list[HeadScore], why: str, inputs: str) -> HeadReport:
+    verdict = Verdict(None, None, None, None, f"{NOT_MEASURED}{why}.", inputs, withheld=why)
+    return HeadReport(verdict, label_all(heads, verdict))
+
+
+def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed: int) -> list[HeadScore]:
+    """Score every head's weights."""
+    weights = heads_together(ground.clean.weights)
+    found, null = lifts(weights, probe), null_lifts(model, probe, seed)
+    limits = {name: percentile(values) for name, values in null.items()}
+    spread, bound = shape(weights, probe.visible), _bound(model, probe)
+    gaps = gap_lifts(model, task, seed)
+    heads = []
+    for i, (layer, head) in enumerate(ground.heads):
+        scores = {
+            name: TargetScore(
+                float(one.mass[i]),
+                float(one.chance[i]),
+                float(one.lift[i]),
+                None if one.distance is None else int(one.distance[i]),
+                limits[name],
+            )
+            for name, one in found.items()
+        }
+        trained, unseen, duplicate = ({gap: float(lift[i]) for gap, lift in part.items()} for part in gaps)
+        heads.append(
+            HeadScore(
+                layer,
+                head,
+                scores,
+                entropy=_number(spread.entropy[i]),
+                uniformity=_number(spread.uniformity[i]),
+                confidence=_number(spread.confidence[i]),
+                positionality=_number(bound[i]),
+                trained_gaps=trained,
+                unseen_gaps=unseen,
+                duplicate_gaps=duplicate,
+            )
+        )
+    return heads
+
+
+def _bound(model: TransformerLM, probe: Probe) -> Tensor:
+    return positionality(heads_together(walk(model, probe.random).weights), probe.visible)
+
+
+def _number(value: Tensor) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[HeadScore]:
+    """Replace each head in turn, the dearest last; what costs too much stays None."""
+    uniform = ground.one_by_one("uniform")
+    shares = shapley(ground, seed)
+    zero, mean, resampled = (ground.one_by_one(kind) for kind in ("zero", "mean", "resample"))
+
+    def delta(effects: list[Effect] | None, i: int) -> float | None:
+        return None if effects is None else effects[i].delta
+
+    return [
+        replace(
+            head,
+            uniform_delta_nats=delta(uniform, i),
+            uniform_delta_se=None if uniform is None else uniform[i].se,
+            zero_delta_nats=delta(zero, i),
+            mean_delta_nats=delta(mean, i),
+            resample_delta_nats=delta(resampled, i),
+            shapley_nats=None if shares is None else shares.values[i],
+            shapley_se=None if shares is None else shares.se[i],
+        )
+        for i, head in enumerate(heads)
+    ]
+
+
+def _verdict(
+    model: TransformerLM, task: Task, probe: Probe, ground: Ground, joint: Effect, heads: list[HeadScore]
+) -> Verdict:
+    """Say whether the patterns matter at all, before any head is named."""
+    delta = joint.delta
+    matter = delta >= max(JOINT, 2 * joint.se)
+    losses = f"{ground.loss:.4f} to {ground.loss + delta:.4f} nats ({delta:+.4f})"
+    try_task = None
+    if matter:
+        text = f"The pattern matters: with every head spread evenly the loss rises from {losses}."
+    else:
+        text = f"The pattern does not matter on {task.name}: with every head spread evenly the loss goes from {losses}."
+        if all(block.kind == "uniform" for block in model.attention):
+            text = "Attention is frozen uniform: these heads cannot choose where they look."
+        elif ground.loss > 0.9 * task.chance_loss:
+            text += f" The task is not learned: guessing scores {task.chance_loss:.4f} nats."
+        text += " Heads are not labelled."
+        try_task = "copy" if task.name != "copy" else None
+    singles = [h.uniform_delta_nats for h in heads if h.uniform_delta_nats is not None]
+    shares = [h.shapley_nats for h in heads if h.shapley_nats is not None]
+    withheld = ""
+    if delta < JOINT:
+        withheld = f"all patterns together are worth {delta:.4f} nats, less than {JOINT}: shares of it mean nothing"
+    elif len(singles) < len(heads) or len(shares) < len(heads):
+        withheld = "the model is large: single heads and their shares were not all measured"
+    return Verdict(
+        matter,
+        delta,
+        joint.se,
+        ground.loss,
+        text,
+        probe.inputs,
+        try_task,
+        None if withheld else redundancy(singles, delta),
+        None if withheld else effective_heads(shares),
+        withheld,
+    )

@@ -1,0 +1,137 @@
+"""What a head's weights look like: its lift on every target, and how spread, sure and position-bound it is.
+
+Weights come as (B, N, T, T): N heads on the same rows, whatever layer, model or stack they belong to. Nothing here
+writes into them. Definitions and sources: docs/heads.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.heads.probe import Probe, gaps_to_try, repeated_blocks
+from mhsa_cli.core.heads.targets import SCORES, Aim, aim, lift_of
+from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task
+
+
+class Lift(NamedTuple):
+    """N heads' mean weight on a target (N,), its lift, the uniform head's mass, and the best offset's distance."""
+
+    mass: Tensor
+    lift: Tensor
+    chance: Tensor
+    distance: Tensor | None = None
+
+
+def masses(weights: Tensor, found: Aim) -> Tensor:
+    """Give the mean weight on a target over the rows that count: (B, N, T, T) to (N,), float64."""
+    share = found.share.to(weights.device)
+    if share.size(0) == 1:  # the same target in every row: rows may be averaged first
+        return (weights.mean(0, dtype=torch.float64) * share).sum((-2, -1))
+    return torch.einsum("bnqk,bqk->n", weights.double(), share)
+
+
+def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
+    """Hold N heads' weights on the probe's rows, (B, N, T, T), against every target that the rows have."""
+    found = {}
+    mean = weights.mean(0, dtype=torch.float64)  # (N, T, T)
+    for name in SCORES:
+        if name == "offset" and probe.offsets:
+            found[name] = best_offset(mean, probe.offsets)
+        elif name in probe.aims:
+            one = probe.aims[name]
+            rows = weights if SCORES[name].content else mean.unsqueeze(0)
+            mass = masses(rows, one)
+            found[name] = Lift(mass, lift_of(mass, one.chance), torch.full_like(mass, one.chance))
+    return found
+
+
+def best_offset(mean: Tensor, offsets: dict[int, Aim]) -> Lift:
+    """Find for each head the distance of largest lift; `mean` (N, T, T) are its weights averaged over rows."""
+    T, distances = mean.size(-1), list(offsets)
+    mass = torch.stack([mean.diagonal(-d, -2, -1).sum(-1) / (T - d) for d in distances])  # (distances, N)
+    chance = torch.tensor([a.chance for a in offsets.values()], dtype=mass.dtype, device=mass.device)
+    lift = (mass - chance.unsqueeze(1)) / (1 - chance.unsqueeze(1))
+    best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
+    where = torch.tensor(distances, device=mass.device)[best[0]]
+    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], chance[best[0]], where)
+
+
+class Shape(NamedTuple):
+    """How N heads spread their weight, each (N,) in 0..1, over the queries that see more than one key."""
+
+    entropy: Tensor
+    uniformity: Tensor
+    confidence: Tensor
+
+
+def shape(weights: Tensor, visible: Tensor) -> Shape:
+    """Measure entropy over ln(keys in sight), likeness to the uniform head, and the largest weight of each head.
+
+    Shapes: (B, N, T, T) to (N,). Likeness is 1 - total variation distance. All NaN where no query has a choice.
+    """
+    seen = visible.sum(-1)
+    choice = (seen > 1).nonzero().squeeze(1)
+    visible, seen = visible[choice].to(weights.device), seen[choice].to(weights.device)
+    rows = weights[:, :, choice.to(weights.device)].double()  # (B, N, q, T)
+    entropy = -torch.xlogy(rows, rows).sum(-1) / seen.log()
+    uniform = visible.double() / seen.unsqueeze(-1)
+    distance = (rows - uniform).abs().sum(-1) / 2
+    return Shape(*(x.mean((0, 2)) for x in (entropy, 1 - distance, rows.amax(-1))))
+
+
+def positionality(weights: Tensor, visible: Tensor) -> Tensor:
+    """Tell how alike a head's maps are on different random rows, (B, N, T, T) to (N,): 1 = the same for every input.
+
+    1 - the mean total variation distance to the rows' mean map, over the queries that see more than one key.
+    """
+    choice = (visible.sum(-1) > 1).nonzero().squeeze(1).to(weights.device)
+    rows = weights[:, :, choice].double()
+    distance = (rows - rows.mean(0, keepdim=True)).abs().sum(-1) / 2
+    return 1 - distance.mean((0, 2))
+
+
+def heads_together(weights: list[Tensor]) -> Tensor:
+    """Put the heads of all layers side by side: layers of (B, H, T, T), or (M, B, H, T, T), to (B, N, T, T).
+
+    The order is model, layer, head.
+    """
+    joined = torch.cat(weights, -3)
+    return joined if joined.dim() == 4 else joined.transpose(0, 1).flatten(1, 2)
+
+
+class GapLifts(NamedTuple):
+    """Content lifts of N heads (N,) by distance between repeats: induction at trained and at never trained distances,
+    duplicate at the latter."""
+
+    trained: dict[int, Tensor]
+    unseen: dict[int, Tensor]
+    duplicate: dict[int, Tensor]
+
+
+def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
+    """Measure whether heads find repeats by their content, at distances that training used and at others.
+
+    The rows are as long as the model takes, and made of distinct random symbols: only what came before tells the next.
+    """
+    length = min(model.max_seq_len, MAX_GAP_LENGTH)
+    visible = model.attention[0].causal_mask[:length, :length].cpu()
+    trained, unseen = gaps_to_try(task, length)
+    found = GapLifts({}, {}, {})
+    for gap in (*trained, *unseen):
+        ids = repeated_blocks(task, gap, length, seed)
+        weights = heads_together(walk(model, ids).weights)
+        used = {"induction": found.trained}
+        new = {"induction": found.unseen, "duplicate": found.duplicate}
+        for name, into in (used if gap in trained else new).items():
+            target = aim(SCORES[name].target(ids), visible)
+            if target is not None:
+                into[gap] = lift_of(masses(weights, target), target.chance)
+    return found
+
+
+MAX_GAP_LENGTH = 256  # a longer row would cost much and tell no more

@@ -1,0 +1,113 @@
+"""The pictures that heads are held against: for every query a set of keys, and how much of a head's weight lies on it.
+
+A query counts where its set is neither empty nor all that it sees.
+lift = (s - u) / (1 - u), for the mean weight s on the set and the uniform head's u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Picture = Callable[[Tensor], Tensor]
+
+
+class Score(NamedTuple):
+    """One score: the `words` a label is made of, and its target: ids (B, T) to the set of keys (B or 1, T, T), boolean.
+
+    `content`: the set depends on the tokens, not on positions alone.
+    """
+
+    words: str
+    target: Picture
+    content: bool = False
+
+
+def at_distance(distance: int) -> Picture:
+    """Look `distance` positions back: {q - distance}."""
+
+    def target(ids: Tensor) -> Tensor:
+        T = ids.size(-1)
+        return torch.eye(T, dtype=torch.bool, device=ids.device).roll(distance, 0).tril(-distance).unsqueeze(0)
+
+    return target
+
+
+def first_token(ids: Tensor) -> Tensor:
+    """Look at the first token: {0}, from every later query."""
+    T = ids.size(-1)
+    target = torch.zeros(1, T, T, dtype=torch.bool, device=ids.device)
+    target[:, 1:, 0] = True
+    return target
+
+
+def itself(ids: Tensor) -> Tensor:
+    """Look at the query's own position: {q}, q >= 1."""
+    return at_distance(0)(ids)
+
+
+def duplicates(ids: Tensor) -> Tensor:
+    """Look at earlier occurrences of the query's token: {k < q : x_k = x_q}."""
+    return (ids.unsqueeze(-1) == ids.unsqueeze(-2)).tril(-1)
+
+
+def followers(ids: Tensor) -> Tensor:
+    """Look at what followed earlier occurrences of the query's token: {j + 1 : j < q, x_j = x_q, j + 1 <= q}."""
+    target = torch.zeros_like(duplicates(ids))
+    target[..., 1:] = duplicates(ids)[..., :-1]  # j + 1 <= q holds because j < q
+    return target
+
+
+# The offset score is the best of at_distance(d) for d >= 2; its target stands here with the smallest one.
+SCORES: dict[str, Score] = {
+    "previous": Score("previous token", at_distance(1)),
+    "self": Score("itself", itself),
+    "first": Score("first token", first_token),
+    "offset": Score("offset", at_distance(2)),
+    "duplicate": Score("duplicate token", duplicates, content=True),
+    "induction": Score("induction", followers, content=True),
+}
+
+
+class Aim(NamedTuple):
+    """A target to hold heads against: `share` (B or 1, T, T) sums to one, `chance` is the uniform head's mass."""
+
+    share: Tensor
+    chance: float
+
+
+def aim(target: Tensor, visible: Tensor) -> Aim | None:
+    """Weigh a target (B or 1, T, T) so that sum(A * share) is the mean weight on it over the rows that count.
+
+    `visible` (T, T) says which keys each query sees. Returns None if no row counts.
+    """
+    target = target & visible
+    size, seen = target.sum(-1), visible.sum(-1)  # keys in the set (B or 1, T); keys in sight (T,)
+    counts = (size > 0) & (size < seen)
+    n = int(counts.sum())
+    if n == 0:
+        return None
+    share = (target & counts.unsqueeze(-1)).double() / n
+    chance = float(((size / seen) * counts).sum() / n)
+    return Aim(share, chance)
+
+
+def least_rows(T: int) -> int:
+    """Count the queries that a distance must leave: a mean over one or two rows says little about a head."""
+    return max(2, T // 4)
+
+
+def offset_aims(visible: Tensor) -> dict[int, Aim]:
+    """Aim at every distance d >= 2 that leaves enough queries, by distance."""
+    T = visible.size(-1)
+    ids = torch.zeros(1, T, dtype=torch.long, device=visible.device)
+    found = {d: aim(at_distance(d)(ids), visible) for d in range(2, T - least_rows(T) + 1)}
+    return {d: a for d, a in found.items() if a is not None}
+
+
+def lift_of(mass: Tensor, chance: float) -> Tensor:
+    """Rescale the mean weight on a target so that 0 is the uniform head and 1 all weight."""
+    return (mass - chance) / (1 - chance)

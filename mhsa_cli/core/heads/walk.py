@@ -1,0 +1,67 @@
+"""A forward pass whose heads can be acted upon: at their weights A_h, or at their result z_h before out_proj."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.attention import merge_heads, share_heads
+from mhsa_cli.core.model import Block, TransformerLM
+
+# From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
+Act = Callable[[int, Tensor, Tensor], Tensor]
+
+
+class Walk(NamedTuple):
+    """What a forward pass met: logits (..., T, V), and per layer the weights (..., H, T, T) and results (..., H, T, d).
+
+    `values` are the heads' values (..., H, T, d). All are before any action.
+    """
+
+    logits: Tensor
+    weights: list[Tensor]
+    values: list[Tensor]
+    results: list[Tensor]
+
+
+@torch.no_grad()
+def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: bool = True) -> Walk:
+    """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; `act` gives each layer's heads' results.
+
+    Without `act` they are A V, and the logits are the model's own to rounding. With `keep` False only the logits stay.
+    The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
+    """
+    was_training = model.training
+    model.eval()
+    weights, values, results = [], [], []
+    try:
+        pos = model.pos[: ids.size(-1)]
+        x = model.embed(ids.to(pos.device), pos)
+        for layer, block in enumerate(model.blocks):
+            assert isinstance(block, Block)
+            attn = block.attn
+            q, k, v = attn.project(block.attn_norm(x), pos)
+            k, v = share_heads(k, attn.n_heads), share_heads(v, attn.n_heads)
+            A = attn.weights(q, k, None, pos)
+            z = A.to(v.dtype) @ v if act is None else act(layer, A, v)  # (..., H, T, d)
+            if keep:
+                weights.append(A)
+                values.append(v)
+                results.append(z if act is None else A.to(v.dtype) @ v)
+            x = finish(block, x, z)
+        return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
+    finally:
+        model.train(was_training)
+
+
+def finish(block: Block, x: Tensor, z: Tensor) -> Tensor:
+    """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
+    y = block.attn.out_proj(merge_heads(z))
+    x = x + y if block.residual else y
+    if block.mlp is not None and block.mlp_norm is not None:
+        y = block.mlp(block.mlp_norm(x))
+        x = x + y if block.residual else y
+    return x
