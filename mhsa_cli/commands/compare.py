@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, UsageError
+from mhsa_cli.runs.disk import show
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -19,7 +21,20 @@ if TYPE_CHECKING:
 
 FIGURES = {"eval_loss": "eval loss", "eval_accuracy": "accuracy", "seconds": "time", "steps": "steps"}
 Settings = tuple[dict[str, Any], dict[str, Any]]  # of the first run and of the second, by "section.key"
+Heads = dict[tuple[int, int], str]  # labels by (layer, head)
 TwoRuns = Annotated[list[str] | None, typer.Argument(metavar="RUN RUN", help="Two runs, by name or path.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a comparison found; each pair is the first run's and the second's. `note` says why there is no matching."""
+
+    folders: tuple[RunDir, RunDir]
+    settings: Settings
+    finals: tuple[dict[str, Any], dict[str, Any]]
+    matching: Matching | None
+    note: str
+    labels: tuple[Heads, Heads]
 
 
 def compare(
@@ -29,8 +44,14 @@ def compare(
 
     Example: mhsa compare copy-h4 copy-h8
     """
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument, svg_path, svg_surface, write_svg
-    from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.commands.printing import (
+        Paper,
+        picture_path,
+        picture_surface,
+        print_json,
+        run_argument,
+        write_picture,
+    )
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.rundir import RunDir
 
@@ -40,31 +61,27 @@ def compare(
         raise UsageError(
             f"compare takes two runs, found {len(given)}", f"mhsa compare RUN RUN; list the runs: mhsa runs{more}"
         )
-    root, file = runs_root(runs), svg_path(output)
+    root, file = runs_root(runs), picture_path(output)
     first, second = (RunDir.open(root, name) for name in given)
-    configs = run_config(first), run_config(second)
-    settings = _differences(first, second, configs)
-    finals = [_final(run) for run in (first, second)]
-    matching, note = _match(first, second, configs)
-
-    def picture(width: int, surface: Surface) -> Lines:
-        return _picture((first, second), settings, finals, matching, note, width, surface)
-
+    found = _look(first, second)
     if file is not None:
-        write_svg(file, picture(svg_surface().width, svg_surface()), f"{first.name} beside {second.name}")
+        write_picture(file, _picture(found, picture_surface(file)), f"{first.name} beside {second.name}")
     if as_json:
-        keys = dict.fromkeys([*settings[0], *settings[1]])
-        document = {
-            "runs": [str(first.path), str(second.path)],
-            "differences": {key: [own.get(key) for own in settings] for key in keys},
-            "final": finals,
-            "matches": None if matching is None else _document(matching),
-        }
-        print_json(document if note is None else {**document, "matches_note": note})
+        print_json(_document(found))
         return
     paper = Paper()
-    paper.draw(picture(paper.width, paper.surface))
+    paper.draw(_picture(found, paper.surface))
     paper.say(f"\nnext: mhsa inspect-heads {run_argument(second)}")
+
+
+def _look(first: RunDir, second: RunDir) -> Found:
+    from mhsa_cli.commands.resuming import run_config
+
+    configs = run_config(first), run_config(second)
+    settings = _differences(first, second, configs)
+    matching, note = _match(first, second, configs)
+    labels = ({}, {}) if matching is None else (_labels(first), _labels(second))
+    return Found((first, second), settings, (_final(first), _final(second)), matching, note, labels)
 
 
 def _differences(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> Settings:
@@ -95,7 +112,7 @@ def _final(run: RunDir) -> dict[str, Any]:
     }
 
 
-def _match(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> tuple[Matching | None, str | None]:
+def _match(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> tuple[Matching | None, str]:
     """Match the heads of both runs; without a matching, the reason. torch is loaded only if there may be one."""
     from mhsa_cli.core.heads.comparable import why_not_comparable
 
@@ -107,49 +124,45 @@ def _match(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> tup
     from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.match import compare_models
 
-    model1, task1, config, _ = trained(first)
-    model2, task2, _, _ = trained(second)
+    model1, task1, _, _ = trained(first)
+    model2, task2, _, _ = trained(second) if second.path != first.path else (model1, task1, None, None)
     try:
-        return compare_models(model1, task1, model2, task2, config.train.seed), None
+        return compare_models(model1, task1, model2, task2, configs[0].train.seed), ""
     except UsageError as error:
         return None, error.message
 
 
-def _picture(
-    folders: tuple[RunDir, RunDir],
-    settings: Settings,
-    finals: list[dict[str, Any]],
-    matching: Matching | None,
-    note: str | None,
-    width: int,
-    surface: Surface,
-) -> Lines:
+def _picture(found: Found, surface: Surface) -> Lines:
     from mhsa_cli.commands.summary import common_chance, history
     from mhsa_cli.renderers.compare import beside, comparison, differing_settings, matched_heads, unmatched
     from mhsa_cli.renderers.curve import loss_curve
 
-    distinct = {folder.path: folder for folder in folders}
-    names = (folders[0].name, folders[1].name)
-    if names[0] == names[1] and len(distinct) > 1:  # the same name in two places
-        names = (str(folders[0].path), str(folders[1].path))
-    called = dict(zip((folder.path for folder in folders), names, strict=True))
-    series = [s for path, folder in distinct.items() for s in history(folder, called[path])]
-    guess = common_chance(folders)
+    names, width = _names(*found.folders), surface.width
+    distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
+    series = [line for folder, name in distinct.values() for line in history(folder, name)]
+    guess = common_chance(found.folders)
     baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
-    figures = [[title, *(_written(key, final[key]) for final in finals)] for key, title in FIGURES.items()]
+    figures = [[title, *(_written(key, final[key]) for final in found.finals)] for key, title in FIGURES.items()]
     heads = (
-        unmatched(note or "", width)
-        if matching is None
-        else matched_heads(matching, (_labels(folders[0]), _labels(folders[1])), names, width=width, surface=surface)
+        unmatched(found.note, width)
+        if found.matching is None
+        else matched_heads(found.matching, found.labels, names, width=width, surface=surface)
     )
     return comparison(
         [
-            differing_settings(*settings, names, width=width, surface=surface),
+            differing_settings(*found.settings, names, width=width, surface=surface),
             beside("final", figures, names, width=width, surface=surface),
             loss_curve(series, width=width, surface=surface, baseline=baseline, log=True),
             heads,
         ]
     )
+
+
+def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
+    """Name both runs; if they lie in two places under one name, by their paths."""
+    if first.name == second.name and first.path != second.path:
+        return show(first.path), show(second.path)
+    return show(first.name), show(second.name)
 
 
 def _written(key: str, value: Any) -> str:
@@ -163,7 +176,7 @@ def _written(key: str, value: Any) -> str:
     return forms.get(key, str)(value) if is_number else str(value)
 
 
-def _labels(run: RunDir) -> dict[tuple[int, int], str]:
+def _labels(run: RunDir) -> Heads:
     """Read the labels of a run's heads, where they were measured on its newest checkpoint."""
     from mhsa_cli.runs.listing import HEADS
 
@@ -181,7 +194,19 @@ def _labels(run: RunDir) -> dict[tuple[int, int], str]:
     return {head: label for head, label in found.items() if isinstance(label, str) and label}
 
 
-def _document(matching: Matching) -> dict[str, Any]:
+def _document(found: Found) -> dict[str, Any]:
+    keys = dict.fromkeys([*found.settings[0], *found.settings[1]])
+    document = {
+        "runs": [str(folder.path) for folder in found.folders],
+        "differences": {key: [own.get(key) for own in found.settings] for key in keys},
+        "final": list(found.finals),
+    }
+    if found.matching is None:
+        return {**document, "matches": None, "matches_note": found.note}
+    return {**document, "matches": _pairs(found.matching)}
+
+
+def _pairs(matching: Matching) -> dict[str, Any]:
     def name(head: tuple[int, int]) -> str:
         return f"L{head[0]}.H{head[1]}"
 

@@ -16,7 +16,8 @@ from mhsa_cli.renderers.table import Column, table
 
 Names = tuple[str, str]
 Labels = Mapping[tuple[int, int], str]
-SAME = 0.005  # two costs that are written alike
+SAME = 0.005  # a cost that is written as 0
+HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain tells nothing
 
 
 def comparison(parts: Sequence[Lines]) -> Lines:
@@ -74,22 +75,22 @@ def unmatched(reason: str, width: int) -> Lines:
 
 def matching_sentence(matching: Matching) -> str:
     """Say how well the heads go together, beside what random pairings come to."""
-    cost, random = f"{matching.cost:.2f}", f"{matching.random_cost:.2f}"
+    said = f"mean cost {matching.cost:.2f}; random pairings: {matching.random_cost:.2f}"
+    alone = len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second
+    if alone:
+        return f"cost {matching.cost:.2f}; each run has one head, so there is no other pairing to compare it with"
     if matching.random_cost < SAME:
-        return f"mean cost {cost}; random pairings: {random}. All these heads have the same maps, so any pairing fits"
-    if matching.random_cost - matching.cost >= SAME:
-        return f"mean cost {cost}; random pairings: {random}"
-    if len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second:
-        return f"cost {cost}; each run has one head, so there is no other pairing to compare it with"
-    return (
-        f"mean cost {cost}; random pairings: {random}. No lower than random: the maps do not tell which belong together"
-    )
+        return f"{said}. All these heads have the same maps: any pairing fits"
+    if matching.random_cost - matching.cost < HARDLY:
+        return f"{said}. That is hardly lower: these maps do not tell which head belongs to which"
+    return said
 
 
 def _notes(matching: Matching, width: int) -> Lines:
-    scale = "cost: 0 the same map, 1 no key in common"
-    limits = [] if len(matching.pairs) < 2 else ["the best pairing of unrelated heads is below random, too"]
-    return Lines(wrap_phrases([[(phrase, DIM)] for phrase in (scale, *limits)], width))
+    notes = ["cost: 0 the same map, 1 no key in common"]
+    if matching.random_cost - matching.cost >= HARDLY:
+        notes.append("the best pairing never costs more than random ones, whatever the heads do")
+    return Lines(wrap_phrases([[(note, DIM)] for note in notes], width))
 
 
 def _words(text: str, width: int) -> Lines:

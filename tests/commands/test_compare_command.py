@@ -1,0 +1,190 @@
+"""mhsa compare: two runs beside each other, and an answer also where their heads cannot be matched."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.shell import environment, facts, mhsa, tree
+
+OTHER = ["--config", "tiny.yaml", "--name", "other"]
+
+
+def test_two_runs_beside_each_other(tiny: Path) -> None:
+    assert mhsa("train", *OTHER, "n_heads=2", "train.seed=3").code == 0
+    before = tree(Path("runs"))
+    said = mhsa("compare", "tiny", "other")
+    assert said.code == 0 and said.err == ""
+    lines = [line.split() for line in said.out.splitlines()]
+    assert lines[:3] == [["differs", "tiny", "other"], ["model.n_heads", "3", "2"], ["train.seed", "8", "3"]]
+    one, two = facts(tiny), facts(Path("runs/other"))
+    assert ["eval", "loss", *(f"{run['final']['eval_loss']:.4f}" for run in (one, two))] in lines
+    assert ["accuracy", *(f"{run['final']['eval_accuracy']:.1%}" for run in (one, two))] in lines
+    assert ["steps", "10", "10"] in lines
+    for text in (
+        "loss (nats), log scale",
+        "guessing 2.40",
+        "heads matched by their maps on 64 probe rows of shift, 6 tokens each",
+        "unmatched in tiny: ",
+        "random pairings: ",
+        "next: mhsa inspect-heads other",
+    ):
+        assert text in said.out, text
+    assert tree(Path("runs")) == before
+
+
+def test_the_document_has_what_the_picture_has(tiny: Path) -> None:
+    assert mhsa("train", *OTHER, "n_heads=2").code == 0
+    document = mhsa("compare", "tiny", "other", "--json").json
+    assert set(document) == {"runs", "differences", "final", "matches"}
+    assert document["runs"] == ["runs/tiny", "runs/other"] and document["differences"] == {"model.n_heads": [3, 2]}
+    info = facts(Path("runs/other"))
+    assert document["final"][1] == {
+        "run": "runs/other",
+        "status": "finished",
+        "eval_loss": info["final"]["eval_loss"],
+        "eval_accuracy": info["final"]["eval_accuracy"],
+        "seconds": info["seconds"],
+        "steps": 10,
+        "parameters": info["parameters"],
+    }
+    matches = document["matches"]
+    assert set(matches) == {"pairs", "unmatched_first", "unmatched_second", "cost", "random_cost", "inputs"}
+    assert len(matches["pairs"]) == 4 and len(matches["unmatched_first"]) == 2 and matches["unmatched_second"] == []
+    seconds = sorted(pair["second"] for pair in matches["pairs"])
+    assert seconds == ["L0.H0", "L0.H1", "L1.H0", "L1.H1"]
+    assert matches["cost"] == pytest.approx(sum(pair["cost"] for pair in matches["pairs"]) / 4)
+    assert 0 <= matches["cost"] <= matches["random_cost"] <= 1
+
+
+def test_a_run_is_equal_to_itself(tiny: Path) -> None:
+    matches = mhsa("compare", "tiny", tiny, "--json").json["matches"]
+    assert all(pair["first"] == pair["second"] and pair["cost"] == 0 for pair in matches["pairs"])
+    assert len(matches["pairs"]) == 6 and matches["random_cost"] > 0
+    said = mhsa("compare", "tiny", "tiny")
+    assert said.code == 0 and "the configs are equal" in said.out and "mean cost 0.00" in said.out
+    assert said.out.count("tiny eval") == 1  # one line, not two over each other
+
+
+def test_a_copy_in_another_place_is_called_by_its_path(tiny: Path) -> None:
+    shutil.copytree(tiny, "kept/tiny")
+    said = mhsa("compare", "tiny", "kept/tiny")
+    assert said.code == 0 and "runs/tiny" in said.out and "next: mhsa inspect-heads kept/tiny" in said.out
+
+
+@pytest.mark.parametrize(("given", "more"), [([], ""), (["tiny"], ""), (["tiny"] * 3, "mhsa curve RUN RUN RUN")])
+def test_two_runs_are_wanted(given: list[str], more: str, tiny: Path) -> None:
+    said = mhsa("compare", *given)
+    assert (said.code, said.out) == (2, "")
+    assert f"compare takes two runs, found {len(given)}" in said.err and "mhsa compare RUN RUN" in said.err
+    assert more in said.err and ("curve" in said.err) == bool(more)
+    assert mhsa("compare", "tiny", "none").code == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["vocab_size=13"], "the vocabularies differ (11 and 13 ids)"),
+        (["seq_len=1"], "in a row of one token every head looks at that token"),
+    ],
+)
+def test_where_heads_cannot_be_matched_the_rest_is_compared_without_torch(
+    settings: list[str], reason: str, tiny: Path
+) -> None:
+    assert mhsa("train", *OTHER, *settings).code == 0
+    said = mhsa("compare", "tiny", "other")
+    text = " ".join(said.out.split())
+    assert said.code == 0 and f"heads cannot be matched: {reason}" in text
+    assert "eval loss" in text and "log scale" in text and "mean cost" not in text
+    document = mhsa("compare", "tiny", "other", "--json").json
+    assert document["matches"] is None and document["matches_note"].startswith(reason)
+    code = (
+        "import sys\nfrom mhsa_cli.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    sys.exit(bool({'torch', 'numpy', 'scipy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "compare", "tiny", "other"], env=environment(), check=False)
+    assert done.returncode == 0
+
+
+def test_other_tasks_are_compared_on_random_ids(tiny: Path) -> None:
+    assert mhsa("train", *OTHER, "task.name=copy", "seq_len=4").code == 0
+    inputs = mhsa("compare", "tiny", "other", "--json").json["matches"]["inputs"]
+    assert "64 rows of 4 random ids, because shift and copy have no rows in common" in inputs
+    assert "one run was trained on 6 tokens a row, longer than these" in inputs
+
+
+def test_texts_that_differ_in_their_characters_cannot_be_matched(here: Path) -> None:
+    for name, text in (("a", "abcd" * 60), ("b", "abcde" * 60)):
+        Path(f"{name}.txt").write_text(text)
+        command = ("train", "task.name=text", f"task.path={name}.txt", "seq_len=5", "epochs=1", "steps_per_epoch=2")
+        assert mhsa(*command, "--name", name).code == 0
+    document = mhsa("compare", "a", "b", "--json").json
+    assert document["differences"] == {"task.path": ["a.txt", "b.txt"]}
+    assert "the vocabularies differ (4 and 5 ids)" in document["matches_note"]
+    shutil.copy("a.txt", "moved.txt")
+    assert mhsa("train", "task.name=text", "task.path=moved.txt", "seq_len=5", "epochs=0", "--name", "c").code == 0
+    document = mhsa("compare", "a", "c", "--json").json
+    assert "task.path" not in document["differences"]  # the same text
+    assert "probe rows of text" in document["matches"]["inputs"]
+
+
+def test_a_broken_model_is_said_and_gives_no_figure(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mhsa_cli.core.heads import match
+
+    original = match.capture
+    monkeypatch.setattr(match, "capture", lambda *given: [w * math.nan for w in original(*given)])
+    document = mhsa("compare", "tiny", "tiny", "--json").json
+    assert document["matches"] is None and "not finite" in document["matches_note"]
+    said = mhsa("compare", "tiny", "tiny")
+    assert said.code == 0 and "heads cannot be matched" in said.out and "mean cost" not in said.out
+
+
+def test_labels_stand_beside_heads_while_they_are_those_of_the_model(tiny: Path) -> None:
+    file = tiny / "heads.json"
+    content = json.loads(file.read_text())
+    for head, label in zip(content["heads"], ["previous token", "spread", None, "self", "", 7], strict=True):
+        head["label"] = label
+    file.write_text(json.dumps(content))
+    said = mhsa("compare", "tiny", "tiny")
+    assert ["L0.H0", "previous", "token"] * 2 + ["0.00"] in [line.split() for line in said.out.splitlines()]
+    assert said.out.count("previous token") == 2 and said.out.count("looks at") == 2
+    file.write_text(json.dumps({**content, "step": 5}))  # training went on since
+    assert "previous token" not in mhsa("compare", "tiny", "tiny").out
+    file.write_text("{")
+    said = mhsa("compare", "tiny", "tiny")
+    assert said.code == 0 and "heads.json of tiny is damaged" in said.err and "mean cost" in said.out
+    file.unlink()
+    said = mhsa("compare", "tiny", "tiny")
+    assert said.code == 0 and said.err == "" and "mean cost" in said.out
+
+
+def test_what_run_json_lacks_is_blank(tiny: Path) -> None:
+    info = {key: value for key, value in facts(tiny).items() if key not in ("final", "seconds", "chance")}
+    (tiny / "run.json").write_text(json.dumps(info))
+    said = mhsa("compare", "tiny", "tiny")
+    assert said.code == 0 and ["accuracy"] in [line.split() for line in said.out.splitlines()]
+    assert mhsa("compare", "tiny", "tiny", "--json").json["final"][0]["eval_loss"] is None
+
+
+def test_the_whole_comparison_in_a_file(tiny: Path) -> None:
+    said = mhsa("compare", "tiny", "tiny", "--json", "-o", "a.svg")
+    assert said.code == 0 and said.json and "wrote a.svg" in said.err
+    text = Path("a.svg").read_text()
+    assert "tiny beside tiny" in text and "configs" in text and "L1.H2" in text
+    assert mhsa("compare", "tiny", "tiny", "-o", "a.doc").code == 2
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_it_fits(width: int, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mhsa("train", *OTHER, "n_heads=2").code == 0
+    monkeypatch.setenv("COLUMNS", str(width))
+    said = mhsa("compare", "tiny", "other")
+    picture = said.out.split("\nnext:")[0]
+    assert said.code == 0 and max(map(len, picture.splitlines())) <= width
+    assert mhsa("compare", "tiny", "other", encoding="ascii").out.isascii()

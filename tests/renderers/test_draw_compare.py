@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mhsa_cli.records import Matching
+from mhsa_cli.renderers.compare import (
+    beside,
+    comparison,
+    differing_settings,
+    matched_heads,
+    matching_sentence,
+    unmatched,
+)
+from mhsa_cli.renderers.lines import Lines
+from tests.renderers.drawn import COLOR, SURFACES, golden
+
+NAMES = ("copy-h4", "a/long\nname")
+MATCHING = Matching(
+    pairs=[((0, 0), (0, 2), 0.0312), ((0, 1), (1, 0), 0.5)],
+    unmatched_first=[],
+    unmatched_second=[(0, 1), (1, 3)],
+    cost=0.2656,
+    random_cost=0.55,
+    inputs="64 probe rows of copy, 12 tokens each",
+)
+LABELS = ({(0, 0): "previous token"}, {(0, 2): "previous token", (1, 0): "looks like induction, but idle"})
+SETTINGS = (
+    {"model.n_heads": 4, "model.n_kv_heads": None, "train.betas": [0.9, 0.999], "train.lr": 0.005, "task.path": "a b"},
+    {"model.n_heads": 8, "model.n_kv_heads": 2, "train.betas": [0.9, 0.99], "train.lr": 1e-05, "model.bias": False},
+)
+
+
+def picture(width: int, surface: str = "truecolor") -> Lines:
+    on = SURFACES[surface]
+    return comparison(
+        [
+            differing_settings(*SETTINGS, NAMES, width=width, surface=on),
+            beside("final", [["eval loss", "0.0009", "0.0019"]], NAMES, width=width, surface=on),
+            matched_heads(MATCHING, LABELS, NAMES, width=width, surface=on),
+        ]
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_comparisons_stay_as_they_were(width: int) -> None:
+    golden(f"compare-{width}", picture(width).plain)
+
+
+@pytest.mark.parametrize("surface", sorted(SURFACES))
+@pytest.mark.parametrize("width", [20, 33, 60, 120, 200])
+def test_a_comparison_keeps_within_its_width(width: int, surface: str) -> None:
+    lines = picture(width, surface).lines
+    assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
+    assert surface != "ascii" or all(line.plain.isascii() for line in lines)
+
+
+def test_settings_are_written_as_in_a_config_and_a_missing_one_is_blank() -> None:
+    lines = differing_settings(*SETTINGS, ("a", "b"), width=80, surface=COLOR).plain.splitlines()
+    assert [line.split() for line in lines] == [
+        ["differs", "a", "b"],
+        ["model.n_heads", "4", "8"],
+        ["model.n_kv_heads", "null", "2"],
+        ["train.betas", "[0.9,", "0.999]", "[0.9,", "0.99]"],
+        ["train.lr", "0.005", "1e-05"],
+        ["task.path", "a", "b"],
+        ["model.bias", "false"],
+    ]
+    assert lines[-1].endswith("false") and len(lines[-1]) == len(lines[0])  # under b
+    assert differing_settings({}, {}, NAMES, width=80, surface=COLOR).plain == "the configs are equal"
+
+
+def test_columns_of_labels_are_there_only_with_labels() -> None:
+    def drawn(labels: tuple[dict[tuple[int, int], str], ...]) -> list[str]:
+        return matched_heads(MATCHING, (labels[0], labels[1]), ("a", "b"), width=90, surface=COLOR).plain.splitlines()
+
+    assert drawn(LABELS)[1].split() == ["a", "looks", "at", "b", "looks", "at", "cost"]
+    assert drawn(LABELS)[2].split() == ["L0.H0", "previous", "token", "L0.H2", "previous", "token", "0.03"]
+    bare = drawn(({}, {}))
+    assert bare[1].split() == ["a", "b", "cost"] and bare[3].split() == ["L0.H1", "L1.H0", "0.50"]
+    assert "unmatched in b: L0.H1, L1.H3" in bare and not any("unmatched in a" in line for line in bare)
+
+
+@pytest.mark.parametrize(
+    ("cost", "random", "words"),
+    [
+        (0.12, 0.55, "mean cost 0.12; random pairings: 0.55"),
+        (0.54, 0.55, "mean cost 0.54; random pairings: 0.55. That is hardly lower"),
+        (0.0, 0.001, "All these heads have the same maps: any pairing fits"),
+    ],
+)
+def test_the_sentence_is_honest(cost: float, random: float, words: str) -> None:
+    matching = replace(MATCHING, cost=cost, random_cost=random)
+    sentence = matching_sentence(matching)
+    assert words in sentence and ("hardly" in sentence) == ("hardly" in words)
+    note = "the best pairing never costs more than random ones" in " ".join(
+        matched_heads(matching, ({}, {}), NAMES, width=80, surface=COLOR).plain.split()
+    )
+    assert note == (random - cost > 0.1)
+
+
+def test_a_single_pair_is_not_held_against_itself() -> None:
+    one = replace(MATCHING, pairs=MATCHING.pairs[:1], unmatched_second=[], cost=0.0312, random_cost=0.0312)
+    assert matching_sentence(one) == (
+        "cost 0.03; each run has one head, so there is no other pairing to compare it with"
+    )
+
+
+def test_a_reason_is_a_sentence() -> None:
+    assert unmatched("because", 80).plain == "heads cannot be matched: because"
