@@ -12,7 +12,8 @@ COMMON = 0.5  # a target that a uniform head meets this often is not named
 GENERAL_GAPS = 3  # never trained distances that a head named by content must pass
 JOINT = 0.05  # nats: below it the patterns do not matter, and shares of it mean nothing
 ALONE, SHARE = 0.01, 0.05  # what a head must cause: nats alone, or a share of the joint effect
-SPREAD, SHARP, SINK, POSITIONAL = 0.9, 0.5, 0.3, 0.9
+SPREAD, SHARP, SINK = 0.9, 0.5, 0.3
+POSITIONAL, MOSTLY = 0.9, 0.7  # likeness of a head's maps on different inputs
 
 WORDS = {
     "previous": "previous token",
@@ -68,14 +69,19 @@ def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
     """Give a head its label and the evidence for it; withheld where the pattern does not matter or was not measured."""
     if not verdict.pattern_matters:
         why = "the pattern does not matter here" if verdict.pattern_matters is False else "nothing could be measured"
-        return replace(head, target=None, label=None, evidence=f"label withheld: {why}")
+        return replace(
+            head,
+            target=None,
+            label=None,
+            evidence="; ".join([f"not labelled: {why}", *([] if head.uniform_delta_nats is None else [_effect(head)])]),
+        )
     found = candidates(head)
     if not found:
         return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head)))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
     words, effective = words_for(target, found[target]), matters(head, verdict.joint_delta_nats)
     label = words if effective else f"looks like {words}, but idle" if effective is False else f"looks like {words}"
-    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], effective)))
+    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target])))
 
 
 def shape_label(head: HeadScore) -> str:
@@ -85,20 +91,26 @@ def shape_label(head: HeadScore) -> str:
     return "sharp, unnamed" if head.confidence is not None and head.confidence >= SHARP else "undecided"
 
 
-def _named(head: HeadScore, target: str, score: TargetScore, effective: bool | None) -> list[str]:
-    parts = [f"{score.mass:.2f} of its weight lies there (uniform: {score.chance:.2f}; lift {score.lift:.2f})"]
+def _named(head: HeadScore, target: str, score: TargetScore) -> list[str]:
+    there = f"{score.mass:.2f} of its weight lies there, where an even head has {score.chance:.2f}"
+    parts = [f"{there} (lift {score.lift:.2f})"]
     if score.null is not None:
         parts.append(f"99 % of random heads stay below lift {score.null:.2f}")
     if target in ("induction", "duplicate"):
         gaps = head.unseen_gaps if target == "induction" else head.duplicate_gaps
-        parts.append(f"by content: lift at never trained distances {gap_text(gaps)}")
+        parts.append(f"it goes by content: at distances that training never used its lift is {gap_text(gaps)}")
     elif head.positionality is not None:
-        bound = "by position" if head.positionality >= POSITIONAL else "not by position alone"
-        parts.append(f"{bound}: likeness of its maps on random rows {head.positionality:.2f}")
-    parts += _resemblance(head)
+        parts.append(f"{_bound(head.positionality)}: on random rows its maps are {head.positionality:.2f} alike")
+    parts += _resemblance(head, target)
     if target == "first" and score.mass > SINK:
-        parts.append("a sink: it parks its weight on the first token")
-    return [*parts, _effect(head, effective)]
+        parts.append("it is a sink, which parks its weight on the first token")
+    return [*parts, _effect(head)]
+
+
+def _bound(likeness: float) -> str:
+    if likeness >= POSITIONAL:
+        return "it goes by position"
+    return "it goes mostly by position" if likeness >= MOSTLY else "it does not go by position alone"
 
 
 def _unnamed(head: HeadScore) -> list[str]:
@@ -106,27 +118,30 @@ def _unnamed(head: HeadScore) -> list[str]:
     parts = []
     if best is not None:
         score = head.scores[best]
-        parts.append(f"closest to {words_for(best, score)}, lift {score.lift:.2f}")
+        parts.append(f"closest is {words_for(best, score)}, with lift {score.lift:.2f}")
     if head.uniformity is not None and head.confidence is not None:
-        parts.append(f"likeness to uniform {head.uniformity:.2f}, mean largest weight {head.confidence:.2f}")
-    return [*parts, *_resemblance(head), _effect(head, matters(head, None))]
+        parts.append(f"it is {head.uniformity:.2f} like an even head")
+        parts.append(f"its largest weight is {head.confidence:.2f} on average")
+    return [*parts, *_resemblance(head, None), _effect(head)]
 
 
-def _resemblance(head: HeadScore) -> list[str]:
-    """Say that a head scores as induction without being it."""
+def _resemblance(head: HeadScore, target: str | None) -> list[str]:
+    """Say that a head at a distance, or one that scores as induction, was tried at other distances."""
     score = head.scores.get("induction")
-    if score is None or score.lift < LIFT or general(head.unseen_gaps):
+    likes = score is not None and score.lift >= LIFT and not general(head.unseen_gaps)
+    if target != "offset" and not likes:
         return []
     if len(head.unseen_gaps) < GENERAL_GAPS:
-        return ["scores as induction, but the rows are too short to try other distances"]
-    return [f"resembles induction but is not: lift at never trained distances {gap_text(head.unseen_gaps)}"]
+        return ["the rows are too short to try it at other distances"]
+    tried = f"at distances that training never used its lift as induction is {gap_text(head.unseen_gaps)}"
+    return [f"it resembles induction but is not: {tried}" if likes else tried]
 
 
-def _effect(head: HeadScore, effective: bool | None) -> str:
+def _effect(head: HeadScore) -> str:
     delta, share = head.uniform_delta_nats, head.shapley_nats
     if delta is None:
-        return "its effect was not measured: the model is large" if effective is None else "it has an effect"
-    shared = "" if share is None else f", its share of all patterns' effect {share:+.3f}"
+        return "what it causes was not measured: the model is large"
+    shared = "" if share is None else f", and its share of what all patterns are worth is {share:+.3f}"
     return f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats{shared}"
 
 
