@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from mhsa_cli import __version__
-from mhsa_cli.commands import compare, config, curve, generate, inspect_heads, runs, tasks, trace, train
+from mhsa_cli.commands import (
+    compare,
+    config,
+    curve,
+    explain,
+    export,
+    generate,
+    inspect_heads,
+    runs,
+    tasks,
+    timeline,
+    trace,
+    train,
+)
 
 app = typer.Typer(
     name="mhsa",
@@ -21,9 +34,12 @@ app.command("train")(train.train)
 app.command("inspect-heads")(inspect_heads.inspect_heads)
 app.command("compare")(compare.compare)
 app.command("curve")(curve.curve)
+app.command("explain")(explain.explain)
+app.command("export")(export.export)
 app.command("generate")(generate.generate)
 app.command("runs")(runs.runs)
 app.command("tasks")(tasks.tasks)
+app.command("timeline")(timeline.timeline)
 app.command("trace")(trace.trace)
 app.add_typer(config.app, name="config")
 

@@ -1,18 +1,37 @@
-"""`mhsa inspect-heads`: every head's attention map, from the stored sample or on tokens of one's own."""
+"""`mhsa inspect-heads`: every head's attention map, what was measured of it, and what happens without it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.errors import UsageError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mhsa_cli.commands.looking import Address
+    from mhsa_cli.records import HeadMaps
+    from mhsa_cli.runs.rundir import RunDir
+
 LayerOption = Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer only, from 0.")]
 HeadOption = Annotated[int | None, typer.Option("--head", metavar="N", help="One head only, from 0, large.")]
 TokensOption = Annotated[
     str | None, typer.Option("--tokens", metavar='"3 5 9"', help="Look at these ids (for text: these characters).")
+]
+ScoresOption = Annotated[bool, typer.Option("--scores", help="Every score of every head instead of the maps.")]
+CircuitsOption = Annotated[
+    bool, typer.Option("--circuits", help="What the heads' weights compute instead of the maps.")
+]
+AblateOption = Annotated[
+    str | None,
+    typer.Option("--ablate", metavar="L0.H3[,..]", help="Loss and accuracy without these heads; L0 is all of layer 0."),
+]
+DefinitionOption = Annotated[
+    str | None,
+    typer.Option("--definition", metavar="olsson2022", help="With --scores: also the induction score of that paper."),
 ]
 
 
@@ -21,73 +40,89 @@ def inspect_heads(
     layer: LayerOption = None,
     head: HeadOption = None,
     tokens: TokensOption = None,
+    scores: ScoresOption = False,
+    circuits: CircuitsOption = False,
+    ablate: AblateOption = None,
+    definition: DefinitionOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where every head looks: weights before dropout, one colour scale for all heads.
+    """Show where every head looks and what was measured of it; one colour scale for all heads.
 
     Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
     """
+    from mhsa_cli.commands.looking import maps_on_tokens, measured_maps
     from mhsa_cli.commands.opening import open_run
-    from mhsa_cli.commands.printing import (
-        Paper,
-        picture_path,
-        picture_surface,
-        print_json,
-        run_argument,
-        write_picture,
-    )
-    from mhsa_cli.commands.summary import show_heads
-    from mhsa_cli.renderers.heatmap import head_maps
-    from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
+    from mhsa_cli.commands.printing import picture_path
 
     file, folder = picture_path(output), open_run(runs, run)
-    stored = _stored(folder) if tokens is None else None
-    maps = _look(folder, tokens) if stored is None else maps_from_dict(stored)
-    chosen = _chosen(maps_to_dict(maps), layer, head)
+    asked = [name for name, given in (("--scores", scores), ("--circuits", circuits), ("--ablate", ablate)) if given]
+    _check(asked, tokens, definition)
+    maps = measured_maps(folder) if tokens is None else maps_on_tokens(folder, tokens)
+    _check_head(maps, layer, head)
+    if not asked:
+        _show_maps(folder, maps, layer, head, file, as_json)
+        return
+    from mhsa_cli.commands import inspect_more
+
+    more = inspect_more.More(
+        folder, maps, [a for a in _addresses(maps) if layer in (None, a[0]) and head in (None, a[1])]
+    )
+    parts = [more.scores(definition)] if scores else []
+    parts += [more.circuits()] if circuits else []
+    parts += [more.ablation(ablate)] if ablate is not None else []
+    inspect_more.show(folder, maps, parts, file, as_json)
+
+
+def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
+    """Refuse options that have nothing to say to each other."""
+    if asked and tokens is not None:
+        raise UsageError(f"{asked[0]} is measured on the task's rows, --tokens shows maps", "give one of the two")
+    if definition is not None and "--scores" not in asked:
+        raise UsageError("--definition goes with --scores")
+    if definition not in (None, "olsson2022"):
+        raise UsageError(f"--definition: found `{definition}`, wanted `olsson2022`")
+
+
+def _addresses(maps: HeadMaps) -> list[Address]:
+    return [(head.layer, head.head) for head in maps.heads]
+
+
+def _check_head(maps: HeadMaps, layer: int | None, head: int | None) -> None:
+    """Refuse a layer or head that is not there."""
+    layers, heads = len(maps.weights), max(map(len, maps.weights), default=0)
+    if layer is not None and not 0 <= layer < layers:
+        raise UsageError(f"there is no layer {layer}", f"layers: 0 to {layers - 1}")
+    if head is not None and not 0 <= head < heads:
+        raise UsageError(f"there is no head {head}", f"heads: 0 to {heads - 1}")
+
+
+def _show_maps(
+    folder: RunDir, maps: HeadMaps, layer: int | None, head: int | None, file: Path | None, as_json: bool
+) -> None:
+    from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.summary import heads_picture, show_heads
+
     if file is not None:
         surface = picture_surface(file)
-        picture = head_maps(maps, width=surface.width, surface=surface, layer=layer, head=head)
+        picture = heads_picture(maps, surface.width, surface, layer, head)
         write_picture(file, picture, f"attention maps of {folder.name}")
     if as_json:
-        print_json({"run": str(folder.path), **chosen})
+        print_json({"run": str(folder.path), **_chosen(maps, layer, head)})
         return
     paper = Paper()
     paper.say(f"{folder.name}, step {maps.step}\n")
     show_heads(paper, maps, layer, head)
-    paper.say(f"\nnext: mhsa curve {run_argument(folder)}")
+    paper.say(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder)}")
 
 
-def _stored(folder: Any) -> dict[str, Any] | None:
-    """Read heads.json; None where training was cut off before it was written, or went on after it."""
-    from mhsa_cli.runs.listing import HEADS
+def _chosen(maps: HeadMaps, layer: int | None, head: int | None) -> dict[str, Any]:
+    """Keep only the chosen heads' summaries and maps."""
+    from mhsa_cli.runs.heads import maps_to_dict
 
-    if not (folder.path / HEADS).exists():
-        return None
-    content: dict[str, Any] = folder.read_heads()
-    step, saved = content.get("step"), folder.checkpoints()
-    went_on = isinstance(step, int) and saved and saved[-1].step != step
-    return None if went_on else content
-
-
-def _look(folder: Any, tokens: str | None) -> Any:
-    """Load the newest checkpoint and capture its heads on the given tokens, or on the task's first probe row."""
-    from mhsa_cli.commands.opening import trained
-    from mhsa_cli.core.heads.capture import head_maps, read_tokens
-
-    model, task, config, step = trained(folder)
-    ids = None if tokens is None else read_tokens(tokens, task, config.max_seq_len)
-    return head_maps(model, task, config.train.seed, step, ids)
-
-
-def _chosen(document: dict[str, Any], layer: int | None, head: int | None) -> dict[str, Any]:
-    """Refuse a layer or head that is not there, and keep only the chosen ones' summaries and maps."""
+    document = maps_to_dict(maps)
     weights = document["weights"]
-    if layer is not None and not 0 <= layer < len(weights):
-        raise UsageError(f"there is no layer {layer}", f"layers: 0 to {len(weights) - 1}")
-    if head is not None and not 0 <= head < max(map(len, weights), default=0):
-        raise UsageError(f"there is no head {head}", f"heads: 0 to {max(map(len, weights)) - 1}")
     layers = [layer] if layer is not None else range(len(weights))
     document["weights"] = [weights[i] if head is None else [weights[i][head]] for i in layers]
     document["heads"] = [h for h in document["heads"] if h["layer"] in layers and head in (None, h["head"])]

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.text import Text
+
 from mhsa_cli.commands.printing import Paper, print_json, run_argument
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Series, StepRecord
+from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.curve import loss_curve
+from mhsa_cli.renderers.explain import explain_model
+from mhsa_cli.renderers.heads import head_table
 from mhsa_cli.renderers.heatmap import head_maps
+from mhsa_cli.renderers.lines import Lines
 from mhsa_cli.renderers.table import Column, table
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
@@ -109,6 +115,19 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
 
 def show_heads(paper: Paper, maps: HeadMaps, layer: int | None = None, head: int | None = None) -> None:
     """Print the maps and what a reader must know of their task."""
-    paper.draw(head_maps(maps, width=paper.width, surface=paper.surface, layer=layer, head=head))
-    if maps.note:
+    paper.draw(heads_picture(maps, paper.width, paper.surface, layer, head))
+    if maps.report is not None:
+        paper.say(f"\n{' '.join(explain_model(maps.report))}")
+    elif maps.note:
         paper.say(maps.note)
+
+
+def heads_picture(
+    maps: HeadMaps, width: int, surface: Surface, layer: int | None = None, head: int | None = None
+) -> Lines:
+    """Draw maps, and under them what was measured of these heads."""
+    picture = head_maps(maps, width=width, surface=surface, layer=layer, head=head)
+    if maps.report is None:
+        return picture
+    chosen = [(h.layer, h.head) for h in maps.heads if layer in (None, h.layer) and head in (None, h.head)]
+    return picture + Lines([Text()]) + head_table(maps, width=width, surface=surface, heads=chosen)

@@ -1,6 +1,7 @@
 """What crosses the walls between rooms: plain frozen data, no torch, no rich."""
 
 from mhsa_cli.records.heads import (
+    Ablation,
     Circuits,
     Composition,
     HeadCircuits,
@@ -26,6 +27,7 @@ from mhsa_cli.records.training import (
 )
 
 __all__ = [
+    "Ablation",
     "Circuits",
     "Composition",
     "EpochRecord",

@@ -124,6 +124,20 @@ class HeadReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Ablation:
+    """Loss (nats) and accuracy on the probe with some heads acted on in one way; `way` "none" is the model as it is.
+
+    `delta_nats` is the loss minus that of "none", `delta_se` its standard error over the rows.
+    """
+
+    way: str
+    loss: float
+    accuracy: float
+    delta_nats: float
+    delta_se: float
+
+
+@dataclass(frozen=True, slots=True)
 class HeadCircuits:
     """What one head's weights do, read from the weights. None where it is not defined for this model.
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from mhsa_cli.records import HeadMaps, TaskInfo
+from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import Glyphs
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases
@@ -146,31 +146,6 @@ def by_distance(weights: Sequence[Sequence[float]], columns: int = 16) -> list[f
         band = [weights[q][q - distance] for q in range(distance, length) if q - distance < len(weights[q])]
         means.append(sum(band) / len(band) if band else 0.0)
     return means
-
-
-def head_table(
-    maps: HeadMaps, *, width: int, surface: Surface, labels: Mapping[tuple[int, int], str] | None = None
-) -> Lines:
-    """Summarise every head in a line: what it looks at (if labelled), source weight, entropy, weight by distance."""
-    sourced = any(head.source_weight is not None for head in maps.heads)
-    columns = [Column("head"), *([Column("looks at", wraps=True)] if labels is not None else [])]
-    if sourced:
-        columns += [Column("source", "right"), Column("chance", "right", drop=2)]
-    columns += [Column("entropy", "right", drop=1), Column("by distance back", drop=3)]
-    rows = []
-    for head in maps.heads:
-        row = [head.name]
-        if labels is not None:
-            row.append(labels.get((head.layer, head.head), ""))
-        if sourced:
-            row += [_figure(head.source_weight), _figure(head.source_chance)]
-        weights = maps.weights[head.layer][head.head]
-        rows.append([*row, _figure(head.entropy), bars(by_distance(weights), surface.glyphs)])
-    return table(columns, rows, width=width, surface=surface)
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def task_picture(info: TaskInfo, *, width: int, surface: Surface) -> Lines:

@@ -15,6 +15,7 @@ from mhsa_cli.core.heads.walk import Walk, walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.records import Ablation
 
 EXACT_TO = 10  # heads whose 2^n subsets are all measured; with more, permutations are drawn
 PERMUTATIONS = 24
@@ -50,10 +51,10 @@ class Ground:
         self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
         self.flops = 2.0 * B * T * sum(p.numel() for p in model.parameters())
         self.left = MAX_FLOPS  # what may still be spent
-        self.clean_rows = self._rows(self.clean.logits.unsqueeze(0))[0]  # loss sums by row (B,)
+        self.clean_rows = self.row_losses(self.clean.logits.unsqueeze(0))[0]  # loss sums by row (B,)
         self.loss = float(self.clean_rows.sum() / self.counts.sum())
 
-    def _rows(self, logits: Tensor) -> Tensor:
+    def row_losses(self, logits: Tensor) -> Tensor:
         """Sum the cross-entropy over each row's scored tokens: (S, B, T, V) to (S, B), float64 on the CPU."""
         log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         index = self.targets.clamp(min=0).expand(len(logits), -1, -1).unsqueeze(-1)
@@ -76,10 +77,10 @@ class Ground:
         B, T = self.inputs.shape
         n_heads, size = len(self.heads), self.model.lm_head.weight.size(0)
         at_once = max(1, CHUNK // (B * T * max(T * n_heads, size)))
-        parts = [self._together(kind, part) for part in chosen.split(at_once)]
-        return torch.cat(parts)
+        return torch.cat([self.row_losses(self.logits(kind, part)) for part in chosen.split(at_once)])
 
-    def _together(self, kind: str, chosen: Tensor) -> Tensor:
+    def logits(self, kind: str, chosen: Tensor) -> Tensor:
+        """Run the variants `chosen` (S, n) together: (S, B, T, V)."""
         S, B = len(chosen), len(self.inputs)
         by_layer = chosen.to(self.inputs.device).split([block.n_heads for block in self.model.attention], dim=1)
 
@@ -89,8 +90,7 @@ class Ground:
             replaced = by_layer[layer][:, None, :, None, None]
             return torch.where(replaced, REPLACEMENTS[kind](self, layer, v), z).flatten(0, 1)
 
-        logits = walk(self.model, self.inputs.repeat(S, 1), act, keep=False).logits
-        return self._rows(logits.unflatten(0, (S, B)))
+        return walk(self.model, self.inputs.repeat(S, 1), act, keep=False).logits.unflatten(0, (S, B))
 
     def effect(self, rows: Tensor) -> Effect:
         """Compare a variant's rows (B,) with the clean ones; the standard error is that of a ratio of sums."""
@@ -139,6 +139,25 @@ REPLACEMENTS: dict[str, Replacement] = {
     "mean": mean_results,
     "resample": resampled_results,
 }
+
+
+def ablate(model: TransformerLM, batch: Batch, heads: Sequence[tuple[int, int]]) -> list[Ablation]:
+    """Measure loss and accuracy with the given heads acted on together, in every way there is, and untouched.
+
+    Raises: KeyError if the model has no such head.
+    """
+    ground = Ground(model, batch)
+    for head in heads:
+        if head not in ground.heads:
+            raise KeyError(head)
+    chosen = torch.tensor([[head in heads for head in ground.heads]])
+    found = []
+    for way, flags in (("none", ~chosen & chosen), *((kind, chosen) for kind in REPLACEMENTS)):
+        logits = ground.logits("zero" if way == "none" else way, flags)[0]
+        effect = ground.effect(ground.row_losses(logits.unsqueeze(0))[0])
+        right = (logits.argmax(-1) == ground.targets).sum().item() / float(ground.counts.sum())
+        found.append(Ablation(way, ground.loss + effect.delta, right, effect.delta, effect.se))
+    return found
 
 
 class Shapley(NamedTuple):

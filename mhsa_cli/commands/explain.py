@@ -1,0 +1,45 @@
+"""`mhsa explain`: what the heads do, in sentences with measured numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+
+HeadsOption = Annotated[
+    str | None, typer.Option("--heads", metavar="L0.H3[,..]", help="These heads only; L0 is all of layer 0.")
+]
+
+
+def explain(
+    run: RunArgument = None, heads: HeadsOption = None, runs: RunsOption = None, as_json: JsonOption = False
+) -> None:
+    """Say in plain words what each head looks at, how that is known, and what it causes.
+
+    Example: mhsa explain copy-h4
+    """
+    from mhsa_cli.commands.looking import measured_maps, read_addresses, report_of
+    from mhsa_cli.commands.opening import open_run
+    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.renderers.explain import explain as sentences
+    from mhsa_cli.renderers.explain import explain_head, explain_model
+    from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
+
+    folder = open_run(runs, run)
+    maps = measured_maps(folder)
+    chosen = None if heads is None else read_addresses(heads, maps, "--heads")
+    report = report_of(maps)
+    if as_json:
+        shown = [h for h in report.heads if chosen is None or (h.layer, h.head) in chosen]
+        told = [{"layer": h.layer, "head": h.head, **score_to_dict(h), "text": explain_head(h)} for h in shown]
+        model = {**verdict_to_dict(report.verdict), "text": " ".join(explain_model(report))}
+        print_json({"run": str(folder.path), "step": maps.step, "task": maps.task, "verdict": model, "heads": told})
+        return
+    paper = Paper()
+    paper.say(f"{folder.name}, step {maps.step}\n")
+    for paragraph in sentences(report, chosen):
+        paper.say(f"{paragraph}\n")
+    paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
+    paper.say(f"\nnext: mhsa inspect-heads {run_argument(folder)} --scores")

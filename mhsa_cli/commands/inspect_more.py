@@ -1,0 +1,119 @@
+"""The tables that `mhsa inspect-heads` shows instead of maps: scores, circuits, and what is lost without some heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.commands.looking import Address, read_addresses, report_of
+from mhsa_cli.commands.opening import trained
+from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records import HeadMaps
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.heads import ablation_table, score_table
+from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
+from mhsa_cli.runs.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table: its words, how it is drawn at a width on a surface, and its JSON."""
+
+    heading: str
+    draw: Any
+    document: dict[str, Any]
+
+
+class More:
+    """Tables about the heads at `addresses` of one run; its checkpoint is loaded only where one needs it."""
+
+    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Address]) -> None:
+        self.folder, self.maps, self.addresses = folder, maps, addresses
+
+    @cached_property
+    def _trained(self) -> Any:
+        return trained(self.folder)
+
+    def scores(self, definition: str | None) -> Part:
+        """Show every score of every head; with a definition also that paper's induction score."""
+        report = report_of(self.maps)
+        chosen = [head for head in report.heads if (head.layer, head.head) in self.addresses]
+        shown = replace(report, heads=chosen)
+        document: dict[str, Any] = {"verdict": verdict_to_dict(report.verdict)}
+        heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
+        papers: dict[Address, float] | None = None
+        if definition is not None:
+            from mhsa_cli.core.heads.olsson import prefix_matching
+
+            model, task, config, _ = self._trained
+            figures = prefix_matching(model, task, config.train.seed)
+            papers = dict(zip([(h.layer, h.head) for h in report.heads], figures, strict=True))
+            for head in heads:
+                head["olsson2022"] = papers[head["layer"], head["head"]]
+        document["heads"] = heads
+
+        def draw(width: int, surface: Surface) -> Lines:
+            return score_table(shown, width=width, surface=surface, papers=papers)
+
+        return Part(report.verdict.text, draw, document)
+
+    def circuits(self) -> Part:
+        """Show what the heads' weights compute."""
+        from mhsa_cli.core.heads.circuits import circuits
+        from mhsa_cli.renderers.circuits import circuits_table
+
+        model, task, config, step = self._trained
+        found = circuits(model, task, config.train.seed, step)
+        heads = [head for head in found.heads if (head.layer, head.head) in self.addresses]
+        found = replace(found, heads=heads)
+
+        def draw(width: int, surface: Surface) -> Lines:
+            return circuits_table(found, width=width, surface=surface)
+
+        return Part("", draw, {"circuits": asdict(found)})
+
+    def ablation(self, text: str) -> Part:
+        """Show loss and accuracy without the heads that `text` names."""
+        heads = read_addresses(text, self.maps, "--ablate")
+        from mhsa_cli.core.heads.causal import ablate
+        from mhsa_cli.core.heads.probe import build_probe
+
+        model, task, config, _ = self._trained
+        probe = build_probe(model, task, config.train.seed)
+        if probe is None:
+            raise UsageError(f"--ablate: rows of {task.seq_len} tokens are too long to measure heads on")
+        found = ablate(model, probe.batch, heads)
+        names = [f"L{layer}.H{head}" for layer, head in heads]
+
+        def draw(width: int, surface: Surface) -> Lines:
+            return ablation_table(found, width=width, surface=surface)
+
+        document = {"ablation": {"heads": names, "inputs": probe.inputs, "ways": [asdict(one) for one in found]}}
+        return Part(f"without {', '.join(names)}, on {probe.inputs}", draw, document)
+
+
+def show(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | None, as_json: bool) -> None:
+    """Write the tables to the picture file, if one is wanted, and print them, or their JSON."""
+    if file is not None:
+        surface = picture_surface(file)
+        picture = Lines([line for part in parts for line in part.draw(surface.width, surface)])
+        write_picture(file, picture, f"heads of {folder.name}")
+    if as_json:
+        document: dict[str, Any] = {"run": str(folder.path), "step": maps.step, "task": maps.task}
+        for part in parts:
+            document |= part.document
+        print_json(document)
+        return
+    paper = Paper()
+    paper.say(f"{folder.name}, step {maps.step}\n")
+    for part in parts:
+        if part.heading:
+            paper.say(part.heading)
+        paper.draw(part.draw(paper.width, paper.surface))
+        paper.say()
+    paper.say(f"next: mhsa explain {run_argument(folder)}")

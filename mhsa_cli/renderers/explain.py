@@ -1,0 +1,70 @@
+"""What was measured of a model's heads, in sentences. Every number in them comes from the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mhsa_cli.records import HeadReport, HeadScore
+
+LOOKS = {
+    "previous": "looks at the token before",
+    "self": "looks at its own position",
+    "first": "looks at the first token",
+    "offset": "looks {distance} positions back",
+    "duplicate": "looks at earlier occurrences of its own token",
+    "induction": "looks at what followed earlier occurrences of its token (induction)",
+}
+UNNAMED = {
+    "spread": "spreads its weight",
+    "sharp, unnamed": "looks at few keys, but at none of the targets that are known here",
+    "undecided": "shows no pattern that has a name",
+}
+
+
+def explain_model(report: HeadReport) -> list[str]:
+    """Say in sentences whether the patterns matter, on which rows, and how the heads share the work."""
+    verdict = report.verdict
+    said = [verdict.text]
+    if verdict.inputs:
+        said.append(f"Measured on {verdict.inputs}.")
+    joint = verdict.joint_delta_nats
+    if verdict.redundancy is not None and joint is not None:
+        singles = sum(head.uniform_delta_nats or 0.0 for head in report.heads)
+        what = f"Spread evenly one at a time, the heads lose {singles:.4f} nats in all; together {joint:.4f}"
+        said.append(f"{what}: {teamwork(verdict.redundancy)} (redundancy {verdict.redundancy:.2f}).")
+    if verdict.effective_heads is not None:
+        many = len(report.heads)
+        said.append(f"By their shares the work is that of {verdict.effective_heads:.1f} of {many} heads.")
+    elif verdict.withheld and joint is not None:
+        said.append(f"Redundancy and effective heads are not given: {verdict.withheld}.")
+    if verdict.try_task:
+        said.append(f"A task on which looking matters: mhsa train task.name={verdict.try_task}")
+    return said
+
+
+def teamwork(redundancy: float) -> str:
+    """Put a redundancy in words."""
+    if redundancy >= 0.2:
+        return "they stand in for one another"
+    return "they need one another" if redundancy <= -0.2 else "each does its own part"
+
+
+def explain_head(head: HeadScore) -> str:
+    """Say in sentences what one head looks at, how that is known, and what it causes."""
+    if head.label is None:
+        opening = f"{head.name} is not named"
+        parts = head.evidence.split("; ")[1:] or head.evidence.split("; ")
+    else:
+        score = head.scores.get(head.target or "")
+        looks = UNNAMED.get(head.label, head.label)
+        if score is not None and head.target in LOOKS:
+            looks = LOOKS[head.target].format(distance=score.distance)
+        opening = f"{head.name} {looks}{', but is idle' if head.label.endswith('idle') else ''}"
+        parts = head.evidence.split("; ")
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
+
+
+def explain(report: HeadReport, heads: Sequence[tuple[int, int]] | None = None) -> list[str]:
+    """Give the model's paragraph and one for each head (of those at the addresses `heads`, or of all)."""
+    chosen = [head for head in report.heads if heads is None or (head.layer, head.head) in heads]
+    return [" ".join(explain_model(report)), *map(explain_head, chosen)]

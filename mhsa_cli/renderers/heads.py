@@ -1,0 +1,152 @@
+"""What was measured of heads, in tables: a summary line each, all scores, and what is lost without some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.lines import Lines, wrap_phrases
+from mhsa_cli.renderers.palette import DIM
+from mhsa_cli.renderers.table import Column, bars, by_distance, table
+
+WAYS = {
+    "none": "untouched",
+    "uniform": "spread evenly",
+    "zero": "set to zero",
+    "mean": "set to its mean",
+    "resample": "look as in another row",
+}
+
+
+def head_table(
+    maps: HeadMaps, *, width: int, surface: Surface, heads: Sequence[tuple[int, int]] | None = None
+) -> Lines:
+    """Summarise heads in a line each: what it looks at, how much, how spread, what it causes, weight by distance.
+
+    `heads` are addresses; left out, all. What is withheld or was not measured is missing.
+    """
+    scores = {} if maps.report is None else {(h.layer, h.head): h for h in maps.report.heads}
+    labelled = any(score.label is not None for score in scores.values())
+    columns = [Column("head"), *([Column("looks at", wraps=True)] if labelled else [])]
+    if labelled:
+        columns += [Column("weight", "right"), Column("chance", "right", drop=2)]
+    columns += [Column("entropy", "right", drop=1), *([Column("effect", "right")] if scores else [])]
+    columns.append(Column("by distance back", drop=3))
+    rows = []
+    for head in maps.heads:
+        address = (head.layer, head.head)
+        if heads is not None and address not in heads:
+            continue
+        score, row = scores.get(address), [head.name]
+        if labelled:
+            target = None if score is None else score.scores.get(score.target or "")
+            row += ["" if score is None else score.label or ""]
+            row += ["", ""] if target is None else [f"{target.mass:.2f}", f"{target.chance:.2f}"]
+        row.append(figure(head.entropy if score is None else score.entropy))
+        if scores:
+            row.append(signed(None if score is None else score.uniform_delta_nats))
+        rows.append([*row, bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)])
+    return table(columns, rows, width=width, surface=surface) + _legend(labelled, bool(scores), width)
+
+
+def _legend(labelled: bool, measured: bool, width: int) -> Lines:
+    phrases = ["entropy: 0 one key, 1 uniform"]
+    if labelled:
+        phrases.insert(0, "weight: mean share of its weight there")
+        phrases.insert(1, "chance: what an even head puts there")
+    if measured:
+        phrases.append("effect: nats lost if it alone spreads evenly")
+    return Lines(wrap_phrases([[(phrase, DIM)] for phrase in phrases], width))
+
+
+def score_table(
+    report: HeadReport, *, width: int, surface: Surface, papers: Mapping[tuple[int, int], float] | None = None
+) -> Lines:
+    """Set every head's lift on every target, and its other scores, in a table; induction also at other distances.
+
+    `papers` adds a column: the prefix matching score of Olsson et al. 2022, by address.
+    """
+    names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
+    columns = [Column("head"), *(Column(name, "right") for name in names)]
+    columns += [Column(name, "right", drop=9 - i) for i, name in enumerate(("entropy", "even", "sure", "position"))]
+    columns += [Column("Olsson 2022", "right")] if papers is not None else []
+    rows = [
+        [head.name, *(_lift(head, name) for name in names), *_shape(head)]
+        + ([] if papers is None else [f"{papers[head.layer, head.head]:.2f}"])
+        for head in report.heads
+    ]
+    limits = [max((h.scores[n].null or 0.0 for h in report.heads if n in h.scores), default=0.0) for n in names]
+    rows.append(["random", *(f"{limit:.2f}" for limit in limits)])
+    lines = table(columns, rows, width=width, surface=surface)
+    said = [
+        "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it",
+        "random: 99 % of untrained heads stay below",
+        "even: likeness to the uniform head",
+        "sure: mean largest weight",
+        "position: likeness of its maps on different random rows",
+    ]
+    if papers is not None:
+        said.append("Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift")
+    lines = lines + Lines(wrap_phrases([[(phrase, DIM)] for phrase in said], width))
+    return lines + gap_table(report, width=width, surface=surface)
+
+
+def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
+    """Set each head's induction lift by distance between repeats; `*` marks distances that training used."""
+    trained = sorted({gap for head in report.heads for gap in head.trained_gaps})
+    unseen = sorted({gap for head in report.heads for gap in head.unseen_gaps})
+    gaps = sorted({*trained, *unseen})
+    if not gaps:
+        return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], width))
+    columns = [Column("induction at"), *(Column(f"{gap}{'*' if gap in trained else ''}", "right") for gap in gaps)]
+    rows = []
+    for head in report.heads:
+        lifts = {**head.trained_gaps, **head.unseen_gaps}
+        rows.append([head.name, *(f"{lifts[gap]:.2f}" if gap in lifts else "" for gap in gaps)])
+    said = "lift where a random block of so many symbols repeats" + (
+        "; * training used this distance" if trained else ""
+    )
+    picture = table(columns, rows, width=width, surface=surface)
+    return Lines([Text(), *picture.lines, *wrap_phrases([[(said, DIM)]], width)])
+
+
+def _lift(head: HeadScore, name: str) -> str:
+    score = head.scores.get(name)
+    if score is None:
+        return ""
+    return f"{score.lift:.2f}" + (f" ({score.distance})" if score.distance is not None else "")
+
+
+def _shape(head: HeadScore) -> list[str]:
+    return [figure(value) for value in (head.entropy, head.uniformity, head.confidence, head.positionality)]
+
+
+def ablation_table(ablations: Sequence[Ablation], *, width: int, surface: Surface) -> Lines:
+    """Set loss and accuracy with heads acted on in every way beside those of the model as it is."""
+    columns = [Column("these heads"), Column("loss", "right"), Column("change", "right"), Column("+-", "right", drop=1)]
+    columns.append(Column("accuracy", "right"))
+    rows = [
+        [
+            WAYS.get(one.way, one.way),
+            f"{one.loss:.4f}",
+            "" if one.way == "none" else f"{one.delta_nats:+.4f}",
+            "" if one.way == "none" else f"{one.delta_se:.4f}",
+            f"{one.accuracy:.1%}",
+        ]
+        for one in ablations
+    ]
+    said = "nats on the probe rows; +-: standard error over the rows"
+    return table(columns, rows, width=width, surface=surface) + Lines(wrap_phrases([[(said, DIM)]], width))
+
+
+def figure(value: float | None) -> str:
+    """Write a figure in 0..1, or nothing."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def signed(value: float | None) -> str:
+    """Write a change in nats, or nothing."""
+    return "" if value is None else f"{value:+.3f}"
