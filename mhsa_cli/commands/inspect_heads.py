@@ -12,7 +12,6 @@ from mhsa_cli.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mhsa_cli.commands.looking import Address
     from mhsa_cli.records import HeadMaps
     from mhsa_cli.runs.rundir import RunDir
 
@@ -66,9 +65,8 @@ def inspect_heads(
         return
     from mhsa_cli.commands import inspect_more
 
-    more = inspect_more.More(
-        folder, maps, [a for a in _addresses(maps) if layer in (None, a[0]) and head in (None, a[1])]
-    )
+    chosen = [(h.layer, h.head) for h in maps.heads if layer in (None, h.layer) and head in (None, h.head)]
+    more = inspect_more.More(folder, maps, chosen)
     parts = [more.scores(definition)] if scores else []
     parts += [more.circuits()] if circuits else []
     parts += [more.ablation(ablate)] if ablate is not None else []
@@ -83,10 +81,6 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
         raise UsageError("--definition goes with --scores")
     if definition not in (None, "olsson2022"):
         raise UsageError(f"--definition: found `{definition}`, wanted `olsson2022`")
-
-
-def _addresses(maps: HeadMaps) -> list[Address]:
-    return [(head.layer, head.head) for head in maps.heads]
 
 
 def _check_head(maps: HeadMaps, layer: int | None, head: int | None) -> None:

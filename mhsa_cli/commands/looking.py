@@ -63,10 +63,8 @@ def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Address]:
         if match is not None and match[2] is not None:
             wanted = [a for a in wanted if a[1] == int(match[2])]
         if word and not wanted:
-            last = maps.heads[-1].name
-            raise UsageError(
-                f"{option}: `{word}` is no head of this run", f"heads: L0.H0 to {last}; L0 is all of layer 0"
-            )
+            there = f"heads: L0.H0 to {maps.heads[-1].name}; L0 is all of layer 0"
+            raise UsageError(f"{option}: `{word}` is no head of this run", there)
         found += [a for a in wanted if a not in found]
     if not found:
         raise UsageError(f"{option} names no head", "for example: L0.H3, or L0.H0,L0.H1")

@@ -80,7 +80,7 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     paper.say()
     show_heads(paper, maps_from_dict(run.read_heads()))
     paper.say(f"\nwrote {run.path}")
-    paper.say(f"next: mhsa inspect-heads {run_argument(run)} --head 0")
+    paper.say(f"next: mhsa explain {run_argument(run)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:

@@ -106,9 +106,8 @@ def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
     for head in report.heads:
         lifts = {**head.trained_gaps, **head.unseen_gaps}
         rows.append([head.name, *(f"{lifts[gap]:.2f}" if gap in lifts else "" for gap in gaps)])
-    said = "lift where a random block of so many symbols repeats" + (
-        "; * training used this distance" if trained else ""
-    )
+    said = "lift where a random block of so many symbols repeats"
+    said += "; * training used this distance" if trained else ""
     picture = table(columns, rows, width=width, surface=surface)
     return Lines([Text(), *picture.lines, *wrap_phrases([[(said, DIM)]], width)])
 
