@@ -1,0 +1,218 @@
+"""`mhsa timeline`: when every head became what it is, beside the loss; or its maps replayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.commands.stderr import tell
+from mhsa_cli.errors import MhsaError, RunError, UsageError
+
+if TYPE_CHECKING:
+    from mhsa_cli.commands.printing import Paper
+    from mhsa_cli.records import HeadHistory, Series, SnapshotRecord
+    from mhsa_cli.renderers.console import Surface
+    from mhsa_cli.renderers.lines import Lines
+    from mhsa_cli.runs.rundir import RunDir
+
+TargetOption = Annotated[
+    str | None, typer.Option("--target", metavar="NAME", help="Show this score for all heads, such as induction.")
+]
+ReplayOption = Annotated[bool, typer.Option("--replay", help="Play the attention maps over training, on a terminal.")]
+FIGURES = ("entropy", "uniformity", "confidence", "positionality")
+
+
+def timeline(
+    run: RunArgument = None,
+    target: TargetOption = None,
+    replay: ReplayOption = False,
+    output: OutputOption = None,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show when every head became what it is: its lift over training under the loss curve, in the same columns.
+
+    Example: mhsa timeline copy-h4 --target previous
+    """
+    from mhsa_cli.commands.opening import open_run
+    from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.summary import common_chance
+    from mhsa_cli.core.heads.onset import histories, largest_drop
+    from mhsa_cli.renderers.timeline import timeline_picture
+
+    file, folder = picture_path(output), open_run(runs, run)
+    paper = Paper()
+    if replay:
+        _check_replay(paper, as_json, run_argument(folder))
+    snapshots = _snapshots(folder)
+    _check_target(target, snapshots)
+    stored, series = _stored(folder), _losses(folder)
+    losses = [point for one in series if one.role == "train" for point in zip(one.steps, one.values, strict=True)]
+    finite = [(step, loss) for step, loss in losses if loss is not None]
+    found = histories(snapshots, finite, _labels(folder, stored), target)
+    drop, chance = largest_drop(finite), common_chance([folder])
+    baseline = None if chance is None else (chance, f"guessing {chance:.2f}")
+
+    def picture(width: int, surface: Surface) -> Lines:
+        return timeline_picture(
+            series, found, width=width, surface=surface, baseline=baseline, drop=drop, target=target
+        )
+
+    if file is not None:
+        surface = picture_surface(file)
+        write_picture(file, picture(surface.width, surface), f"heads of {folder.name} over training")
+    if as_json:
+        print_json(_document(folder, snapshots, found, drop))
+        return
+    if replay:
+        _replay(paper, snapshots, stored, finite)
+    else:
+        paper.draw(picture(paper.width, paper.surface))
+        for note in _notes(stored):
+            paper.say(note)
+    again = paper.surface.animate and not replay
+    name = run_argument(folder)
+    paper.say(f"\nnext: mhsa timeline {name} --replay" if again else f"\nnext: mhsa inspect-heads {name}")
+
+
+def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
+    """Read the run's snapshots. Raises: RunError if there is none."""
+    from mhsa_cli.commands.printing import run_argument
+    from mhsa_cli.runs.snapshots import snapshots_from_lines
+
+    found = snapshots_from_lines(folder.read_head_scores())
+    if not found:
+        hint = "runs of older versions have none; train it again, under a new name, to have them"
+        raise RunError(f"{run_argument(folder)} has no heads.jsonl with the scores of its heads over training", hint)
+    return found
+
+
+def _check_target(target: str | None, snapshots: Sequence[SnapshotRecord]) -> None:
+    known = list(dict.fromkeys(name for one in snapshots for head in one.heads for name in head.lifts))
+    if target is not None and target not in known:
+        raise UsageError(f"--target {target}: there is no such score in this run", f"there is: {', '.join(known)}")
+
+
+def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
+    """Refuse to replay where nothing can move. Raises: UsageError."""
+    if as_json:
+        raise UsageError("--replay and --json do not go together: a replay is for a terminal", "leave one of them out")
+    if not paper.surface.animate:
+        hint = f"the maps at the end, in a file: mhsa inspect-heads {name} -o maps.svg"
+        raise UsageError("--replay needs a terminal that can redraw lines: here the output is a file or a log", hint)
+
+
+def _losses(folder: RunDir) -> list[Series]:
+    """Read the losses, each at the number of updates before it, as the snapshots are counted.
+
+    A training step's loss is measured before its own update.
+    """
+    from mhsa_cli.commands.summary import history
+
+    return [
+        replace(one, steps=[step - 1 for step in one.steps]) if one.role == "train" else one for one in history(folder)
+    ]
+
+
+def _stored(folder: RunDir) -> dict[str, Any]:
+    """Read heads.json; nothing where it is missing, and a word where it cannot be read: the timeline stands alone."""
+    from mhsa_cli.runs.listing import HEADS
+
+    if not (folder.path / HEADS).exists():
+        return {}
+    try:
+        return folder.read_heads()
+    except MhsaError as error:
+        tell(f"note: {error.message}; labels and tokens are left out")
+        return {}
+
+
+def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[tuple[int, int], tuple[str, str]]:
+    """Find the heads that were named, as (target, label), unless training went on after that."""
+    saved = folder.checkpoints()
+    heads = stored.get("heads")
+    if not isinstance(heads, list) or (saved and saved[-1].step != stored.get("step")):
+        return {}
+    found: dict[tuple[int, int], tuple[str, str]] = {}
+    for head in heads:
+        if isinstance(head, dict):
+            layer, number, target, label = (head.get(key) for key in ("layer", "head", "target", "label"))
+            placed = isinstance(layer, int) and isinstance(number, int)
+            if placed and isinstance(target, str) and target and isinstance(label, str) and label:
+                found[layer, number] = (target, label)
+    return found
+
+
+def _notes(stored: Mapping[str, Any]) -> list[str]:
+    """Collect what a reader must know of the task, and that the patterns do not matter, where that was measured."""
+    verdict = stored.get("verdict")
+    idle = isinstance(verdict, dict) and verdict.get("pattern_matters") is False
+    texts = [verdict.get("text") if isinstance(verdict, dict) and idle else None, stored.get("note")]
+    return [text for text in texts if isinstance(text, str) and text]
+
+
+def _replay(
+    paper: Paper,
+    snapshots: Sequence[SnapshotRecord],
+    stored: Mapping[str, Any],
+    losses: Sequence[tuple[int, float]],
+) -> None:
+    """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
+    from mhsa_cli.renderers.replay import play
+    from mhsa_cli.runs.snapshots import snapshot_maps
+
+    task, tokens = stored.get("task"), stored.get("tokens")
+    words = [str(token) for token in tokens] if isinstance(tokens, list) else []
+    frames = [
+        (snapshot_maps(one, task if isinstance(task, str) else "heads", words), _loss_at(one.step, losses))
+        for one in snapshots
+    ]
+    try:
+        play(paper.console, paper.surface, frames)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _loss_at(step: int, losses: Sequence[tuple[int, float]]) -> float | None:
+    """Find the loss known at a step: the last one measured up to it."""
+    return next((loss for at, loss in reversed(losses) if at <= step and math.isfinite(loss)), None)
+
+
+def _document(
+    folder: RunDir,
+    snapshots: Sequence[SnapshotRecord],
+    found: Sequence[HeadHistory],
+    drop: tuple[int, float] | None,
+) -> dict[str, Any]:
+    heads = []
+    for number, one in enumerate(found):
+        over = [snapshot.heads[number] for snapshot in snapshots]
+        names = dict.fromkeys(name for head in over for name in head.lifts)
+        scores = {name: [head.lifts.get(name) for head in over] for name in names}
+        scores |= {name: [getattr(head, name) for head in over] for name in FIGURES}
+        heads.append(
+            {
+                "layer": one.layer,
+                "head": one.head,
+                "name": f"L{one.layer}.H{one.head}",
+                "target": one.target or None,
+                "label": one.label or None,
+                "lifts": one.lifts,
+                "onset": one.onset,
+                "width": one.width,
+                "lead": one.lead,
+                "scores": scores,
+                "offset_distances": [head.distance for head in over],
+            }
+        )
+    return {
+        "run": str(folder.path),
+        "steps": [snapshot.step for snapshot in snapshots],
+        "largest_drop": None if drop is None else {"step": drop[0], "nats": drop[1]},
+        "heads": heads,
+    }
