@@ -11,8 +11,8 @@ from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import PLAIN
-from mhsa_cli.renderers.table import Column, bars, by_distance, head_table, table, task_picture
-from tests.renderers.drawn import COLOR, SURFACES, golden, maps
+from mhsa_cli.renderers.table import Column, bars, by_distance, table, task_picture
+from tests.renderers.drawn import COLOR, SURFACES, golden
 
 COLUMNS = [
     Column("run", flexible=True),
@@ -85,12 +85,6 @@ def test_by_distance_averages_diagonals() -> None:
     matrix = [[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.1, 0.7, 0.2]]
     assert by_distance(matrix) == pytest.approx([0.6, 0.55, 0.1])
     assert len(by_distance(matrix, 2)) == 2 and by_distance([]) == []
-
-
-def test_the_head_table_stays_as_it_was() -> None:
-    labels = {(0, 0): "spread", (0, 1): "previous token"}
-    golden("head-table", head_table(maps(12, 3, source=True), width=80, surface=COLOR, labels=labels).plain)
-    golden("head-table-ascii", head_table(maps(12, 3), width=60, surface=SURFACES["ascii"]).plain)
 
 
 @pytest.mark.parametrize("width", [80, 23])

@@ -1,0 +1,115 @@
+"""Tables and sentences about heads, from hand-made measurements: every number in them was put in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, TargetScore, Verdict
+from mhsa_cli.renderers.explain import explain, explain_head, explain_model, teamwork
+from mhsa_cli.renderers.heads import ablation_table, head_table, score_table
+from tests.renderers.drawn import COLOR, SURFACES, golden, maps
+
+PREVIOUS = HeadScore(
+    0,
+    1,
+    {"previous": TargetScore(0.94, 0.19, 0.926, None, 0.011), "offset": TargetScore(0.05, 0.11, -0.067, 4, 0.016)},
+    entropy=0.12,
+    uniformity=0.21,
+    confidence=0.95,
+    positionality=0.97,
+    trained_gaps={7: 0.01},
+    unseen_gaps={2: -0.2, 4: 0.3, 9: 0.05},
+    uniform_delta_nats=0.439,
+    uniform_delta_se=0.02,
+    shapley_nats=1.25,
+    target="previous",
+    label="previous token",
+    evidence="0.94 of its weight lies there (lift 0.93); it alone changes the loss by +0.439 nats",
+)
+EVEN = HeadScore(
+    0, 0, {"previous": TargetScore(0.19, 0.19, 0.0, None, 0.011)}, entropy=1.0, uniformity=1.0, confidence=0.31,
+    positionality=1.0, uniform_delta_nats=0.0, label="spread", evidence="it is 1.00 like an even head",
+)  # fmt: skip
+IDLE = replace(PREVIOUS, layer=0, head=2, label="looks like previous token, but idle", uniform_delta_nats=0.001)
+VERDICT = Verdict(
+    True, 7.7929, 0.1, 0.0019, "The pattern matters.", "64 rows of copy", None, 0.9, 2.2, ""
+)  # fmt: skip
+REPORT = HeadReport(VERDICT, [EVEN, PREVIOUS, IDLE])
+WITHHELD = HeadReport(
+    Verdict(
+        False, 0.0093, 0.001, 0.002, "It does not matter on repeat.", "64 rows of repeat", "copy", withheld="small"
+    ),
+    [
+        replace(head, label=None, target=None, evidence="not labelled: it does not matter; it alone changes 0.003")
+        for head in REPORT.heads
+    ],
+)
+
+
+def measured(report: HeadReport) -> HeadMaps:
+    return replace(maps(12, 3), report=report)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_table_is_wider_than_its_paper(width: int) -> None:
+    for surface in SURFACES.values():
+        for lines in (
+            head_table(measured(REPORT), width=width, surface=surface),
+            score_table(REPORT, width=width, surface=surface, papers={(0, 0): 0.1, (0, 1): 0.2, (0, 2): 0.3}),
+            ablation_table([Ablation("none", 0.5, 1.0, 0, 0)], width=width, surface=surface),
+        ):
+            assert lines.columns <= width
+
+
+def test_tables_stay_as_they_were() -> None:
+    golden("head-table", head_table(measured(REPORT), width=80, surface=COLOR).plain)
+    golden("head-table-withheld", head_table(measured(WITHHELD), width=80, surface=COLOR).plain)
+    golden("head-table-ascii", head_table(maps(12, 3), width=60, surface=SURFACES["ascii"]).plain)
+    golden("head-scores", score_table(REPORT, width=90, surface=COLOR).plain)
+    ways = [Ablation("none", 0.0019, 1.0, 0, 0), Ablation("uniform", 3.1441, 0.352, 3.1422, 0.1234)]
+    golden("head-ablation", ablation_table(ways, width=60, surface=COLOR).plain)
+
+
+def test_only_chosen_heads_have_a_line() -> None:
+    text = head_table(measured(REPORT), width=80, surface=COLOR, heads=[(0, 1)]).plain
+    assert "L0.H1" in text and "L0.H0" not in text and "L0.H2" not in text
+
+
+def test_nothing_is_named_where_labels_are_withheld() -> None:
+    text = head_table(measured(WITHHELD), width=80, surface=COLOR).plain + "\n".join(explain(WITHHELD))
+    assert "looks at" not in text.replace("looking", "") and "previous" not in text
+    assert "mhsa train task.name=copy" in text and "not given: small" in text
+
+
+def test_a_head_without_distances_to_try_says_so() -> None:
+    report = HeadReport(VERDICT, [replace(head, trained_gaps={}, unseen_gaps={}) for head in REPORT.heads])
+    assert "too short to try" in score_table(report, width=80, surface=COLOR).plain
+
+
+def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
+    given = {"7.7929", "0.4400", "0.90", "2.2", "3", "64", "0.94", "0.93", "0.439", "1.00"}
+    text = " ".join(explain(REPORT))
+    assert set(re.findall(r"(?<![\w.])\d[\d.]*\d|(?<![\w.])\d(?![\w.])", text)) <= given, text
+    assert explain_head(IDLE).startswith("L0.H2 looks at the token before, but is idle.")
+    assert explain_head(EVEN) == "L0.H0 spreads its weight. It is 1.00 like an even head."
+    assert len(explain(REPORT, [(0, 1)])) == 2
+
+
+@pytest.mark.parametrize("target", ["previous", "self", "first", "offset", "duplicate", "induction"])
+def test_every_target_has_a_phrase(target: str) -> None:
+    head = replace(PREVIOUS, target=target, label=target, scores={target: TargetScore(0.9, 0.1, 0.8, 4)})
+    said = explain_head(head)
+    assert said.startswith("L0.H1 looks ") and "{" not in said
+    assert (" 4 positions" in said) == (target == "offset")
+
+
+def test_the_model_is_told_how_its_heads_share_the_work() -> None:
+    assert "they stand in for one another (redundancy 0.90)" in " ".join(explain_model(REPORT))
+    assert [teamwork(x) for x in (-1.0, 0.0, 1.0)] == [
+        "they need one another",
+        "each does its own part",
+        "they stand in for one another",
+    ]
