@@ -142,8 +142,9 @@ def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[tuple[int, int], 
     for head in heads:
         if isinstance(head, dict):
             layer, number, target, label = (head.get(key) for key in ("layer", "head", "target", "label"))
-            placed = isinstance(layer, int) and isinstance(number, int)
-            if placed and isinstance(target, str) and target and isinstance(label, str) and label:
+            if not isinstance(layer, int) or not isinstance(number, int):
+                continue
+            if isinstance(target, str) and target and isinstance(label, str) and label:
                 found[layer, number] = (target, label)
     return found
 

@@ -218,11 +218,23 @@ def _caption(
         where = f"^ step {step_text(drop[0])}, where the loss fell most (log grid): {short(drop[1])} nats"
         phrases.append([(where, DIM)])
     phrases += [[(_MEANING[name], DIM)] for name in _NUMBERS if name in side.titles]
+    if "lead" in side.titles and (apart := _apart(histories)):
+        phrases.append([(f"an onset may be up to {step_text(apart)} steps earlier, where no snapshot was taken", DIM)])
     if any(text == surface.glyphs.dash for row in side.rows for text in row):
         phrases.append([(f"{surface.glyphs.dash} beside it: never, or not known", DIM)])
     if side.dropped:
         phrases.append([("no room for: " + ", ".join(side.dropped), DIM)])
     return phrases
+
+
+def _apart(histories: Sequence[HeadHistory]) -> int:
+    """Find how far before an onset the snapshot before it lies, at most: by so much the onset may be earlier."""
+    found = [0]
+    for history in histories:
+        onset, steps = history.onset, list(history.steps)
+        if onset is not None and history.lead is not None and onset in steps[1:]:
+            found.append(onset - steps[steps.index(onset) - 1])
+    return max(found)
 
 
 def _scale(target: str | None, surface: Surface) -> list[Piece]:

@@ -153,6 +153,9 @@ def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
     assert wide["L1.H0"].split()[-4:] == ["0.03", "–", "–", "–"]
     zero = [replace(heads()[0], onset=0, width=0, lead=0)]
     assert rows_of(timeline_picture([], zero, width=120, surface=SURFACES["none"]))["L0.H0"].endswith("0      0     0")
+    lines = timeline_picture([], heads(), width=120, surface=SURFACES["none"]).plain
+    assert "an onset may be up to 32 steps earlier" in lines  # 160 came after 128, 96 after 64, 48 after 32
+    assert "steps earlier" not in timeline_picture([], zero, width=120, surface=SURFACES["none"]).plain
     narrow = timeline_picture([], heads(), width=60, surface=SURFACES["none"]).plain
     assert "no room for: lift, width" in narrow and "onset" in narrow
     assert "no room" not in "\n".join(wide.values())
