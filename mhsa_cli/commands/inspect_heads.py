@@ -56,7 +56,11 @@ def inspect_heads(
     from mhsa_cli.commands.printing import picture_path
 
     file, folder = picture_path(output), open_run(runs, run)
-    asked = [name for name, given in (("--scores", scores), ("--circuits", circuits), ("--ablate", ablate)) if given]
+    asked = [
+        name
+        for name, given in (("--scores", scores), ("--circuits", circuits), ("--ablate", ablate is not None))
+        if given
+    ]
     _check(asked, tokens, definition)
     maps = measured_maps(folder) if tokens is None else maps_on_tokens(folder, tokens)
     _check_head(maps, layer, head)

@@ -123,10 +123,10 @@ def test_looking_changes_nothing_wherever_the_run_is(tiny: Path, monkeypatch: py
     for place in (moved, "far/re named", "./far/../far/re named/"):
         assert looked(place)["weights"] == expected["weights"]
         assert looked(place, "--tokens", "3 1")["step"] == 10
-    assert "next: mhsa curve 'far/re named'" in mhsa("inspect-heads", "far/re named").out
+    assert "next: mhsa explain 'far/re named'" in mhsa("inspect-heads", "far/re named").out
     monkeypatch.setenv("MHSA_RUNS", "far")
     assert looked()["run"] == looked("re named")["run"] == "far/re named"
-    assert "next: mhsa curve 're named'" in mhsa("inspect-heads").out
+    assert "next: mhsa explain 're named'" in mhsa("inspect-heads").out
     monkeypatch.chdir(moved)
     assert looked(".")["weights"] == expected["weights"]
     assert {**tree(moved)} == before

@@ -42,7 +42,7 @@ def test_a_run_folder_is_complete(tiny: Path) -> None:
     assert (heads["step"], heads["run"], heads["task"]) == (10, "tiny", "shift")
     assert info["seconds"] > 0 and info["torch"] and info["mhsa"] and info["started"]
     assert sorted(path.name for path in tiny.iterdir()) == [
-        *(".lock", "checkpoints", "config.yaml", "heads.json", "metrics.jsonl", "run.json")
+        *(".lock", "checkpoints", "config.yaml", "heads.json", "heads.jsonl", "metrics.jsonl", "run.json")
     ]
     for step in (5, 10):
         files = read_directory(tiny / "checkpoints" / f"step-{step:08d}")
@@ -98,7 +98,7 @@ def test_the_end_tells_curve_epochs_heads_files_and_the_next_command() -> None:
         "guessing scores 2.3979 nats and 9.1%",
     ]
     expected += ["evaluation rows", f"weights sha256 {sha}", "L1.H2", "wrote runs/shift-h3"]
-    expected += ["next: mhsa inspect-heads shift-h3 --head 0"]
+    expected += ["next: mhsa explain shift-h3"]
     places = [said.out.find(text) for text in expected]
     assert -1 not in places, dict(zip(expected, places, strict=True))
     assert places == sorted(places)

@@ -14,7 +14,7 @@ from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.engine import Trainer, build_model
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.errors import NonFiniteError, RunError
-from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 
 CPU = torch.device("cpu")
 # Every size is different, and every part of the model is there.
@@ -99,7 +99,7 @@ def test_every_step_is_recorded_once_and_in_order() -> None:
 
 def test_no_epochs_save_the_untrained_model() -> None:
     trainer, records = run(rich("train.epochs=0", "train.warmup_steps=0"))
-    assert [type(r) for r in records] == [EvalRecord, SaveRecord]
+    assert [type(r) for r in records] == [EvalRecord, SnapshotRecord, SaveRecord]
     fresh = build_model(rich(), trainer.task)
     assert weights_sha256(trainer.model()) == weights_sha256(fresh)
 

@@ -1,0 +1,142 @@
+"""What was measured of heads, at the command line: JSON as promised, tables, sentences, and wrong questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.shell import facts, mhsa, tree
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    said = mhsa(*arguments, "--json")
+    assert said.code == 0, said.err
+    found: dict[str, Any] = said.json
+    return found
+
+
+@pytest.fixture(scope="module")
+def copying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that learned to copy, so that its heads are named."""
+    root = tmp_path_factory.mktemp("copying")
+    said = mhsa("train", "task.name=copy", "vocab_size=20", "seq_len=10", "d_model=24", "n_heads=3", "lr=1e-2", "--runs", root, "--name", "c")  # fmt: skip # noqa: E501
+    assert said.code == 0, said.err
+    return root / "c"
+
+
+def test_json_of_inspect_heads_keeps_its_promise(copying: Path) -> None:
+    found = document("inspect-heads", copying)
+    assert {"pattern_matters", "joint_delta_nats"} <= found["verdict"].keys()
+    assert found["verdict"]["pattern_matters"] is True and found["verdict"]["joint_delta_nats"] > 0.05
+    for head in found["heads"]:
+        wanted = {"label", "lift", "chance", "entropy", "scores", "uniform_delta_nats", "shapley_nats", "evidence"}
+        assert wanted <= head.keys()
+        assert head["label"] == "offset 5" and head["lift"] == head["scores"]["offset"]["lift"] >= 0.5
+        assert head["scores"]["offset"]["distance"] == 5 and max(head["unseen_gaps"].values()) < 0.5
+    shares = sum(head["shapley_nats"] for head in found["heads"])
+    assert shares == pytest.approx(found["verdict"]["joint_delta_nats"], abs=1e-6)
+
+
+def test_tables_and_sentences_of_a_run_with_named_heads(copying: Path) -> None:
+    maps = mhsa("inspect-heads", copying).out
+    assert "looks at" in maps and "offset 5" in maps and "The pattern matters" in maps
+    scores = mhsa("inspect-heads", copying, "--scores").out
+    assert "induction at" in scores and "random" in scores
+    told = mhsa("explain", copying).out
+    assert told.count("looks 5 positions back") == 3 and "training did not draw" in told
+    assert told.count("\n\n") == 6  # a paragraph for the model, one for each head, the legend, the next command
+    one = mhsa("explain", copying, "--heads", "L0.H1").out
+    assert "L0.H1 looks" in one and "L0.H2" not in one
+
+
+def test_ablation_tells_what_is_lost(copying: Path) -> None:
+    found = document("inspect-heads", copying, "--ablate", "L0")["ablation"]
+    assert found["heads"] == ["L0.H0", "L0.H1", "L0.H2"]
+    ways = {one["way"]: one for one in found["ways"]}
+    assert list(ways) == ["none", "uniform", "zero", "mean", "resample"]
+    verdict = document("explain", copying)["verdict"]
+    assert ways["none"]["delta_nats"] == 0 and ways["none"]["loss"] == pytest.approx(verdict["loss_nats"])
+    assert ways["uniform"]["delta_nats"] == pytest.approx(verdict["joint_delta_nats"], abs=1e-6)
+    assert ways["uniform"]["accuracy"] < ways["none"]["accuracy"] <= 1
+    alone = document("inspect-heads", copying, "--ablate", "l0.h1")["ablation"]["ways"][1]["delta_nats"]
+    heads = document("explain", copying)["heads"]
+    assert alone == pytest.approx(heads[1]["uniform_delta_nats"], abs=1e-6)
+
+
+def test_circuits_and_parts_together(copying: Path) -> None:
+    found = document("inspect-heads", copying, "--circuits", "--scores", "--head", 2)
+    assert [head["head"] for head in found["heads"]] == [head["head"] for head in found["circuits"]["heads"]] == [2]
+    shares = found["circuits"]["heads"][0]["qk_shares"]
+    assert sum(shares.values()) == pytest.approx(1.0, abs=1e-6) and shares["pos-pos"] > 0.5
+    assert found["circuits"]["residual_error"] < 1e-4
+    assert "direct" in mhsa("inspect-heads", copying, "--circuits").out
+
+
+def test_where_the_pattern_does_not_matter_nothing_is_named(tiny: Path) -> None:
+    for found in (document("inspect-heads", "tiny"), document("explain", "tiny")):
+        assert found["verdict"]["pattern_matters"] is False
+        assert all(head["label"] is None and "not labelled" in head["evidence"] for head in found["heads"])
+    assert "looks at" not in mhsa("inspect-heads", "tiny").out
+
+
+def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:
+    before, sha = tree(tiny), facts(tiny)["weights_sha256"]
+    for arguments in (["--scores"], ["--circuits"], ["--ablate", "L1.H0"], ["--scores", "-o", "scores.svg"]):
+        assert mhsa("inspect-heads", "tiny", *arguments).code == 0
+    assert mhsa("explain", "tiny").code == 0
+    assert tree(tiny) == before and facts(tiny)["weights_sha256"] == sha
+    assert Path("scores.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspect-heads", "tiny", "--ablate", "L2.H0"], "`L2.H0` is no head of this run"),
+        (["inspect-heads", "tiny", "--ablate", "L0.H0,head 3"], "`head` is no head"),
+        (["inspect-heads", "tiny", "--ablate", ""], "names no head"),
+        (["inspect-heads", "tiny", "--ablate", ","], "names no head"),
+        (["explain", "tiny", "--heads", "H1"], "`H1` is no head"),
+        (["inspect-heads", "tiny", "--scores", "--tokens", "1 2"], "give one of the two"),
+        (["inspect-heads", "tiny", "--definition", "olsson2022"], "goes with --scores"),
+        (["inspect-heads", "tiny", "--scores", "--definition", "mine"], "wanted `olsson2022`"),
+        (["inspect-heads", "tiny", "--scores", "--definition", "olsson2022"], "needs rows of 101 tokens"),
+    ],
+)
+def test_wrong_questions(arguments: list[str], words: str, tiny: Path) -> None:
+    said = mhsa(*arguments)
+    assert (said.code, said.out) == (2, "") and words in said.err
+
+
+def test_a_run_of_an_older_version_is_measured_anew(tiny: Path) -> None:
+    expected = document("explain", "tiny")
+    heads = json.loads((tiny / "heads.json").read_text())
+    del heads["verdict"]
+    heads["heads"] = [{key: head[key] for key in ("layer", "head", "entropy")} for head in heads["heads"]]
+    (tiny / "heads.json").write_text(json.dumps(heads))
+    found = document("explain", "tiny")
+    assert found["verdict"]["joint_delta_nats"] == pytest.approx(expected["verdict"]["joint_delta_nats"], abs=1e-6)
+    assert len(found["heads"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("verdict", 3),
+        ("verdict", {"text": 1}),
+        ("label", 7),
+        ("scores", {"previous": 1}),
+        ("scores", None),
+        ("shapley_nats", "x"),
+        ("target", "nose"),
+    ],  # fmt: skip # noqa: E501
+)
+def test_damaged_measurements_are_refused_in_words(part: str, value: object, tiny: Path) -> None:
+    heads = json.loads((tiny / "heads.json").read_text())
+    (heads if part == "verdict" else heads["heads"][1])[part] = value
+    (tiny / "heads.json").write_text(json.dumps(heads))
+    for command in ("explain", "inspect-heads"):
+        said = mhsa(command, "tiny")
+        assert (said.code, said.out) == (4, "") and "heads.json is damaged" in said.err
