@@ -104,7 +104,7 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
         raise UsageError("--replay and --json do not go together: a replay is for a terminal", "leave one of them out")
     if not paper.surface.animate:
         hint = f"the maps at the end, in a file: mhsa inspect-heads {name} -o maps.svg"
-        raise UsageError("--replay needs a terminal that can redraw lines: here the output is a file or a log", hint)
+        raise UsageError("--replay needs a terminal that can redraw lines: here the output is a file, a log or a plain terminal", hint)
 
 
 def _losses(folder: RunDir) -> list[Series]:

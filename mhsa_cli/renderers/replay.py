@@ -29,17 +29,19 @@ def chosen_frames(count: int) -> list[int]:
     return [round(number * (count - 1) / (most - 1)) for number in range(most)]
 
 
-def frame_picture(maps: HeadMaps, loss: float | None, *, width: int, height: int, surface: Surface) -> Lines:
-    """Draw one frame for a terminal of `width` columns and `height` rows: step and loss, and under them the maps.
+def frame_picture(
+    maps: HeadMaps, loss: float | None, *, width: int, surface: Surface, height: int | None = None
+) -> Lines:
+    """Draw one frame for a terminal of `width` columns: step and loss, and under them the maps.
 
-    What does not fit is cut off at the bottom, and the first line says how much.
+    With `height` rows, the first line says how much of it will be cut off at the bottom.
     """
     width = max(20, width - FREE_COLUMNS)
     picture = head_maps(maps, width=width, surface=surface)
     facts: list[list[Piece]] = [[(f"step {step_text(maps.step)}", BOLD)]]
     if loss is not None and not math.isnan(loss):
         facts.append([(f"loss {short(loss)}", PLAIN)])
-    missing = len(picture.lines) + 1 - height
+    missing = 0 if height is None else len(picture.lines) + 1 - height
     if missing > 0:
         facts.append([(f"{missing} lines do not fit below", DIM)])
     return Lines(wrap_phrases(facts, width)[:1]) + picture
@@ -60,11 +62,17 @@ def play(
     """
     environ = os.environ if environ is None else environ
     with Live(console=console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False) as live:
-        for number in chosen_frames(len(frames)):
-            started = clock()
-            width, height = terminal_size(console.file, environ)
-            console.size = (width, height)  # type: ignore[assignment]
+        number = 0
+        try:
+            for number in chosen_frames(len(frames)):
+                started = clock()
+                maps, loss = frames[number]
+                width, height = terminal_size(console.file, environ)
+                console.size = (width, height)  # type: ignore[assignment]
+                picture = frame_picture(maps, loss, width=width, surface=surface, height=height)
+                live.update(picture, refresh=True)
+                if number < len(frames) - 1:
+                    sleep(max(0.0, SECONDS - (clock() - started)))
+        finally:
             maps, loss = frames[number]
-            live.update(frame_picture(maps, loss, width=width, height=height, surface=surface), refresh=True)
-            if number < len(frames) - 1:
-                sleep(max(0.0, SECONDS - (clock() - started)))
+            live.update(frame_picture(maps, loss, width=console.width, surface=surface))  # what stays is whole

@@ -1,0 +1,227 @@
+"""mhsa timeline: heads over training from heads.jsonl, without torch; replayed on a terminal alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.shell import environment, metrics, mhsa
+
+STEPS = [0, 1, 2, 4, 6, 8, 10]
+T = 6
+RISE = [0.0, 0.1, 0.3, 0.6, 0.8, 0.9, 0.95]
+
+
+def line(step: int, lift: float) -> dict[str, Any]:
+    """One snapshot of the tiny run (L=2 H=3 T=6): L0.H0 comes to look back, the others never do."""
+    places = [(layer, head) for layer in range(2) for head in range(3)]
+    heads = [
+        {
+            "layer": layer,
+            "head": head,
+            "lifts": {"previous": lift if (layer, head) == (0, 0) else 0.1, "self": 0.2, "induction": None},
+            "distance": None,
+            "entropy": 0.25,
+            "uniformity": 0.5,
+            "confidence": 0.75,
+            "positionality": None,
+        }
+        for layer, head in places
+    ]
+    maps = [[[[100 // (q + 1)] * (q + 1) for q in range(T)]] * 3] * 2
+    return {"kind": "heads", "step": step, "heads": heads, "maps": maps, "pool": 1}
+
+
+@pytest.fixture
+def told(tiny: Path) -> Path:
+    """The tiny run with snapshots made by hand, and L0.H0 named."""
+    lines = [line(step, lift) for step, lift in zip(STEPS, RISE, strict=True)]
+    (tiny / "heads.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    name(tiny, target="previous", label="previous token")
+    return tiny
+
+
+def name(run: Path, **keys: Any) -> None:
+    stored = json.loads((run / "heads.json").read_text())
+    for head in stored["heads"]:
+        head.update({"target": None, "label": None})
+    stored["heads"][0].update(keys)
+    (run / "heads.json").write_text(json.dumps(stored))
+
+
+def test_the_strips_of_all_heads_under_the_curve(told: Path) -> None:
+    said = mhsa("timeline", "tiny")
+    assert (said.code, said.err) == (0, "")
+    for text in ("loss (nats), log steps", "guessing 2.40", "7 snapshots", "next: mhsa inspect-heads tiny"):
+        assert text in said.out, text
+    rows = {row.split()[0]: row for row in said.out.splitlines() if row.startswith("L")}
+    assert list(rows) == [f"L{layer}.H{head}" for layer in range(2) for head in range(3)]
+    assert "previous" in rows["L0.H0"] and rows["L0.H0"].split()[-3] == "4" and "previous token" in said.out
+    assert "self" in rows["L1.H2"] and rows["L1.H2"].count("–") >= 3
+
+
+def test_the_document_by_hand(told: Path) -> None:
+    said = mhsa("timeline", "--json")
+    document = said.json
+    assert said.err == "" and document["run"] == "runs/tiny" and document["steps"] == STEPS
+    first, last = document["heads"][0], document["heads"][-1]
+    assert (first["name"], first["target"], first["label"]) == ("L0.H0", "previous", "previous token")
+    assert first["lifts"] == RISE and first["onset"] == 4
+    assert first["width"] == 4  # 0.2 half way from 1 to 2, 0.8 at 6: 4.5, to the even number
+    assert first["lead"] == document["largest_drop"]["step"] - 4
+    assert first["scores"]["previous"] == RISE and first["scores"]["induction"] == [None] * 7
+    assert first["scores"]["entropy"] == [0.25] * 7 and first["scores"]["positionality"] == [None] * 7
+    assert (last["name"], last["target"], last["label"], last["onset"]) == ("L1.H2", "self", None, None)
+
+
+def test_a_loss_stands_at_the_updates_before_it(told: Path) -> None:
+    """The loss of training step 6 was measured after 5 updates: that is where it fell, as the snapshots count."""
+    kept = [record for record in metrics(told) if record["kind"] != "step"]
+    steps = [
+        {"kind": "step", "step": s, "loss": 2.0 if s < 6 else 1.0, "accuracy": 0.5, "lr": 0.1} for s in range(1, 11)
+    ]
+    (told / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*steps, *kept]))
+    document = mhsa("timeline", "--json").json
+    assert document["largest_drop"] == {"step": 5, "nats": 1.0} and document["heads"][0]["lead"] == 1
+
+
+def test_one_score_for_all_heads(told: Path) -> None:
+    asked = mhsa("timeline", "--target", "self", "--json").json
+    assert {head["target"] for head in asked["heads"]} == {"self"}
+    assert all(head["lifts"] == [0.2] * 7 and head["label"] is None for head in asked["heads"])
+    assert "lift on self" in mhsa("timeline", "--target", "self").out
+    wrong = mhsa("timeline", "--target", "selfish")
+    assert (wrong.code, wrong.out) == (2, "") and "there is: previous, self, induction" in wrong.err
+
+
+def test_labels_are_left_out_where_they_are_stale_or_damaged(told: Path) -> None:
+    def label() -> Any:
+        return mhsa("timeline", "--json").json["heads"][0]["label"]
+
+    assert label() == "previous token"
+    for keys in ({"target": None}, {"label": ""}, {"label": 7}, {"target": "self"}):
+        name(told, **{"target": "previous", "label": "previous token", **keys})
+        assert label() == (None if keys != {"target": "self"} else "previous token")
+    stored = json.loads((told / "heads.json").read_text())
+    (told / "heads.json").write_text(json.dumps({**stored, "step": 9}))  # training went on after it
+    assert label() is None
+    (told / "heads.json").write_text("{")
+    said = mhsa("timeline", "--json")
+    assert said.json["heads"][0]["label"] is None and "labels and tokens are left out" in said.err
+    (told / "heads.json").unlink()
+    assert label() is None and mhsa("timeline", "--json").err == ""
+
+
+def test_a_run_without_snapshots_says_so(told: Path) -> None:
+    (told / "heads.jsonl").write_text("")
+    for _ in range(2):
+        said = mhsa("timeline", "tiny")
+        assert (said.code, said.out) == (4, "") and "no heads.jsonl" in said.err and "train it again" in said.err
+        (told / "heads.jsonl").unlink(missing_ok=True)
+
+
+def test_damage_is_said_with_its_step(told: Path) -> None:
+    lines = (told / "heads.jsonl").read_text().splitlines()
+    (told / "heads.jsonl").write_text("\n".join([*lines[:3], lines[3].replace('"lifts"', '"left"', 1), *lines[4:], ""]))
+    said = mhsa("timeline")
+    assert said.code == 4 and "heads.jsonl is damaged at step 4: lifts is missing" in said.err
+    (told / "heads.jsonl").write_text("\n".join([*lines[:3], lines[3][:50]]))  # cut short by a crash
+    assert mhsa("timeline", "--json").json["steps"] == STEPS[:3]
+
+
+def test_a_picture_in_a_file_beside_the_document(told: Path) -> None:
+    said = mhsa("timeline", "--json", "-o", "a.svg")
+    assert said.json and "wrote a.svg" in said.err
+    text = "".join(xml.etree.ElementTree.parse("a.svg").getroot().itertext())
+    assert "heads of tiny over training" in text and "L1.H2" in text
+    assert mhsa("timeline", "-o", "a.doc").code == 2
+
+
+def test_what_the_task_says_stands_below(told: Path) -> None:
+    stored = json.loads((told / "heads.json").read_text())
+    verdict = {"pattern_matters": False, "text": "The pattern does not matter on shift."}
+    (told / "heads.json").write_text(json.dumps({**stored, "note": "A note.", "verdict": verdict}))
+    shown = mhsa("timeline").out
+    assert "A note." in shown and "does not matter" in shown
+    (told / "heads.json").write_text(json.dumps({**stored, "verdict": {**verdict, "pattern_matters": True}}))
+    assert "does not matter" not in mhsa("timeline").out
+
+
+def test_it_loads_no_torch(told: Path) -> None:
+    code = (
+        "import sys\nfrom mhsa_cli.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", code, "timeline", "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment())
+    assert done.returncode == 0 and json.loads(done.stdout)["steps"] == STEPS
+
+
+def test_a_replay_is_refused_where_nothing_moves(told: Path) -> None:
+    said = mhsa("timeline", "tiny", "--replay")
+    assert (said.code, said.out) == (2, "") and "needs a terminal" in said.err
+    assert "mhsa inspect-heads tiny -o maps.svg" in said.err
+    said = mhsa("timeline", "--replay", "--json")
+    assert (said.code, said.out) == (2, "") and "do not go together" in said.err
+
+
+def on_terminal(*arguments: str, interrupt_at: bytes | None = None) -> tuple[int, str]:
+    """Run mhsa on a terminal of its own; SIGINT, as Ctrl-C sends it, once some text has come."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "mhsa_cli", *arguments]
+    told = environment(TERM="xterm-256color", COLUMNS="90", LINES="60")
+    child = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=told, start_new_session=True)
+    os.close(slave)
+    read, end = b"", time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            if select.select([master], [], [], 0.05)[0]:
+                try:
+                    chunk = os.read(master, 65536)
+                except OSError:  # the child has closed its side
+                    break
+                if not chunk:
+                    break
+                read += chunk
+            elif child.poll() is not None:
+                break
+            if interrupt_at is not None and interrupt_at in read:
+                os.kill(child.pid, signal.SIGINT)
+                interrupt_at = None
+        return child.wait(timeout=30), read.decode()
+    finally:
+        child.kill()
+        os.close(master)
+
+
+def test_a_replay_shows_every_snapshot_and_leaves_the_last(told: Path) -> None:
+    code, shown = on_terminal("timeline", "tiny", "--replay")
+    assert code == 0 and "Traceback" not in shown
+    places = [shown.find(f"step {step}\x1b") for step in STEPS]
+    assert -1 not in places and places == sorted(places)
+    end = shown[shown.rindex("step 10\x1b") :]
+    assert "L1.H2" in end and "next: mhsa inspect-heads tiny" in end and "\x1b[?25h" in end  # the cursor is back
+
+
+def test_ctrl_c_ends_a_replay_quietly(told: Path) -> None:
+    code, shown = on_terminal("timeline", "tiny", "--replay", interrupt_at=b"step 2\x1b")
+    assert code == 130 and "step 10" not in shown
+    assert "Traceback" not in shown and "Abort" not in shown and "next:" not in shown
+    assert shown.rstrip().endswith("\x1b[?25h") and "L1.H2" in shown[shown.rindex("step ") :]
+
+
+def test_a_trained_run_has_a_timeline_from_the_start(tiny: Path) -> None:
+    document = mhsa("timeline", "--json").json
+    assert document["steps"][:3] == [0, 1, 2] and document["steps"][-1] == 10
+    assert len(document["heads"]) == 6 and mhsa("timeline").code == 0
