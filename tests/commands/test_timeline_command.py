@@ -65,7 +65,7 @@ def test_the_strips_of_all_heads_under_the_curve(told: Path) -> None:
     assert (said.code, said.err) == (0, "")
     for text in ("loss (nats), log steps", "guessing 2.40", "7 snapshots", "next: mhsa inspect-heads tiny"):
         assert text in said.out, text
-    rows = {row.split()[0]: row for row in said.out.splitlines() if row.startswith("L")}
+    rows = {row.split()[0]: row for row in said.out.splitlines() if "│" in row and row.startswith("L")}
     assert list(rows) == [f"L{layer}.H{head}" for layer in range(2) for head in range(3)]
     assert "previous" in rows["L0.H0"] and rows["L0.H0"].split()[-3] == "4" and "previous token" in said.out
     assert "self" in rows["L1.H2"] and rows["L1.H2"].count("–") >= 3
