@@ -38,13 +38,14 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
 
 
 def masked(line: str) -> str:
-    """Blank what changes from run to run: seconds, speed, digests, times of day, and the dots of a curve."""
+    """Blank what changes from run to run: seconds, speed, digests, times of day, the dots of a curve, and strips."""
     line = re.sub(r"[0-9a-f]{64}|(?<=sha256\": \")\.\.\.", "<digest>", line)
     line = re.sub(r"\d+\.\d+ s\b", "<seconds>", line)
     line = re.sub(r'"seconds": \d+\.\d+', '"seconds": <seconds>', line)
     line = re.sub(r"(?<=%)\s+\d+\.\d$", "<seconds>", line)  # the last column of `mhsa runs`
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<time>", line)
     line = re.sub(r"[⠀-⣿╌●]+", "", line)
+    line = re.sub(r"(?<=│)[?▁▂▃▄▅▆▇█-]+", "", line)  # a head's strip
     return re.sub(r"\s+", " ", line).strip()
 
 
