@@ -32,14 +32,17 @@ def explain(
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
     report = report_of(maps)
     if as_json:
-        shown = [h for h in report.heads if chosen is None or (h.layer, h.head) in chosen]
-        told = [{"layer": h.layer, "head": h.head, **score_to_dict(h), "text": explain_head(h)} for h in shown]
+        told = [
+            {"layer": head.layer, "head": head.head, **score_to_dict(head), "text": explain_head(head, summary)}
+            for head, summary in zip(report.heads, maps.heads, strict=True)
+            if chosen is None or (head.layer, head.head) in chosen
+        ]
         model = {**verdict_to_dict(report.verdict), "text": " ".join(explain_model(report))}
         print_json({"run": str(folder.path), "step": maps.step, "task": maps.task, "verdict": model, "heads": told})
         return
     paper = Paper()
     paper.say(f"{folder.name}, step {maps.step}\n")
-    for paragraph in sentences(report, chosen):
+    for paragraph in sentences(maps, chosen):
         paper.say(f"{paragraph}\n")
     paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
     paper.say(f"\nnext: mhsa inspect-heads {run_argument(folder)} --scores")

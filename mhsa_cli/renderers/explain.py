@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mhsa_cli.records import HeadReport, HeadScore
+from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary
 
 LOOKS = {
     "previous": "looks at the token before",
@@ -49,8 +49,11 @@ def teamwork(redundancy: float) -> str:
     return "they need one another" if redundancy <= -0.2 else "each does its own part"
 
 
-def explain_head(head: HeadScore) -> str:
-    """Say in sentences what one head looks at, how that is known, and what it causes."""
+def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
+    """Say in sentences what one head looks at, how that is known, and what it causes.
+
+    With its `summary` also how much of its weight lies on the position that holds the answer, if the task has one.
+    """
     if head.label is None:
         opening = f"{head.name} is not named"
         parts = head.evidence.split("; ")[1:] or head.evidence.split("; ")
@@ -61,10 +64,19 @@ def explain_head(head: HeadScore) -> str:
             looks = LOOKS[head.target].format(distance=score.distance)
         opening = f"{head.name} {looks}{', but is idle' if head.label.endswith('idle') else ''}"
         parts = head.evidence.split("; ")
+    if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
+        there = f"{summary.source_weight:.2f} of its weight lies on the position that holds the answer"
+        parts = [f"{there} (an even head: {summary.source_chance:.2f})", *parts]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
 
 
-def explain(report: HeadReport, heads: Sequence[tuple[int, int]] | None = None) -> list[str]:
+def explain(maps: HeadMaps, heads: Sequence[tuple[int, int]] | None = None) -> list[str]:
     """Give the model's paragraph and one for each head (of those at the addresses `heads`, or of all)."""
-    chosen = [head for head in report.heads if heads is None or (head.layer, head.head) in heads]
-    return [" ".join(explain_model(report)), *map(explain_head, chosen)]
+    if maps.report is None:
+        return []
+    pairs = [
+        (h, s)
+        for h, s in zip(maps.report.heads, maps.heads, strict=True)
+        if heads is None or (h.layer, h.head) in heads
+    ]
+    return [" ".join(explain_model(maps.report)), *(explain_head(head, summary) for head, summary in pairs)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, TargetScore, Verdict
+from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore, Verdict
 from mhsa_cli.renderers.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps
@@ -79,7 +79,7 @@ def test_only_chosen_heads_have_a_line() -> None:
 
 
 def test_nothing_is_named_where_labels_are_withheld() -> None:
-    text = head_table(measured(WITHHELD), width=80, surface=COLOR).plain + "\n".join(explain(WITHHELD))
+    text = head_table(measured(WITHHELD), width=80, surface=COLOR).plain + "\n".join(explain(measured(WITHHELD)))
     assert "looks at" not in text.replace("looking", "") and "previous" not in text
     assert "mhsa train task.name=copy" in text and "not given: small" in text
 
@@ -91,11 +91,15 @@ def test_a_head_without_distances_to_try_says_so() -> None:
 
 def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
     given = {"7.7929", "0.4400", "0.90", "2.2", "3", "64", "0.94", "0.93", "0.439", "1.00"}
-    text = " ".join(explain(REPORT))
+    text = " ".join(explain(measured(REPORT)))
     assert set(re.findall(r"(?<![\w.])\d[\d.]*\d|(?<![\w.])\d(?![\w.])", text)) <= given, text
     assert explain_head(IDLE).startswith("L0.H2 looks at the token before, but is idle.")
+    source = HeadSummary(0, 0, 1.0, 0.87, 0.11)
+    assert "0.87 of its weight lies on the position that holds the answer (an even head: 0.11)." in explain_head(
+        EVEN, source
+    )
     assert explain_head(EVEN) == "L0.H0 spreads its weight. It is 1.00 like an even head."
-    assert len(explain(REPORT, [(0, 1)])) == 2
+    assert len(explain(measured(REPORT), [(0, 1)])) == 2
 
 
 @pytest.mark.parametrize("target", ["previous", "self", "first", "offset", "duplicate", "induction"])

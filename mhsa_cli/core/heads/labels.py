@@ -67,21 +67,24 @@ def matters(head: HeadScore, joint: float | None) -> bool | None:
 
 def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
     """Give a head its label and the evidence for it; withheld where the pattern does not matter or was not measured."""
+    joint = verdict.joint_delta_nats
     if not verdict.pattern_matters:
         why = "the pattern does not matter here" if verdict.pattern_matters is False else "nothing could be measured"
         return replace(
             head,
             target=None,
             label=None,
-            evidence="; ".join([f"not labelled: {why}", *([] if head.uniform_delta_nats is None else [_effect(head)])]),
+            evidence="; ".join(
+                [f"not labelled: {why}", *([] if head.uniform_delta_nats is None else [_effect(head, joint)])]
+            ),
         )
     found = candidates(head)
     if not found:
-        return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head)))
+        return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head, joint)))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
-    words, effective = words_for(target, found[target]), matters(head, verdict.joint_delta_nats)
+    words, effective = words_for(target, found[target]), matters(head, joint)
     label = words if effective else f"looks like {words}, but idle" if effective is False else f"looks like {words}"
-    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target])))
+    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], joint)))
 
 
 def shape_label(head: HeadScore) -> str:
@@ -91,7 +94,7 @@ def shape_label(head: HeadScore) -> str:
     return "sharp, unnamed" if head.confidence is not None and head.confidence >= SHARP else "undecided"
 
 
-def _named(head: HeadScore, target: str, score: TargetScore) -> list[str]:
+def _named(head: HeadScore, target: str, score: TargetScore, joint: float | None) -> list[str]:
     there = f"{score.mass:.2f} of its weight lies there, where an even head has {score.chance:.2f}"
     parts = [f"{there} (lift {score.lift:.2f})"]
     if score.null is not None:
@@ -104,7 +107,7 @@ def _named(head: HeadScore, target: str, score: TargetScore) -> list[str]:
     parts += _resemblance(head, target)
     if target == "first" and score.mass > SINK:
         parts.append("it is a sink, which parks its weight on the first token")
-    return [*parts, _effect(head)]
+    return [*parts, _effect(head, joint)]
 
 
 def _bound(likeness: float) -> str:
@@ -113,7 +116,7 @@ def _bound(likeness: float) -> str:
     return "it goes mostly by position" if likeness >= MOSTLY else "it does not go by position alone"
 
 
-def _unnamed(head: HeadScore) -> list[str]:
+def _unnamed(head: HeadScore, joint: float | None) -> list[str]:
     best = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     parts = []
     if best is not None:
@@ -122,7 +125,7 @@ def _unnamed(head: HeadScore) -> list[str]:
     if head.uniformity is not None and head.confidence is not None:
         parts.append(f"it is {head.uniformity:.2f} like an even head")
         parts.append(f"its largest weight is {head.confidence:.2f} on average")
-    return [*parts, *_resemblance(head, None), _effect(head)]
+    return [*parts, *_resemblance(head, None), _effect(head, joint)]
 
 
 def _resemblance(head: HeadScore, target: str | None) -> list[str]:
@@ -137,12 +140,16 @@ def _resemblance(head: HeadScore, target: str | None) -> list[str]:
     return [f"it resembles induction but is not: {tried}" if likes else tried]
 
 
-def _effect(head: HeadScore) -> str:
+def _effect(head: HeadScore, joint: float | None) -> str:
     delta, share = head.uniform_delta_nats, head.shapley_nats
     if delta is None:
         return "what it causes was not measured: the model is large"
-    shared = "" if share is None else f", and its share of what all patterns are worth is {share:+.3f}"
-    return f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats{shared}"
+    said = f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats"
+    if share is None or joint is None or joint < JOINT:
+        return said
+    return (
+        f"{said}, and its share of what all patterns are worth is {share:.3f} of {joint:.3f} nats ({share / joint:.0%})"
+    )
 
 
 def gap_text(gaps: Mapping[int, float]) -> str:
