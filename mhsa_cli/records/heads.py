@@ -188,7 +188,10 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True)
 class HeadSnapshot:
-    """One head in a snapshot: its lifts by target's name, `distance` of the best offset, and the other scores."""
+    """One head in a snapshot: its lifts by target's name, `distance` of the best offset, and the other scores.
+
+    `offsets` are the lifts of every offset tried, by distance.
+    """
 
     layer: int
     head: int
@@ -198,6 +201,7 @@ class HeadSnapshot:
     uniformity: float | None
     confidence: float | None
     positionality: float | None
+    offsets: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def snapshot_to_dict(record: SnapshotRecord) -> dict[str, Any]:
             "head": head.head,
             "lifts": dict(head.lifts),
             "distance": head.distance,
+            "offsets": {str(distance): lift for distance, lift in head.offsets.items()},
             **{name: getattr(head, name) for name in FIGURES},
         }
         for head in record.heads
@@ -104,11 +105,12 @@ def _head(content: Mapping[str, Any]) -> HeadSnapshot:
         raise ValueError("layer, head and distance should be whole numbers")
     # A lift of null is one that could not be measured, as NaN is.
     measured = {str(name): math.nan if lift is None else lift for name, lift in lifts.items()}
-    if not all(map(_is_number, measured.values())):
+    offsets = {int(at): lift for at, lift in content.get("offsets", {}).items() if lift is not None}
+    if not all(map(_is_number, [*measured.values(), *offsets.values()])):
         raise ValueError("the lifts should be numbers")
     if not all(figure is None or _is_number(figure) for figure in figures):
         raise ValueError("a head's figures should be numbers")
-    return HeadSnapshot(layer, head, measured, distance, *figures)
+    return HeadSnapshot(layer, head, measured, distance, *figures, offsets)
 
 
 def _is_count(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -157,3 +158,10 @@ def test_there_may_be_few_snapshots_or_none() -> None:
 def test_it_needs_no_torch() -> None:
     code = "import sys, mhsa_cli.core.heads.onset; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_offsets_lift_is_that_of_the_final_distance_where_all_are_kept() -> None:
+    heads = [
+        replace(head(distance=d, offset=0.7), offsets={2: 0.7, 5: lift}) for d, lift in ((2, 0.1), (5, 0.6), (5, 0.9))
+    ]
+    assert list(histories(snapshots(heads), [])[0].lifts) == [0.1, 0.6, 0.9]

@@ -25,7 +25,7 @@ def histories(
 
     The target is `target` if given, else the one that `labels` names by (layer, head) as (target, label), else the one
     of largest lift at the last snapshot; the label is "" where `labels` does not name that target. `losses` are (step,
-    nats). A lift that was not measured, and the offset's where another distance was best, is None.
+    nats). An offset's lift is that of the last snapshot's distance. What was not measured is None.
     """
     drop = largest_drop(losses)
     found = []
@@ -51,7 +51,9 @@ def closest(head: HeadSnapshot) -> str:
 
 
 def _lift(head: HeadSnapshot, target: str, distance: int | None) -> float | None:
-    """Read one lift. A snapshot knows only its best offset: for another distance it tells no more than a bound."""
+    """Read one lift. Of an offset whose distance is not kept, a snapshot tells only whether it was the best."""
+    if target == "offset" and distance in head.offsets:
+        return head.offsets[distance]
     lift = head.lifts.get(target, math.nan)
     another = target == "offset" and head.distance != distance
     return None if another or not math.isfinite(lift) else lift

@@ -59,7 +59,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     T = batch.inputs.size(1)
     visible = model.attention[0].causal_mask[:T, :T].cpu()
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
-    said = f"{n} rows of {task.name}, {T} tokens each, that training did not draw"
+    said = f"{n} rows of {task.name}, {T} tokens each, from a stream that training never reads"
     return Probe(batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_aims(visible), said)
 
 

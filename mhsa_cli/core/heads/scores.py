@@ -19,12 +19,16 @@ from mhsa_cli.core.tasks import Task
 
 
 class Lift(NamedTuple):
-    """N heads' mean weight on a target (N,), its lift, the uniform head's mass, and the best offset's distance."""
+    """N heads' mean weight on a target (N,), its lift, and the uniform head's mass.
+
+    Of the best offset also its distance (N,), and the lifts of all by distance, each (N,).
+    """
 
     mass: Tensor
     lift: Tensor
     chance: Tensor
     distance: Tensor | None = None
+    by_distance: dict[int, Tensor] | None = None
 
 
 def masses(weights: Tensor, found: Aim) -> Tensor:
@@ -58,7 +62,8 @@ def best_offset(mean: Tensor, offsets: dict[int, Aim]) -> Lift:
     lift = (mass - chance.unsqueeze(1)) / (1 - chance.unsqueeze(1))
     best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
     where = torch.tensor(distances, device=mass.device)[best[0]]
-    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], chance[best[0]], where)
+    every = dict(zip(distances, lift.unbind(0), strict=True))
+    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], chance[best[0]], where, every)
 
 
 class Shape(NamedTuple):

@@ -17,6 +17,7 @@ from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
 
 ROWS = 8  # task rows, and as many random rows
+MAX_DISTANCE = 64  # offsets whose lifts are all kept
 MAX_KEPT = 2**22  # numbers of kept weights
 EVEN = (12, 48)  # fewest and most evenly spaced snapshots
 STEPS_EACH = 30  # training steps that pay for one of them
@@ -70,6 +71,7 @@ class Snapshots:
         columns = [values.tolist() for values in (*spread, positionality(random, self.probe.visible))]
         lift = {name: one.lift.tolist() for name, one in found.items()}
         distance = _distances(found)
+        offsets = _offsets(found)
         maps, pool = small_maps(own[0])
         heads = [
             HeadSnapshot(
@@ -77,6 +79,7 @@ class Snapshots:
                 {name: values[i] for name, values in lift.items()},
                 None if distance is None else distance[i],
                 *(None if math.isnan(values[i]) else values[i] for values in columns),
+                offsets={d: values[i] for d, values in offsets.items()},
             )
             for i, address in enumerate(self._addresses() * len(steps))
         ]
@@ -97,6 +100,13 @@ class Snapshots:
 def _distances(found: dict[str, Lift]) -> list[int] | None:
     best = found["offset"].distance if "offset" in found else None
     return None if best is None else best.tolist()
+
+
+def _offsets(found: dict[str, Lift]) -> dict[int, list[float]]:
+    """Round the lifts by distance: there may be many, and they are only drawn and compared with thresholds."""
+    every = found["offset"].by_distance if "offset" in found else None
+    near = {} if every is None else {d: lift for d, lift in every.items() if d <= MAX_DISTANCE}
+    return {d: [round(value, 4) for value in lift.tolist()] for d, lift in near.items()}
 
 
 def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:
