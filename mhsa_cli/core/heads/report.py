@@ -23,7 +23,7 @@ NOT_MEASURED = "Heads were not measured and are not labelled: "
 
 @torch.no_grad()
 def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
-    """Measure every head on rows from a stream that training never reads, replace its pattern to see what it causes, and label it.
+    """Measure every head on rows that training never reads, replace its pattern to see what it causes, and label it.
 
     Works on what the model is and changes nothing of it. What could not be measured is None, and the verdict says why.
     """

@@ -73,16 +73,13 @@ class Snapshots:
         distance = _distances(found)
         offsets = _offsets(found)
         maps, pool = small_maps(own[0])
-        heads = [
-            HeadSnapshot(
-                *address,
-                {name: values[i] for name, values in lift.items()},
-                None if distance is None else distance[i],
-                *(None if math.isnan(values[i]) else values[i] for values in columns),
-                offsets={d: values[i] for d, values in offsets.items()},
-            )
-            for i, address in enumerate(self._addresses() * len(steps))
-        ]
+        heads = []
+        for i, (layer, head) in enumerate(self._addresses() * len(steps)):
+            own_lifts = {name: values[i] for name, values in lift.items()}
+            at = None if distance is None else distance[i]
+            entropy, even, sure, bound = (None if math.isnan(values[i]) else values[i] for values in columns)
+            near = {d: values[i] for d, values in offsets.items()}
+            heads.append(HeadSnapshot(layer, head, own_lifts, at, entropy, even, sure, bound, near))
         n = sum(self.layers)
         return [
             SnapshotRecord(step, heads[i * n : (i + 1) * n], self._by_layer(maps[i * n : (i + 1) * n]), pool)
