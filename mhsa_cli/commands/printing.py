@@ -89,12 +89,3 @@ def write_picture(path: Path, lines: Lines, title: str) -> None:
 def picture_surface(path: Path) -> Surface:
     """Describe the paper of a picture file: every glyph, a fixed width, and full colour unless it is plain text."""
     return Surface(width=PICTURE_WIDTH, depth="none" if path.suffix.lower() == ".txt" else "truecolor")
-
-
-# The older names, while a command still uses them.
-svg_path, write_svg = picture_path, write_picture
-
-
-def svg_surface() -> Surface:
-    """Describe the paper of an SVG file."""
-    return picture_surface(Path("picture.svg"))

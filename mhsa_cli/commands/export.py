@@ -1,0 +1,101 @@
+"""`mhsa export`: a run in the formats of other programs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mhsa_cli.core.export.source import Source, Trained
+    from mhsa_cli.runs.rundir import RunDir
+
+ToOption = Annotated[
+    str, typer.Option("--to", metavar="FORMAT", help="npz, csv, json, transformer-lens or tensorboard.")
+]
+PathOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="PATH", help="A new file or folder; left out, named after run and format."),
+]
+
+# How another program reads it; {0} is the path, quoted for the shell, {1} the same inside a Python string.
+LOADS = {
+    "npz": "python -c \"import numpy; print(numpy.load('{1}')['attention'].shape)\"",
+    "csv": "head -3 {0}/metrics.csv",
+    "json": "python -m json.tool {0}",
+    "transformer-lens": (
+        "in Python, with transformer_lens 3:\n"
+        "  config = json.load(open('{1}/config.json'))\n"
+        "  model = HookedTransformer(HookedTransformerConfig.from_dict(config))\n"
+        "  model.load_state_dict(safetensors.torch.load_file('{1}/model.safetensors'), strict=False)"
+    ),
+    "tensorboard": "tensorboard --logdir {0}",
+}
+
+
+def export(
+    run: RunArgument = None,
+    to: ToOption = "",
+    output: PathOption = None,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.
+
+    Example: mhsa export copy-h4 --to transformer-lens
+    """
+    from mhsa_cli.commands.opening import open_run
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.core.export import EXPORTS, SINGLE
+    from mhsa_cli.runs.artifacts import check_new, write_new
+    from mhsa_cli.runs.disk import show
+
+    if to not in EXPORTS:
+        said = f"--to {to}: no such format" if to else "--to is missing"
+        raise UsageError(said, f"formats: {', '.join(EXPORTS)}")
+    folder = open_run(runs, run)
+    path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
+    check_new(path)
+    written = write_new(path, EXPORTS[to](_source(folder)))
+    if as_json:
+        print_json({"run": str(folder.path), "to": to, "files": [str(file) for file in written]})
+        return
+    paper = Paper()
+    for file in written:
+        paper.say(f"wrote {show(file)}  {_size(file.stat().st_size)}")
+    quoted = show(shlex.quote(str(path))), show(path).replace("\\", "\\\\").replace("'", "\\'")
+    paper.say(f"next: {LOADS[to].format(*quoted)}")
+
+
+def _source(folder: RunDir) -> Source:
+    """Read a run's data; its model is loaded by the formats that need it."""
+    from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.core.export.source import Source
+    from mhsa_cli.runs.listing import HEADS
+
+    return Source(
+        name=folder.name,
+        config=run_config(folder),
+        info=folder.read_run_json(),
+        heads=folder.read_heads() if (folder.path / HEADS).exists() else None,
+        metrics=folder.read_metrics(),
+        head_scores=folder.read_head_scores(),
+        trained=lambda: _trained(folder),
+    )
+
+
+def _trained(folder: RunDir) -> Trained:
+    from mhsa_cli.commands.opening import trained
+    from mhsa_cli.core.export.source import Trained
+
+    model, task, _, step = trained(folder)
+    return Trained(model, task, step)
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 10_000 else f"{count / 1000:,.0f} kB"

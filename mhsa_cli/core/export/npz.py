@@ -1,0 +1,46 @@
+"""Arrays for NumPy: the weights, and the attention on probe rows. Nothing in the file needs pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import torch
+
+from mhsa_cli.core.export.source import Files, Source
+from mhsa_cli.core.heads.capture import PROBE, capture
+from mhsa_cli.core.tasks import fixed_batch
+from mhsa_cli.errors import UsageError
+
+ROOM, LARGEST = 2**24, 2**28  # attention weights in a file: so many rows as fit, and what one row may take
+
+
+def to_npz(run: Source) -> Files:
+    """Write one compressed .npz: the weights as `model.<name>`, and the attention on probe rows as `attention`.
+
+    `attention` (N, L, H, T, T) is that of eval mode, before dropout; `tokens`, `symbols`, `targets` (N, T) are its
+    rows, which training never drew; row 0 is the sample that `mhsa inspect-heads` shows. Also `step`, and `config` as
+    JSON text. Raises: UsageError if one row alone has too many weights.
+    """
+    trained = run.trained()
+    model, task = trained.model, trained.task
+    size = sum(block.n_heads for block in model.attention) * task.seq_len**2
+    if size > LARGEST:
+        hint = "the weights alone: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
+        raise UsageError(f"{size:,} attention weights a row are too many for one file", hint)
+    batch = fixed_batch(task, run.config.train.seed, "probe", PROBE)
+    n_rows = max(1, min(PROBE, ROOM // size))
+    rows = batch.inputs[:n_rows]
+    arrays = {
+        "attention": torch.stack(capture(model, rows), dim=1).numpy(),  # (N, L, H, T, T)
+        "tokens": rows.numpy(),
+        "symbols": np.array([task.symbols(row) for row in rows.tolist()]),
+        "targets": batch.targets[:n_rows].numpy(),
+        "step": np.array(trained.step),
+        "config": np.array(json.dumps(run.config.to_dict())),
+    }
+    arrays |= {f"model.{name}": parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
+    return {"": out.getvalue()}

@@ -1,0 +1,58 @@
+"""Tables and a document for any program. No torch here: what is written was measured before."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mhsa_cli.core.export.source import Files, Source, flat, heads_of
+
+
+def to_csv(run: Source) -> Files:
+    """Write heads.csv, a row per head with all that heads.json holds of it, and metrics.csv, a row per record.
+
+    Nested figures get dotted names; NaN and infinities stay such; what is not known is empty. A run without
+    heads.json gets no heads.csv.
+    """
+    files = {"metrics.csv": table([flat(record) for record in run.metrics], ["kind", "step"])}
+    if run.heads is not None:
+        rows = [{**flat(head), "step": run.heads.get("step")} for head in heads_of(run.heads, "heads.json")]
+        files["heads.csv"] = table(rows, ["layer", "head", "step"])
+    return files
+
+
+def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> bytes:
+    """Write rows as CSV: the columns `first`, then every other key in the order in which it is met."""
+    columns = list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row.get(column) for column in columns] for row in rows)
+    return out.getvalue().encode("utf-8", "backslashreplace")
+
+
+def to_json(run: Source) -> Files:
+    """Write one strict JSON document: run, config, info, final, heads, metrics, head_scores; NaN becomes null."""
+    document = {
+        "run": run.name,
+        "config": run.config.to_dict(),
+        "info": run.info,
+        "final": run.info.get("final"),
+        "heads": run.heads,
+        "metrics": run.metrics,
+        "head_scores": run.head_scores,
+    }
+    return {"": (json.dumps(finite(document), allow_nan=False) + "\n").encode("ascii")}
+
+
+def finite(value: Any) -> Any:
+    """Put null where a number is not finite: JSON has no other word for it."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

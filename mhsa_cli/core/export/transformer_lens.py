@@ -1,0 +1,164 @@
+"""Weights and config for TransformerLens' HookedTransformer, and in words what it cannot express.
+
+Names and shapes are those of its state dict. Source: Nanda and Bloom 2022, TransformerLens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.attention import MultiHeadSelfAttention
+from mhsa_cli.core.export.source import Files, Source
+from mhsa_cli.core.model import MLP, Block, TransformerLM
+from mhsa_cli.core.positions import LearnedPositions, RopePositions, SinusoidalPositions
+from mhsa_cli.errors import UsageError
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+EPS = 1e-5  # of both norms here: F.layer_norm's default, and what RMSNorm passes
+
+
+def to_transformer_lens(run: Source) -> Files:
+    """Write model.safetensors, a HookedTransformer's state dict, and config.json, its HookedTransformerConfig.
+
+    Raises: UsageError with every reason why TransformerLens cannot compute what this model does.
+    """
+    reasons = obstacles(run.config.model)
+    if reasons:
+        means = "TransformerLens cannot compute what this model does:\n  " + "\n  ".join(reasons)
+        raise UsageError(means, "its weights as they are: --to npz; one that it can: configs/gpt_block.yaml")
+    model = run.trained().model
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict(model).items()}
+    config = hooked_config(run.config.model, model.tok_emb.weight.size(0), model.max_seq_len)
+    return {WEIGHTS: save(tensors), CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
+
+
+def obstacles(c: ModelConfig) -> list[str]:
+    """List what of a config TransformerLens has no form of; empty if it can compute the same."""
+    found = []
+    if not c.residual:
+        found.append("model.residual is false: its blocks always add their input to their output")
+    if c.attention != "softmax":
+        found.append(f"model.attention is {c.attention}: its attention is a softmax")
+    if c.d_mlp and c.mlp == "swiglu" and c.bias:
+        found.append("model.mlp is swiglu with model.bias: its gated MLP has no bias before the gate's product")
+    if c.positions == "alibi" and c.n_heads & (c.n_heads - 1):
+        found.append(
+            f"model.positions is alibi with {c.n_heads} heads: its slopes are the paper's for powers of two only"
+        )
+    return found
+
+
+def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str, Any]:
+    """Describe a model in HookedTransformerConfig's fields, for its `from_dict`."""
+    kinds = {"rope": "rotary", "alibi": "alibi"}  # every other scheme is a table of vectors: "standard"
+    d_head = c.d_model // c.n_heads
+    config: dict[str, Any] = {
+        "n_layers": c.n_layers,
+        "d_model": c.d_model,
+        "n_ctx": max_seq_len,
+        "d_head": d_head,
+        "n_heads": c.n_heads,
+        "d_vocab": vocab_size,
+        "d_vocab_out": vocab_size,
+        "attn_only": c.d_mlp == 0,
+        "act_fn": "silu" if c.mlp == "swiglu" else "gelu",  # gelu by the error function, not by tanh
+        "gated_mlp": c.d_mlp > 0 and c.mlp == "swiglu",
+        "d_mlp": c.d_mlp or None,
+        "normalization_type": {"none": None, "layernorm": "LN", "rmsnorm": "RMS"}[c.norm],
+        "eps": EPS,
+        "positional_embedding_type": kinds.get(c.positions, "standard"),
+        "attention_dir": "causal",
+        "use_attn_scale": True,
+        "attn_scale": math.sqrt(d_head),  # what scores are divided by
+        "default_prepend_bos": False,
+        "init_weights": False,
+        "device": "cpu",
+    }
+    if c.n_kv_heads not in (None, c.n_heads):
+        config["n_key_value_heads"] = c.n_kv_heads
+    if c.positions == "rope":
+        config |= {"rotary_dim": d_head, "rotary_base": c.rope_theta}
+        config["rotary_adjacent_pairs"] = c.rope_layout == "interleaved"
+    if c.window is not None:
+        config |= {"use_local_attn": True, "window_size": c.window, "attn_types": ["local"] * c.n_layers}
+    return config
+
+
+def state_dict(model: TransformerLM) -> dict[str, Tensor]:
+    """Rename and reshape every weight; a bias that this model has not is zero there.
+
+    Shapes: W_Q (H, D, d), W_K and W_V (G, D, d), W_O (H, d, D), their biases (H, d), (G, d), (D,); W_in (D, d_mlp).
+    """
+    D = model.tok_emb.weight.size(1)
+    found: dict[str, Tensor] = {"embed.W_E": model.tok_emb.weight}
+    table = position_table(model)
+    if table is not None:
+        found["pos_embed.W_pos"] = table
+    for layer, block in enumerate(model.blocks):
+        if isinstance(block, Block):
+            parts = _block(block, D)
+            found |= {f"blocks.{layer}.{name}": tensor for name, tensor in parts.items()}
+    found |= _norm("ln_final", model.final_norm, D)
+    found["unembed.W_U"] = model.lm_head.weight.T
+    found["unembed.b_U"] = _bias(model.lm_head.bias, model.lm_head.weight.size(0))
+    return found
+
+
+def position_table(model: TransformerLM) -> Tensor | None:
+    """Give what is added to the token vectors, (max_seq_len, D); None with rope, for which there is no such table."""
+    positions = model.positions
+    if isinstance(positions, RopePositions):
+        return None
+    if isinstance(positions, LearnedPositions):
+        return positions.pos_emb.weight
+    if isinstance(positions, SinusoidalPositions):
+        return positions.table
+    return torch.zeros(model.max_seq_len, model.tok_emb.weight.size(1))  # alibi, too, has an unused one there
+
+
+def _block(block: Block, D: int) -> dict[str, Tensor]:
+    found = _norm("ln1", block.attn_norm, D) | {f"attn.{n}": t for n, t in _attention(block.attn).items()}
+    if block.mlp is not None and block.mlp_norm is not None:
+        found |= _norm("ln2", block.mlp_norm, D) | {f"mlp.{n}": t for n, t in _mlp(block.mlp).items()}
+    return found
+
+
+def _attention(attn: MultiHeadSelfAttention) -> dict[str, Tensor]:
+    H, G, d = attn.n_heads, attn.n_kv_heads, attn.d_head
+    weights = attn.qkv_proj.weight.split(attn.widths)  # rows of Q, K, V: (H d, D), (G d, D), (G d, D)
+    biases = _bias(attn.qkv_proj.bias, sum(attn.widths)).split(attn.widths)
+    found = {}
+    for name, heads, weight, bias in zip("QKV", (H, G, G), weights, biases, strict=True):
+        mark = "_" if heads != H else ""  # grouped heads are stored once under a name of their own
+        found[f"{mark}W_{name}"] = weight.unflatten(0, (heads, d)).transpose(1, 2)  # (heads, D, d)
+        found[f"{mark}b_{name}"] = bias.unflatten(0, (heads, d))
+    found["W_O"] = attn.out_proj.weight.T.unflatten(0, (H, d))  # (H, d, D)
+    found["b_O"] = _bias(attn.out_proj.bias, attn.d_model)
+    return found
+
+
+def _mlp(mlp: MLP) -> dict[str, Tensor]:
+    width, D = mlp.up.weight.shape
+    found = {"W_in": mlp.up.weight.T, "b_in": _bias(mlp.up.bias, width)}
+    if mlp.gate is not None:
+        found["W_gate"] = mlp.gate.weight.T
+    return found | {"W_out": mlp.down.weight.T, "b_out": _bias(mlp.down.bias, D)}
+
+
+def _norm(name: str, norm: Any, D: int) -> dict[str, Tensor]:
+    weight = getattr(norm, "weight", None)
+    if weight is None:
+        return {}
+    centred = hasattr(norm, "bias")  # LayerNorm has one or None, RMSNorm knows none
+    return {f"{name}.w": weight} | ({f"{name}.b": _bias(norm.bias, D)} if centred else {})
+
+
+def _bias(bias: Tensor | None, size: int) -> Tensor:
+    return torch.zeros(size) if bias is None else bias

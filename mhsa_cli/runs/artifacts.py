@@ -1,0 +1,60 @@
+"""Files that a command makes outside its run: under a new name only, and there completely or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mhsa_cli.errors import UsageError
+from mhsa_cli.runs.disk import (
+    in_flight,
+    remove,
+    retried,
+    show,
+    storage_error,
+    sync_folder,
+    temporary_name,
+    write_file_atomic,
+    write_new_file,
+)
+from mhsa_cli.runs.listing import RUN
+
+
+def check_new(path: Path) -> None:
+    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError."""
+    if not path.name:
+        raise UsageError(f"'{show(path)}' is no name for what is written", "name a new file or folder: -o NAME")
+    if os.path.lexists(path):
+        raise UsageError(f"{show(path)} already exists", "nothing is overwritten: choose another name with -o NAME")
+    for folder in path.resolve().parents:
+        if (folder / RUN).is_file():
+            raise UsageError(
+                f"{show(path)} would lie in the run folder {show(folder)}", "put it somewhere else: -o NAME"
+            )
+
+
+def write_new(path: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write `files` as a new folder, or the one file named "" as `path` itself; return what was written.
+
+    Raises: StorageError if the disk refuses; nothing is left then.
+    """
+    if list(files) == [""]:
+        write_file_atomic(path, files[""])
+        return [path]
+    temporary = path.with_name(temporary_name(path.name))
+    in_flight.add(temporary.name)
+    try:
+        retried(os.mkdir, temporary, 0o777)
+        for name, data in files.items():
+            write_new_file(temporary / name, data)
+        sync_folder(temporary)
+        retried(os.rename, temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+    finally:
+        if os.path.lexists(temporary):
+            remove(temporary)
+        in_flight.discard(temporary.name)
+    return [path / name for name in sorted(files)]

@@ -1,0 +1,103 @@
+"""mhsa export: new files only, never into a run, and the formats that need no torch do without it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mhsa_cli.core.export import EXPORTS
+from tests.commands.shell import facts, metrics, mhsa, tree
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def test_every_format_is_named_in_the_help_and_by_the_error(tiny: Path) -> None:
+    helped = " ".join(mhsa("export", "--help").out.replace("│", " ").split())
+    assert all(name in helped for name in EXPORTS)
+    for arguments, words in ((["--to", "onnx"], "--to onnx: no such format"), ([], "--to is missing")):
+        said = mhsa("export", "tiny", *arguments)
+        assert (said.code, said.out) == (2, "") and words in said.err
+        assert "npz, csv, json, transformer-lens, tensorboard" in said.err
+
+
+def test_what_was_written_is_listed_and_the_run_is_untouched(tiny: Path) -> None:
+    before = tree(tiny)
+    for to, files in (
+        ("npz", ["tiny.npz"]),
+        ("json", ["tiny.json"]),
+        ("csv", ["tiny-csv/heads.csv", "tiny-csv/metrics.csv"]),
+        ("transformer-lens", ["tiny-transformer-lens/config.json", "tiny-transformer-lens/model.safetensors"]),
+    ):
+        said = mhsa("export", "tiny", "--to", to)
+        assert said.code == 0, said.err
+        lines = said.out.splitlines()
+        assert [line.split()[:2] for line in lines[: len(files)]] == [["wrote", file] for file in files]
+        assert lines[len(files)].startswith("next: ") and all(Path(file).stat().st_size > 0 for file in files)
+    assert tree(tiny) == before and not list(Path().glob("**/.tmp*"))
+
+
+def test_the_same_as_json(tiny: Path) -> None:
+    said = mhsa("export", "--to", "csv", "-o", "there", "--json")
+    assert said.json == {"run": str(tiny), "to": "csv", "files": ["there/heads.csv", "there/metrics.csv"]}
+    with Path("there/heads.csv").open() as file:
+        table = list(csv.DictReader(file))
+    heads = json.loads((tiny / "heads.json").read_text())["heads"]
+    assert [(int(r["layer"]), int(r["head"])) for r in table] == [(x, y) for x in range(2) for y in range(3)]
+    assert [float(row["entropy"]) for row in table] == [head["entropy"] for head in heads]
+    with Path("there/metrics.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(metrics(tiny))
+
+
+def test_the_next_line_reads_what_was_written(tiny: Path) -> None:
+    for to in ("npz", "csv", "json"):
+        said = mhsa("export", "tiny", "--to", to, "-o", f"my {to}")
+        command = said.out.splitlines()[-1].removeprefix("next: ").replace("python ", f"{sys.executable} ")
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout, done.stderr
+    assert np.load("my npz")["attention"].shape == (64, 2, 3, 6, 6)
+
+
+def test_nothing_is_overwritten_and_no_run_is_written_to(tiny: Path) -> None:
+    Path("taken").write_text("mine")
+    Path("link").symlink_to("nowhere")
+    for path, words in (
+        ("taken", "taken already exists"),
+        ("link", "link already exists"),
+        (tiny / "a.npz", "in the run folder"),
+        (tiny / "checkpoints" / "a.npz", "in the run folder"),
+        (".", "is no name"),
+    ):
+        before = tree(Path())
+        said = mhsa("export", "tiny", "--to", "npz", "-o", path)
+        assert (said.code, said.out) == (2, "") and words in said.err and "-o NAME" in said.err
+        assert tree(Path()) == before
+    assert mhsa("export", "tiny", "--to", "csv", "-o", "none/there").code == 5
+    assert mhsa("export", "nowhere", "--to", "csv").code == 4
+
+
+def test_what_transformer_lens_cannot_do_is_said_before_anything_is_written(here: Path) -> None:
+    assert mhsa("train", "epochs=0", "--name", "lesson").code == 0
+    said = mhsa("export", "lesson", "--to", "transformer-lens")
+    assert said.code == 2 and "model.residual is false" in said.err and not Path("lesson-transformer-lens").exists()
+    assert facts(Path("runs/lesson"))["status"] == "finished"
+
+
+def test_a_run_without_maps_has_its_metrics(tiny: Path) -> None:
+    (tiny / "heads.json").unlink()
+    assert mhsa("export", "--to", "csv", "--json").json["files"] == ["tiny-csv/metrics.csv"]
+    assert mhsa("export", "--to", "json").code == 0 and json.loads(Path("tiny.json").read_text())["heads"] is None
+
+
+@pytest.mark.parametrize("to", ["csv", "json"])
+def test_what_needs_no_torch_does_not_load_it(to: str, tiny: Path) -> None:
+    code = "import sys, atexit\natexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+    code += "from mhsa_cli.__main__ import main\nmain()"
+    command = [sys.executable, "-c", code, "export", "tiny", "--to", to]
+    done = subprocess.run(command, env={"PYTHONPATH": ROOT, "PATH": "/usr/bin"}, capture_output=True, check=False)
+    assert done.returncode == 0 and done.stderr.splitlines()[-1:] == [b"False"], done.stderr

@@ -1,0 +1,171 @@
+"""Exports for NumPy, tables, JSON and TensorBoard: what is in them is what was measured."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.export import EXPORTS, SINGLE
+from mhsa_cli.core.export.source import Source, Trained, flat
+from mhsa_cli.core.export.tensorboard import PIXELS, head_scalars, layer_images
+from mhsa_cli.core.heads.capture import head_maps
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.errors import RunError, UsageError
+
+CONFIG = load_config(
+    None, ["task.name=copy", "seq_len=8", "vocab_size=19", "d_model=12", "n_heads=3", "model.n_layers=2"]
+)
+HEADS = {
+    "step": 7,
+    "tokens": ["a", "b"],
+    "weights": [[[[1.0, 0.0], [0.25, 0.75]]] * 2],
+    "heads": [
+        {"layer": 0, "head": 0, "label": "previous, token", "scores": {"self": {"lift": 0.5}}, "gaps": [1, 2]},
+        {"layer": 0, "head": 1, "label": None, "shapley_nats": math.nan, "new": True},
+    ],
+}
+METRICS = [
+    {"kind": "step", "step": 1, "loss": 2.5, "accuracy": 0.25, "lr": 0.005},
+    {"kind": "eval", "step": 1, "loss": math.inf, "accuracy": 0.5},
+]
+
+
+def source(heads: Any = HEADS, scores: Any = ()) -> Source:
+    def trained() -> Trained:
+        task = build_task(CONFIG.task)
+        return Trained(build_model(CONFIG, task).eval(), task, 7)
+
+    return Source("a run", CONFIG, {"final": {"eval_loss": 0.5}}, heads, METRICS, scores, trained)
+
+
+def rows(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode())))
+
+
+def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
+    files = EXPORTS["csv"](source())
+    first, second = rows(files["heads.csv"])
+    assert list(first)[:3] == ["layer", "head", "step"]
+    assert first == {
+        "layer": "0",
+        "head": "0",
+        "step": "7",
+        "label": "previous, token",
+        "scores.self.lift": "0.5",
+        "gaps.0": "1",
+        "gaps.1": "2",
+        "shapley_nats": "",
+        "new": "",
+    }
+    assert (second["head"], second["label"], second["shapley_nats"], second["new"]) == ("1", "", "nan", "True")
+    assert [r["loss"] for r in rows(files["metrics.csv"])] == ["2.5", "inf"]
+    assert set(EXPORTS["csv"](source(heads=None))) == {"metrics.csv"}
+
+
+def test_the_document_is_strict_json_of_everything() -> None:
+    text = EXPORTS["json"](source())[""].decode("ascii")
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(word))
+    assert list(document) == ["run", "config", "info", "final", "heads", "metrics", "head_scores"]
+    assert document["config"] == json.loads(json.dumps(CONFIG.to_dict()))
+    assert document["final"] == {"eval_loss": 0.5} and document["heads"]["heads"][1]["shapley_nats"] is None
+    assert document["metrics"] == [METRICS[0], {**METRICS[1], "loss": None}]
+
+
+def test_arrays_are_the_models_and_need_no_pickle() -> None:
+    run = source()
+    found = np.load(io.BytesIO(EXPORTS["npz"](run)[""]), allow_pickle=False)
+    trained = run.trained()
+    for name, parameter in trained.model.named_parameters():
+        assert np.array_equal(found[f"model.{name}"], parameter.detach().numpy())
+    assert sum(name.startswith("model.") for name in found) == len(list(trained.model.named_parameters()))
+    attention = found["attention"]
+    assert attention.shape == (64, 2, 3, 8, 8) and np.allclose(attention.sum(-1), 1, atol=1e-6)
+    assert found["tokens"].shape == found["symbols"].shape == found["targets"].shape == (64, 8)
+    maps = head_maps(trained.model, trained.task, CONFIG.train.seed, 7)
+    assert np.allclose(attention[0], np.array(maps.weights), atol=1e-6) and list(found["symbols"][0]) == maps.tokens
+    _, weights = trained.model(torch.tensor(found["tokens"][5:6]), return_weights=True)
+    for layer in range(2):
+        assert np.allclose(attention[5, layer], weights[layer][0].detach().numpy(), atol=1e-6)
+    assert int(found["step"]) == 7 and json.loads(str(found["config"]))["model"]["n_heads"] == 3
+
+
+def test_arrays_keep_to_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mhsa_cli.core.export.npz.ROOM", 6 * 64 * 5 + 1)
+    assert np.load(io.BytesIO(EXPORTS["npz"](source())[""]))["attention"].shape[0] == 5
+    monkeypatch.setattr("mhsa_cli.core.export.npz.LARGEST", 6 * 64 - 1)
+    with pytest.raises(UsageError, match="384 attention weights a row are too many"):
+        EXPORTS["npz"](source())
+
+
+@pytest.mark.parametrize("wrong", [{"heads": {}}, {"heads": [{"layer": 0}]}, {"heads": [{"layer": 0, "head": "1"}]}])
+def test_damaged_heads_are_said(wrong: dict[str, Any]) -> None:
+    with pytest.raises(RunError, match="heads.json is damaged"):
+        EXPORTS["csv"](source(heads=wrong))
+
+
+def test_head_scores_become_points() -> None:
+    lines = [{"step": s, "heads": [{"layer": 1, "head": 2, "lifts": {"self": s / 4, "first": None}}]} for s in (0, 3)]
+    assert head_scalars(source(scores=lines)) == [
+        ("heads/L1.H2/lifts.self", 0.0, 0),
+        ("heads/L1.H2/lifts.self", 0.75, 3),
+    ]
+    at_the_end = {tag: (value, step) for tag, value, step in head_scalars(source())}
+    assert at_the_end["heads/L0.H0/scores.self.lift"] == (0.5, 7)
+    assert not any("new" in tag or "shapley" in tag for tag in at_the_end)
+    assert head_scalars(source(heads=None)) == []
+
+
+def test_maps_become_grey_images() -> None:
+    (image,) = layer_images(HEADS["weights"])
+    half = PIXELS // 2
+    assert image.shape == (3 * PIXELS, 2 * 3 * PIXELS) and image.dtype == np.uint8
+    picked = image[PIXELS::PIXELS, PIXELS::PIXELS]
+    assert picked[:2, :2].tolist() == [[0, 255], [191, 64]] and (image[:half] == 255).all()
+
+
+def test_flat_names() -> None:
+    assert flat({"a": {"b": 1, "c": [2, {"d": 3}]}, "e": None}) == {"a.b": 1, "a.c.0": 2, "a.c.1.d": 3, "e": None}
+    assert flat({}) == {}
+
+
+def test_a_tensorboard_log_reads_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    lines = [{"step": s, "heads": [{"layer": 0, "head": 1, "entropy": s / 8}]} for s in (0, 4)]
+    ((name, data),) = EXPORTS["tensorboard"](source(scores=lines)).items()
+    (tmp_path / name).write_bytes(data)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    points = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert points.pop("train/lr") == [(1, pytest.approx(0.005))]
+    assert points == {
+        "train/loss": [(1, 2.5)],
+        "train/accuracy": [(1, 0.25)],
+        "eval/accuracy": [(1, 0.5)],
+        "heads/L0.H1/entropy": [(0, 0.0), (4, 0.5)],
+    }
+    assert events.Tags()["images"] == ["maps/L0"] and events.Images("maps/L0")[0].step == 7
+
+
+def test_without_tensorboard_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UsageError, match=r"mhsa-cli\[tensorboard\]"):
+        EXPORTS["tensorboard"](source())
+
+
+def test_single_files_are_those_without_a_name() -> None:
+    for name in ("npz", "json", "csv"):
+        assert (list(EXPORTS[name](source())) == [""]) == (name in SINGLE)
