@@ -101,6 +101,7 @@ def _snapshot(line: Mapping[str, Any]) -> SnapshotRecord:
 def _head(content: Mapping[str, Any]) -> HeadSnapshot:
     layer, head, lifts, distance = content["layer"], content["head"], content["lifts"], content.get("distance")
     figures = [content.get(name) for name in FIGURES]
+    entropy, even, sure, bound = figures
     if not _is_count(layer) or not _is_count(head) or not (distance is None or _is_count(distance)):
         raise ValueError("layer, head and distance should be whole numbers")
     # A lift of null is one that could not be measured, as NaN is.
@@ -110,7 +111,7 @@ def _head(content: Mapping[str, Any]) -> HeadSnapshot:
         raise ValueError("the lifts should be numbers")
     if not all(figure is None or _is_number(figure) for figure in figures):
         raise ValueError("a head's figures should be numbers")
-    return HeadSnapshot(layer, head, measured, distance, *figures, offsets)
+    return HeadSnapshot(layer, head, measured, distance, entropy, even, sure, bound, offsets)
 
 
 def _is_count(value: object) -> bool:

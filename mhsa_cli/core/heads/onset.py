@@ -52,10 +52,10 @@ def closest(head: HeadSnapshot) -> str:
 
 def _lift(head: HeadSnapshot, target: str, distance: int | None) -> float | None:
     """Read one lift. Of an offset whose distance is not kept, a snapshot tells only whether it was the best."""
-    if target == "offset" and distance in head.offsets:
-        return head.offsets[distance]
     lift = head.lifts.get(target, math.nan)
     another = target == "offset" and head.distance != distance
+    if target == "offset" and distance is not None and distance in head.offsets:
+        lift, another = head.offsets[distance], False
     return None if another or not math.isfinite(lift) else lift
 
 
