@@ -1,0 +1,84 @@
+"""Count the names that heads of untrained models are given: none of them learned anything, so each name is false.
+
+python tests/benchmarks/false_labels.py [models]        100 models if left out
+
+The verdict ("the pattern matters") is one guard, the name's own conditions are another. Both are counted: the labels
+as they are, and the names given if the verdict is held open by force. Wide weights are five times as large as initial
+ones: their heads are sharp, as trained heads are, but where they look is still chance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.heads import probe
+from mhsa_cli.core.heads.labels import label_head
+from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.tasks import build_task
+
+SHAPES = [  # task and model; no two sizes of a shape are equal
+    ["task.name=copy", "task.vocab_size=31", "task.seq_len=12", "model.d_model=24", "model.n_heads=4"],
+    ["task.name=induction", "task.vocab_size=23", "task.seq_len=16", "model.d_model=18", "model.n_heads=3"]
+    + ["model.n_layers=2", "model.residual=true", "model.norm=rmsnorm", "model.positions=rope"],
+    ["task.name=reverse", "task.vocab_size=19", "task.seq_len=10", "model.d_model=28", "model.n_heads=7"]
+    + ["model.positions=learned", "model.n_kv_heads=1"],
+    ["task.name=shift", "task.vocab_size=21", "task.seq_len=13", "model.d_model=20", "model.n_heads=5"]
+    + ["model.positions=alibi", "model.n_layers=2", "model.residual=true", "model.d_mlp=33"],
+    ["task.name=repeat", "task.vocab_size=17", "task.seq_len=11", "model.d_model=30", "model.n_heads=6"]
+    + ["model.positions=none", "model.window=7"],
+]
+
+
+class Count(NamedTuple):
+    """Heads looked at, heads labelled, and heads named with the verdict held open."""
+
+    heads: int
+    labelled: int
+    named: list[str]
+
+
+def counts(models: int, wide: float = 1.0, rows: int = probe.ROWS) -> Iterator[Count]:
+    """Measure `models` untrained models, shape after shape, each of its own seed."""
+    for seed in range(models):
+        config = load_config(None, [*SHAPES[seed % len(SHAPES)], f"train.seed={seed}"])
+        task = build_task(config.task)
+        model = build_model(config, task)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(wide)
+        with mock.patch.object(probe, "ROWS", rows):
+            report = head_report(model, task, seed)
+        open_verdict = replace(report.verdict, pattern_matters=True)
+        forced = [label_head(head, open_verdict) for head in report.heads]
+        labelled = sum(head.label is not None and head.target is not None for head in report.heads)
+        yield Count(len(forced), labelled, [str(head.label) for head in forced if head.target is not None])
+
+
+def total(models: int, wide: float = 1.0, rows: int = probe.ROWS) -> Count:
+    """Add up what `counts` finds."""
+    found = list(counts(models, wide, rows))
+    return Count(sum(c.heads for c in found), sum(c.labelled for c in found), [n for c in found for n in c.named])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    n = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    print(f"{n} untrained models of {len(SHAPES)} shapes")
+    for words, wide in (("initial weights", 1.0), ("wide weights", 5.0)):
+        heads, labelled, named = total(n, wide)
+        kinds = ", ".join(f"{named.count(name)} {name}" for name in sorted(set(named)))
+        print(f"{words:16} {heads} heads, {labelled} with a name, {len(named)} named if the verdict is held open")
+        if kinds:
+            print(f"{'':16} {kinds}")

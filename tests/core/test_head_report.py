@@ -1,0 +1,202 @@
+"""The whole measurement: hand-built heads get their names, idle and position-bound ones do not, untrained ones none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.checkpoint import weights_sha256
+from mhsa_cli.core.engine import Trainer
+from mhsa_cli.core.heads import causal, null, probe
+from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.records import HeadReport, HeadScore
+from tests.benchmarks.false_labels import total
+from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
+from tests.core.noise import small
+
+ROWS = 7  # of a probe: the hand-built heads are the same on every row
+NAMES = {
+    "previous": "previous token",
+    "self": "itself",
+    "first": "first token",
+    "offset": f"offset {FAR}",
+    "duplicate": "duplicate token",
+    "induction": "induction",
+}
+
+
+def report(model: TransformerLM, task: Task, seed: int = 3) -> HeadReport:
+    with mock.patch.object(probe, "ROWS", ROWS):
+        return head_report(model, task, seed)
+
+
+def numbers(value: object) -> list[float]:
+    """Every number in a report, however deep."""
+    if isinstance(value, dict):
+        return [x for part in value.values() for x in numbers(part)]
+    if isinstance(value, list | tuple):
+        return [x for part in value for x in numbers(part)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
+    found = report(MODELS[kind](), Seen(kind))
+    assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 0.5
+    assert "The pattern matters" in found.verdict.text and f"{ROWS} rows of seen, 16 tokens" in found.verdict.inputs
+    head = found.heads[-1]
+    assert (head.label, head.target) == (NAMES[kind], kind)
+    assert head.scores[kind].lift == pytest.approx(1.0, abs=1e-6)
+    assert 0 <= head.scores[kind].null < 0.1
+    assert head.uniform_delta_nats > 0.5 and head.zero_delta_nats > 0.5
+    assert "nats" in head.evidence and "(lift 1.00)" in head.evidence
+    assert all(math.isfinite(x) for x in numbers(asdict(found)))
+
+
+def test_below_an_induction_head_is_a_previous_token_head() -> None:
+    found = report(induction(), Seen("induction"))
+    assert [head.label for head in found.heads] == ["previous token", "induction"]
+    assert [head.name for head in found.heads] == ["L0.H0", "L1.H0"]
+    assert min(found.heads[1].unseen_gaps.values()) > 0.99 and len(found.heads[1].unseen_gaps) >= 3
+    assert found.verdict.redundancy < -0.5  # each alone is worth more than both
+    shares = [head.shapley_nats for head in found.heads]
+    assert sum(shares) == pytest.approx(found.verdict.joint_delta_nats, abs=1e-6)
+
+
+def test_an_idle_copy_only_looks_like_one() -> None:
+    found = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous"))
+    assert [head.label for head in found.heads] == [
+        "previous token",
+        "looks like previous token, but idle",
+        "spread",
+    ]
+    one, idle, even = found.heads
+    assert idle.scores["previous"].lift == pytest.approx(1.0, abs=1e-6)
+    assert (idle.uniform_delta_nats, idle.shapley_nats) == pytest.approx((0.0, 0.0), abs=1e-6)
+    assert even.uniformity == pytest.approx(1.0, abs=1e-6) and even.target is None
+    assert one.shapley_nats == pytest.approx(found.verdict.joint_delta_nats, abs=1e-6)
+    assert found.verdict.effective_heads == pytest.approx(1.0, abs=1e-4)
+
+
+def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
+    found = report(handmade("first", "first", loud=60.0), Seen("first"))
+    assert [head.label for head in found.heads] == ["first token", "first token"]  # by their shares
+    assert max(head.uniform_delta_nats for head in found.heads) < 0.01
+    assert found.verdict.redundancy > 0.98 and found.verdict.effective_heads == pytest.approx(2.0, abs=1e-3)
+
+
+def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() -> None:
+    fixed = report(handmade("period 6"), Period(6)).heads[0]
+    assert fixed.scores["induction"].lift == pytest.approx(1.0, abs=1e-6)
+    assert (fixed.label, fixed.target) == ("offset 5", "offset")
+    assert "it resembles induction but is not" in fixed.evidence and max(fixed.unseen_gaps.values()) < 0.5
+    assert fixed.trained_gaps[6] == pytest.approx(1.0, abs=1e-6)
+    real = report(induction(), Period(6)).heads[1]
+    assert (real.label, real.target) == ("induction", "induction")
+    assert real.scores["offset"].lift > 0.5  # it shows a distance too, and content is the better name
+
+
+def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
+    """On rows of one symbol every head gives the same answer, the sharpest as well."""
+
+    class Same(Seen):
+        def rows(self, n: int, generator: torch.Generator) -> torch.Tensor:
+            return torch.randint(self.vocab_size, (n, 1), generator=generator).repeat(1, self.seq_len)
+
+    found = report(handmade("previous", "first"), Same("first"))
+    assert found.verdict.pattern_matters is False and found.verdict.joint_delta_nats == pytest.approx(0.0, abs=1e-5)
+    assert found.verdict.try_task == "copy" and "does not matter on seen" in found.verdict.text
+    assert found.verdict.redundancy is None and found.verdict.effective_heads is None and found.verdict.withheld
+    assert all(head.label is None and head.target is None for head in found.heads)
+    assert found.heads[0].scores["previous"].lift == pytest.approx(1.0, abs=1e-6)  # measured all the same
+
+
+def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causal, "MAX_FLOPS", 0.0)
+    found = report(handmade("previous"), Seen("previous"))
+    head = found.heads[0]
+    assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
+    assert head.label == "looks like previous token" and "the model is large" in found.verdict.withheld
+    assert found.verdict.pattern_matters is True  # the joint replacement is one variant only
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_measuring_changes_nothing_of_the_model(training: bool) -> None:
+    model = small(1, n_layers=2, residual=True, dropout=0.3).train(training)
+    digest, state = weights_sha256(model), torch.random.get_rng_state()
+    first = report(model, Seen("self", vocab_size=17, seq_len=13))
+    assert weights_sha256(model) == digest and model.training is training
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert report(model, Seen("self", vocab_size=17, seq_len=13)) == first
+
+
+# Trained runs
+
+
+@cache
+def trained(name: str) -> HeadReport:
+    config = load_config(str(Path(__file__).parents[2] / "configs" / f"{name}.yaml"), [])
+    trainer = Trainer(config, build_task(config.task), torch.device("cpu"), watch=False)
+    for _ in trainer.records():
+        pass
+    return head_report(trainer.model(), trainer.task, config.train.seed)
+
+
+def test_trained_on_repeat_no_head_has_a_name() -> None:
+    found = trained("repeat")
+    assert found.verdict.pattern_matters is False and found.verdict.joint_delta_nats < 0.05
+    assert found.verdict.loss_nats < 0.01, "it has learned the task"
+    assert len(found.heads) == 4 and all(head.label is None for head in found.heads)
+    assert found.verdict.try_task == "copy"
+    assert max(head.scores["first"].lift for head in found.heads) > 0.5  # what a name by looks alone would have said
+
+
+def test_trained_on_copy_heads_look_a_fixed_distance_back() -> None:
+    found = trained("copy")
+    assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 4
+    assert [head.label for head in found.heads] == ["offset 6"] * 4
+
+    def best(heads: list[HeadScore]) -> float:
+        return max(head.scores["induction"].lift for head in heads)
+
+    assert best(list(found.heads)) > 0.6  # on the trained length they would pass for induction heads
+    for head in found.heads:
+        assert len(head.unseen_gaps) >= 3 and max(head.unseen_gaps.values()) < 0.5
+    singles = sum(head.uniform_delta_nats for head in found.heads)
+    assert singles < 0.5 * found.verdict.joint_delta_nats and found.verdict.redundancy > 0.5
+    assert sum(h.shapley_nats for h in found.heads) == pytest.approx(found.verdict.joint_delta_nats, abs=1e-6)
+
+
+# What chance gives
+
+
+def test_heads_that_learned_nothing_have_no_names() -> None:
+    heads, labelled, named = total(20, rows=6)
+    assert heads > 100
+    assert labelled == 0
+    assert len(named) <= 0.01 * heads, named
+
+
+def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random heads drawn as sharp as this one: its lift is nothing special among them."""
+    model = handmade("first")
+
+    def loud(drawn: TransformerLM, generator: torch.Generator) -> None:
+        """Every drawn model is a perfect first-token head, as if initial weights made one by chance."""
+        for parameter, value in zip(drawn.parameters(), model.parameters(), strict=True):
+            parameter.data.copy_(value)
+
+    monkeypatch.setattr(null, "draw_weights", loud)
+    head = report(model, Seen("first")).heads[0]
+    assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
+    assert head.target is None and head.label == "sharp, unnamed"

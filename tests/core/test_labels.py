@@ -1,0 +1,194 @@
+"""Every branch of a head's label, on records written by hand. No model is needed: labels are plain Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mhsa_cli.core.heads import labels
+from mhsa_cli.core.heads.labels import label_all, label_head, matters
+from mhsa_cli.core.heads.targets import SCORES
+from mhsa_cli.records import HeadScore, TargetScore, Verdict
+
+MATTERS = Verdict(True, 2.0, 0.1, 0.5, "The pattern matters.", "by hand")
+IDLE = replace(MATTERS, pattern_matters=False, joint_delta_nats=0.01)
+UNKNOWN = replace(MATTERS, pattern_matters=None, joint_delta_nats=None, joint_delta_se=None, loss_nats=None)
+EVERYWHERE, TRAINED_ONLY = {4: 0.9, 7: 0.5, 10: 0.8}, {4: -0.2, 7: 0.9, 10: 0.8}
+
+
+def on(lift: float, chance: float = 0.2, null: float | None = 0.05, distance: int | None = None) -> TargetScore:
+    return TargetScore(chance + lift * (1 - chance), chance, lift, distance, null)
+
+
+def head(**settings: object) -> HeadScore:
+    """A head that is nothing in particular and causes half a nat alone; its scores by name as keywords."""
+    given = {name: settings.pop(name) for name in list(settings) if name in SCORES}
+    figures: dict[str, object] = {
+        "entropy": 0.7,
+        "uniformity": 0.6,
+        "confidence": 0.4,
+        "positionality": 0.95,
+        "uniform_delta_nats": 0.5,
+        "uniform_delta_se": 0.02,
+        "shapley_nats": 0.6,
+        "shapley_se": 0.0,
+    }
+    return HeadScore(1, 3, {"self": on(0.1), **given}, **figures | settings)  # type: ignore[arg-type]
+
+
+BARE = {"uniform_delta_nats": None, "uniform_delta_se": None, "shapley_nats": None, "shapley_se": None}
+
+CASES: dict[str, tuple[HeadScore, str | None, str | None]] = {
+    # name: head, label, target
+    "previous token": (head(previous=on(0.9)), "previous token", "previous"),
+    "itself": (head(self=on(0.9)), "itself", "self"),
+    "first token": (head(first=on(0.9)), "first token", "first"),
+    "an offset is named by its distance": (head(offset=on(0.9, distance=6)), "offset 6", "offset"),
+    "the limit itself is enough": (head(previous=on(0.5)), "previous token", "previous"),
+    "just below it is not": (head(previous=on(0.499)), "undecided", None),
+    "the largest lift names it": (head(previous=on(0.7), first=on(0.8)), "first token", "first"),
+    "of equals the first in the table": (head(first=on(0.8), previous=on(0.8)), "first token", "first"),
+    "a target that everyone meets is not named": (head(first=on(0.9, chance=0.5)), "undecided", None),
+    "just rarer it is": (head(first=on(0.9, chance=0.49)), "first token", "first"),
+    "not above random heads": (head(previous=on(0.9, null=0.9)), "undecided", None),
+    "just above them": (head(previous=on(0.9, null=0.89)), "previous token", "previous"),
+    "random heads not measured": (head(previous=on(0.9, null=None)), "undecided", None),
+    "content at every distance": (head(induction=on(0.9), unseen_gaps=EVERYWHERE), "induction", "induction"),
+    "content at trained distances alone": (head(induction=on(0.9), unseen_gaps=TRAINED_ONLY), "undecided", None),
+    "content at too few distances": (head(induction=on(0.9), unseen_gaps={4: 0.9, 7: 0.9}), "undecided", None),
+    "a duplicate needs its own distances": (
+        head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE),
+        "duplicate token",
+        "duplicate",
+    ),
+    "not induction's": (head(duplicate=on(0.9), unseen_gaps=EVERYWHERE), "undecided", None),
+    "content beats a distance": (
+        head(induction=on(0.8), offset=on(0.95, distance=5), unseen_gaps=EVERYWHERE),
+        "induction",
+        "induction",
+    ),
+    "a distance that resembles content": (
+        head(induction=on(0.95), offset=on(0.8, distance=5), unseen_gaps=TRAINED_ONLY),
+        "offset 5",
+        "offset",
+    ),
+    "weak content leaves the distance alone": (
+        head(induction=on(0.4), offset=on(0.8, distance=5), unseen_gaps=EVERYWHERE),
+        "offset 5",
+        "offset",
+    ),
+    "content does not beat the previous token": (
+        head(induction=on(0.8), previous=on(0.95), unseen_gaps=EVERYWHERE),
+        "previous token",
+        "previous",
+    ),
+    "idle": (
+        head(previous=on(0.9), uniform_delta_nats=0.001, shapley_nats=0.09),
+        "looks like previous token, but idle",
+        "previous",
+    ),
+    "not known to cause anything": (head(previous=on(0.9), **BARE), "looks like previous token", "previous"),
+    "spread": (head(uniformity=0.9, confidence=0.9), "spread", None),
+    "sharp": (head(uniformity=0.89, confidence=0.5), "sharp, unnamed", None),
+    "undecided": (head(uniformity=0.89, confidence=0.49), "undecided", None),
+    "no figures": (head(uniformity=None, confidence=None), "undecided", None),
+    "a named head may be spread too": (head(first=on(0.6), uniformity=0.95), "first token", "first"),
+}
+
+
+@pytest.mark.parametrize(("given", "label", "target"), CASES.values(), ids=CASES)
+def test_label(given: HeadScore, label: str | None, target: str | None) -> None:
+    found = label_head(given, MATTERS)
+    assert (found.label, found.target) == (label, target)
+    assert found.evidence and replace(found, label=None, target=None, evidence="") == given  # nothing else changes
+    for verdict in (IDLE, UNKNOWN):
+        withheld = label_head(given, verdict)
+        assert withheld.label is None and withheld.target is None and "not labelled" in withheld.evidence
+
+
+@pytest.mark.parametrize(
+    ("delta", "se", "share", "joint", "wanted"),
+    [
+        (0.01, 0.0, None, None, True),  # alone, at the limit
+        (0.0099, 0.0, None, None, False),
+        (0.03, 0.02, None, None, False),  # within two standard errors
+        (0.04, 0.02, None, None, True),
+        (0.0, 0.0, 0.1, 2.0, True),  # a share of 5 %
+        (0.0, 0.0, 0.099, 2.0, False),
+        (0.0, 0.0, 0.04, 0.049, False),  # a large share of next to nothing
+        (0.0, 0.0, 0.04, 0.05, True),
+        (-3.0, 0.1, 1.0, 2.0, True),  # its absence helps alone, but not among the others
+        (0.0, 0.0, -7.0, 2.0, False),  # it does harm
+        (None, None, None, 2.0, None),
+        (None, None, 1.0, 2.0, True),
+        (0.5, None, None, None, True),
+    ],
+)
+def test_what_matters(
+    delta: float | None, se: float | None, share: float | None, joint: float | None, wanted: bool | None
+) -> None:
+    causes = {"uniform_delta_nats": delta, "uniform_delta_se": se, "shapley_nats": share}
+    assert matters(head(**causes), joint) is wanted
+
+
+def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
+    return label_head(given, verdict).evidence
+
+
+def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
+    text = evidence(head(previous=on(0.9, chance=0.25, null=0.07)))
+    assert text == (
+        "0.93 of its weight lies there, where an even head has 0.25 (lift 0.90); "
+        "99 % of random heads stay below lift 0.07; it goes by position: on random rows its maps are 0.95 alike; "
+        "spread evenly instead, it alone changes the loss by +0.500 nats, and its share of what all patterns are "
+        "worth is +0.600"
+    )
+    assert "goes mostly by position" in evidence(head(previous=on(0.9), positionality=0.89))
+    assert "does not go by position alone" in evidence(head(previous=on(0.9), positionality=0.69))
+    assert "by position" not in evidence(head(previous=on(0.9), positionality=None))
+
+
+def test_the_evidence_of_content_gives_the_distances() -> None:
+    text = evidence(head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE, unseen_gaps=TRAINED_ONLY))
+    assert "it goes by content: at distances that training never used its lift is 0.90 at 4, 0.50 at 7" in text
+    assert "by position" not in text
+
+
+@pytest.mark.parametrize("offset", [0.8, 0.1])
+def test_the_evidence_says_what_resembles_induction(offset: float) -> None:
+    likeness = head(induction=on(0.9), offset=on(offset, distance=5), unseen_gaps=TRAINED_ONLY)
+    assert "it resembles induction but is not" in evidence(likeness) and "-0.20 at 4" in evidence(likeness)
+    assert "too short to try" in evidence(replace(likeness, unseen_gaps={4: 0.9}))
+    real = head(induction=on(0.9), offset=on(offset, distance=5), unseen_gaps=EVERYWHERE)
+    assert "resembles" not in evidence(real)
+
+
+def test_the_evidence_of_an_unnamed_head_names_the_closest_target() -> None:
+    text = evidence(head(offset=on(0.3, distance=4)))
+    assert text.startswith("closest is offset 4, with lift 0.30; it is 0.60 like an even head; its largest weight")
+    assert evidence(HeadScore(0, 0, {})) == "what it causes was not measured: the model is large"
+    assert evidence(HeadScore(0, 0, {}), UNKNOWN) == "not labelled: nothing could be measured"
+    assert "+0.500 nats" in evidence(head(), IDLE)
+
+
+def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
+    assert "it is a sink" in evidence(head(first=on(0.5, chance=0.1)))
+    assert "sink" not in evidence(head(previous=on(0.9), first=on(0.4)))
+
+
+def test_all_heads_are_labelled_in_their_order() -> None:
+    found = label_all([head(previous=on(0.9)), head(uniformity=0.95)], MATTERS)
+    assert [one.label for one in found] == ["previous token", "spread"]
+
+
+def test_the_words_are_those_of_the_scores() -> None:
+    for name, score in SCORES.items():
+        assert labels.WORDS[name].removesuffix(" {distance}") == score.words
+
+
+def test_labels_need_no_torch() -> None:
+    code = "import sys, mhsa_cli.core.heads.labels; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
