@@ -8,23 +8,27 @@ import math
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe
+from mhsa_cli.core.heads.probe import FEWEST, MAX_WEIGHTS, Probe, first_rows
 from mhsa_cli.core.heads.scores import heads_together, lifts
-from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM, draw_weights
 from mhsa_cli.core.tasks.base import stream_generator
 
 HEADS = 200  # random heads, or a few more to make whole models
 PERCENTILE = 0.99
+MAX_ALL = 2**24  # weights of all random heads together, about a second's work
 
 
 @torch.no_grad()
 def null_lifts(model: TransformerLM, probe: Probe, seed: int) -> dict[str, Tensor]:
     """Measure the lift on every target of at least HEADS heads of untrained models of this model's shape.
 
-    Returns by target's name (N,), float64. The heads of all layers count alike.
+    Returns by target's name (N,), float64. The heads of all layers count alike. Of long rows only the first few are
+    looked at: their mean scatters more, so the limit is the higher one.
     """
-    n_heads, (B, T) = sum(block.n_heads for block in model.attention), probe.ids.shape
+    T = probe.ids.size(1)
+    probe = first_rows(probe, max(FEWEST, MAX_ALL // (HEADS * T * T)))
+    n_heads, B = sum(block.n_heads for block in model.attention), len(probe.ids)
     models = math.ceil(HEADS / n_heads)
     at_once = max(1, min(models, MAX_WEIGHTS // (B * n_heads * T * T)))
     drawn, stacked = copy.deepcopy(model), copy.deepcopy(model)
@@ -37,7 +41,7 @@ def null_lifts(model: TransformerLM, probe: Probe, seed: int) -> dict[str, Tenso
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):
             parameter.data = torch.stack(values)
         ids = probe.ids.to(model.pos.device).expand(len(draws), B, T)
-        weights = heads_together(walk(stacked, ids).weights)
+        weights = heads_together(head_weights(stacked, ids))
         parts.append({name: found.lift for name, found in lifts(weights, probe).items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 

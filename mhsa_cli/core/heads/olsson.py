@@ -6,7 +6,7 @@ import torch
 
 from mhsa_cli.core.heads.scores import heads_together
 from mhsa_cli.core.heads.targets import followers
-from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import stream_generator
@@ -35,6 +35,6 @@ def prefix_matching(model: TransformerLM, task: Task, seed: int) -> list[float]:
     # Matches within the repeated part only: the start symbol may equal one of the block's.
     target = torch.zeros(ROWS, LENGTH, LENGTH, dtype=torch.bool)
     target[:, 1:, 1:] = followers(ids[:, 1:])
-    weights = heads_together(walk(model, ids).weights).cpu()
+    weights = heads_together(head_weights(model, ids)).cpu()
     mass = (weights * target.unsqueeze(1)).sum(-1)[:, :, 1 + BLOCK :]  # (rows, N, queries of repeats 2 to 4)
     return [float(one) for one in mass.double().mean((0, 2))]

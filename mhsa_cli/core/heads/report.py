@@ -13,7 +13,7 @@ from mhsa_cli.core.heads.labels import JOINT, label_all
 from mhsa_cli.core.heads.null import null_lifts, percentile
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
@@ -63,7 +63,7 @@ def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed
                 float(one.chance[i]),
                 float(one.lift[i]),
                 None if one.distance is None else int(one.distance[i]),
-                limits[name],
+                limits.get(name),
             )
             for name, one in found.items()
         }
@@ -86,7 +86,7 @@ def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed
 
 
 def _bound(model: TransformerLM, probe: Probe) -> Tensor:
-    return positionality(heads_together(walk(model, probe.random).weights), probe.visible)
+    return positionality(heads_together(head_weights(model, probe.random)), probe.visible)
 
 
 def _number(value: Tensor) -> float | None:

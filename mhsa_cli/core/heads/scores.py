@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.probe import Probe, gaps_to_try, repeated_blocks
 from mhsa_cli.core.heads.targets import SCORES, Aim, aim, lift_of
-from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
 
@@ -126,16 +126,18 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
     length = min(model.max_seq_len, MAX_GAP_LENGTH)
     visible = model.attention[0].causal_mask[:length, :length].cpu()
     trained, unseen = gaps_to_try(task, length)
-    found = GapLifts({}, {}, {})
-    for gap in (*trained, *unseen):
-        ids = repeated_blocks(task, gap, length, seed)
-        weights = heads_together(walk(model, ids).weights)
+    found, gaps = GapLifts({}, {}, {}), (*trained, *unseen)
+    blocks = [repeated_blocks(task, gap, length, seed) for gap in gaps]
+    if not blocks:
+        return found
+    weights = heads_together(head_weights(model, torch.cat(blocks)))  # one pass: they are equally long
+    for gap, ids, rows in zip(gaps, blocks, weights.split(len(blocks[0])), strict=True):
         used = {"induction": found.trained}
         new = {"induction": found.unseen, "duplicate": found.duplicate}
         for name, into in (used if gap in trained else new).items():
             target = aim(SCORES[name].target(ids), visible)
             if target is not None:
-                into[gap] = lift_of(masses(weights, target), target.chance)
+                into[gap] = lift_of(masses(rows, target), target.chance)
     return found
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, build_probe
 from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.walk import walk
 from mhsa_cli.core.stack import Stack
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
@@ -65,7 +64,7 @@ class Snapshots:
         for name, parameter in self.model.named_parameters():
             parameter.data = torch.cat([view[name] for view in views])  # (M, ...)
         steps, self.kept = [step for step, _ in self.kept], []
-        weights = heads_together(walk(self.model, self.ids.expand(len(steps), *self.ids.shape)).weights)
+        weights = heads_together(head_weights(self.model, self.ids.expand(len(steps), *self.ids.shape)))
         own, random = weights.split(len(self.probe.ids))  # (B, M * N, T, T)
         found, spread = lifts(own, self.probe), shape(own, self.probe.visible)
         columns = [values.tolist() for values in (*spread, positionality(random, self.probe.visible))]

@@ -57,6 +57,27 @@ def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: boo
         model.train(was_training)
 
 
+@torch.no_grad()
+def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
+    """Compute every layer's weights (..., H, T, T) on ids (..., T) as `walk` does, and nothing after the last ones."""
+    was_training = model.training
+    model.eval()
+    weights = []
+    try:
+        pos = model.pos[: ids.size(-1)]
+        x = model.embed(ids.to(pos.device), pos)
+        for layer, block in enumerate(model.blocks):
+            assert isinstance(block, Block)
+            attn = block.attn
+            q, k, v = attn.project(block.attn_norm(x), pos)
+            weights.append(attn.weights(q, share_heads(k, attn.n_heads), None, pos))
+            if layer + 1 < len(model.blocks):
+                x = finish(block, x, weights[-1].to(v.dtype) @ share_heads(v, attn.n_heads))
+    finally:
+        model.train(was_training)
+    return weights
+
+
 def finish(block: Block, x: Tensor, z: Tensor) -> Tensor:
     """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
     y = block.attn.out_proj(merge_heads(z))
