@@ -55,7 +55,8 @@ def rows(data: bytes) -> list[dict[str, str]]:
 def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
     files = EXPORTS["csv"](source())
     first, second = rows(files["heads.csv"])
-    assert list(first)[:3] == ["layer", "head", "step"]
+    named = ["label", "scores.self.lift", "gaps.0", "gaps.1", "shapley_nats", "new"]
+    assert list(first) == ["layer", "head", "step", *named]
     assert first == {
         "layer": "0",
         "head": "0",

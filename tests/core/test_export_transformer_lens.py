@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load
 from torch import Tensor
 
@@ -52,6 +52,15 @@ def made(settings: dict[str, Any]) -> tuple[TransformerLM, dict[str, Tensor], di
     files = to_transformer_lens(Source("x", whole, {}, None, [], [], lambda: trained))
     assert set(files) == {WEIGHTS, CONFIG}
     return model, load(files[WEIGHTS]), json.loads(files[CONFIG])
+
+
+# What TransformerLens means by its names.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2))),
+    "gelu_new": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x * torch.sigmoid(x),
+    "relu": torch.relu,
+}
 
 
 def rotate(x: Tensor, c: dict[str, Any]) -> Tensor:
@@ -106,9 +115,9 @@ def forward(ids: Tensor, w: dict[str, Tensor], c: dict[str, Any]) -> Tensor:
             y = norm(x, mine, "ln2", c)
             inner = y @ mine["mlp.W_in"]
             if c["gated_mlp"]:
-                inner = F.silu(y @ mine["mlp.W_gate"]) * inner + mine["mlp.b_in"]
+                inner = ACTIVATIONS[c["act_fn"]](y @ mine["mlp.W_gate"]) * inner + mine["mlp.b_in"]
             else:
-                inner = 0.5 * (inner + mine["mlp.b_in"]) * (1 + torch.erf((inner + mine["mlp.b_in"]) / math.sqrt(2)))
+                inner = ACTIVATIONS[c["act_fn"]](inner + mine["mlp.b_in"])
             x = x + inner @ mine["mlp.W_out"] + mine["mlp.b_out"]
     return norm(x, w, "ln_final", c) @ w["unembed.W_U"] + w["unembed.b_U"]
 
