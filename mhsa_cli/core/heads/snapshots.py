@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, build_probe
 from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.stack import Stack
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
