@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.attention import causal_window, uniform_weights
+from mhsa_cli.core.heads import null
 from mhsa_cli.core.heads.null import null_lifts, percentile
-from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
+from mhsa_cli.core.heads.probe import Probe, build_probe, first_rows, gaps_to_try, repeated_blocks, spread
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.heads.targets import SCORES, aim, duplicates, first_token, followers, itself, offset_aims
 from mhsa_cli.core.heads.walk import walk
@@ -225,6 +226,19 @@ def test_random_heads_are_at_least_two_hundred_of_the_shape_alone() -> None:
         assert torch.equal(values, again[name]), "the null depends on the weights that are judged"
         assert len(values.unique()) > 190  # each model drew its own
     assert not torch.equal(null_lifts(one, probe, seed=3)["self"], found["self"])
+
+
+def test_of_long_rows_random_heads_see_the_first_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = small(0), Seen("self", vocab_size=17, seq_len=13)
+    whole = build_probe(model, task, seed=2, rows=64)
+    assert whole is not None
+    monkeypatch.setattr(null, "MAX_ALL", 200 * 13 * 13 * 5)
+    found, wanted = null_lifts(model, whole, seed=2), null_lifts(model, first_rows(whole, 5), seed=2)
+    assert all(torch.equal(found[name], wanted[name]) for name in SCORES)
+    monkeypatch.setattr(null, "MAX_ALL", 2**24)
+    full = null_lifts(model, whole, seed=2)
+    assert not torch.equal(full["duplicate"], found["duplicate"])
+    assert percentile(full["duplicate"]) < percentile(found["duplicate"])  # a mean over fewer rows scatters more
 
 
 def test_the_limit_is_the_99th_percentile() -> None:
