@@ -1,0 +1,156 @@
+"""Scores during training: the model's at that step, at known steps, the same after a stop, and without effect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.checkpoint import load_weights, weights_sha256
+from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.heads import probe, snapshots
+from mhsa_cli.core.heads.probe import build_probe
+from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.snapshots import small_maps, snapshot_steps
+from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
+
+STEPS, SEED, ROWS = 20, 5, 8
+
+
+@cache
+def config(*overrides: str) -> Config:
+    settings = ["task.name=copy", "task.vocab_size=17", "task.seq_len=10", "model.d_model=12", "model.n_heads=3"]
+    training = [f"train.seed={SEED}", "train.epochs=2", f"train.steps_per_epoch={STEPS // 2}", "train.batch_size=6"]
+    return load_config(None, [*settings, *training, "train.lr=0.02", "train.save_every=1", *overrides])
+
+
+def run(of: Config, **settings: object) -> tuple[list[Record], Trainer]:
+    trainer = Trainer(of, build_task(of.task), torch.device("cpu"), **settings)  # type: ignore[arg-type]
+    return list(trainer.records()), trainer
+
+
+def looks(records: list[Record]) -> list[SnapshotRecord]:
+    return [record for record in records if isinstance(record, SnapshotRecord)]
+
+
+def saved(records: list[Record]) -> dict[int, SaveRecord]:
+    return {record.step: record for record in records if isinstance(record, SaveRecord)}
+
+
+def model_at(of: Config, records: list[Record], step: int) -> TransformerLM:
+    return load_weights(build_model(of, build_task(of.task)), saved(records)[step].files)
+
+
+def same(found: list[SnapshotRecord], wanted: list[SnapshotRecord]) -> None:
+    """Equal but for the last bits: how many models are scored together decides them."""
+    assert [look.step for look in found] == [look.step for look in wanted]
+    for a, b in zip(found, wanted, strict=True):
+        assert a.pool == b.pool and len(a.heads) == len(b.heads)
+        rows = zip(
+            [r for la in a.maps for h in la for r in h], [r for la in b.maps for h in la for r in h], strict=True
+        )
+        assert all(abs(x - y) <= 1 for one, other in rows for x, y in zip(one, other, strict=True))
+        for x, y in zip(a.heads, b.heads, strict=True):
+            assert (x.layer, x.head) == (y.layer, y.head) and x.distance == y.distance
+            assert dict(x.lifts) == pytest.approx(dict(y.lifts), abs=1e-6)
+            ours, theirs = ((h.entropy, h.uniformity, h.confidence, h.positionality) for h in (x, y))
+            assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize("overrides", [(), ("model.n_layers=2", "model.residual=true", "model.norm=rmsnorm")])
+def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> None:
+    of = config(*overrides)
+    records, trainer = run(of)
+    rows = build_probe(trainer.model(), trainer.task, SEED, ROWS)
+    assert rows is not None and len(looks(records)) > 5
+    for look in looks(records):
+        model = model_at(of, records, look.step)
+        own = heads_together(walk(model, rows.ids).weights)
+        random = heads_together(walk(model, rows.random).weights)
+        found, spread, bound = lifts(own, rows), shape(own, rows.visible), positionality(random, rows.visible)
+        assert [(head.layer, head.head) for head in look.heads] == [
+            (layer, head) for layer in range(of.model.n_layers) for head in range(3)
+        ]
+        for i, head in enumerate(look.heads):
+            assert dict(head.lifts) == pytest.approx(
+                {name: float(one.lift[i]) for name, one in found.items()}, abs=1e-6
+            )
+            assert found["offset"].distance is not None and head.distance == int(found["offset"].distance[i])
+            figures = [head.entropy, head.uniformity, head.confidence, head.positionality]
+            assert figures == pytest.approx([float(x[i]) for x in (*spread, bound)], abs=1e-6)
+            for q, row in enumerate(look.maps[head.layer][head.head]):
+                assert len(row) == q + 1
+                wanted = [100 * float(own[0, i, q, k]) for k in range(q + 1)]
+                assert row == pytest.approx(wanted, abs=0.5001)
+    first, last = looks(records)[0], looks(records)[-1]
+    assert first.heads != last.heads, "training changed nothing: the test shows nothing"
+
+
+def test_the_steps_are_doublings_and_even_ones() -> None:
+    assert snapshot_steps(0) == {0}
+    assert snapshot_steps(1) == {0, 1}
+    assert snapshot_steps(5) == {0, 1, 2, 3, 4, 5}
+    assert {0, 1, 2, 4, 8, 16, 32, 64, 100} <= snapshot_steps(100)
+    assert snapshot_steps(120) == {0, 1, 2, 4, 8, 16, 32, 64, *range(0, 121, 10)}
+    many = snapshot_steps(100_000)
+    assert max(many) == 100_000 and len(many) <= 48 + 19
+    assert [look.step for look in looks(run(config())[0])] == sorted(snapshot_steps(STEPS))
+
+
+@pytest.mark.parametrize("stop_at", [3, 10, 13])
+def test_a_resumed_run_gives_the_records_of_an_unbroken_one(stop_at: int) -> None:
+    of = config("train.save_every=10")  # so that the unbroken run scores other steps together than the stopped one
+    whole, _ = run(of)
+    seen: list[Record] = []
+
+    def stopping() -> Callable[[], bool]:
+        count = iter(range(1, STEPS + 1))
+        return lambda: next(count) >= stop_at
+
+    before, _ = run(of, stop=stopping())
+    seen += looks(before)
+    assert looks(before)[-1].step <= stop_at
+    after, _ = run(of, resume=saved(before)[stop_at].files)
+    seen += looks(after)
+    same(seen, looks(whole))
+
+
+def test_watching_changes_no_weight() -> None:
+    of = config("model.dropout=0.2")
+    watched, trainer = run(of)
+    alone, other = run(of, watch=False)
+    assert looks(alone) == [] and looks(watched) != []
+    assert weights_sha256(trainer.model()) == weights_sha256(other.model())
+    assert saved(watched)[STEPS].files == saved(alone)[STEPS].files
+    assert [r for r in watched if not isinstance(r, SnapshotRecord)] == alone
+
+
+def test_rooms_for_few_models_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = looks(run(config())[0])
+    monkeypatch.setattr(snapshots, "MAX_KEPT", 1)  # every model is scored at once
+    same(looks(run(config())[0]), together)
+
+
+def test_rows_too_long_to_measure_are_left_out_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "MAX_WEIGHTS", 10)
+    records, trainer = run(config())
+    assert looks(records) == [] and trainer.step == STEPS
+
+
+def test_long_maps_are_pooled_by_their_largest() -> None:
+    weights = torch.zeros(2, 40, 40)
+    weights[0, 37, 21], weights[1, 5, 0] = 0.8, 0.126
+    maps, pool = small_maps(weights)
+    assert pool == 2 and len(maps) == 2 and [len(row) for row in maps[0]] == list(range(1, 21))
+    assert maps[0][18][10] == 80 and maps[1][2][0] == 13
+    assert sum(map(sum, maps[0])) == 80 and sum(map(sum, maps[1])) == 13
+    assert small_maps(torch.full((1, 3, 3), 1 / 3))[0] == [[[33], [33, 33], [33, 33, 33]]]
+    assert small_maps(torch.full((1, 1, 1), math.nan))[0] == [[[0]]]
