@@ -108,6 +108,37 @@ class Reverse(PrefixTask):
     name: Literal["reverse"] = Field(default="reverse", description="say the prefix backwards after the separator")
 
 
+Period = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN - 1)]
+
+
+class Induction(Section):
+    """A block of distinct symbols, repeated to the end of the row; its length is drawn for each row."""
+
+    name: Literal["induction"] = Field(default="induction", description="go on with a block of hidden length")
+    vocab_size: VocabSize = Field(default=32, description="number of different tokens")
+    seq_len: Annotated[int, Field(ge=2, le=MAX_SEQ_LEN)] = Field(default=24, description="tokens in a row")
+    min_period: Period | None = Field(default=None, description="shortest block; null = a quarter of seq_len")
+    max_period: Period | None = Field(default=None, description="longest block; null = half of seq_len")
+
+    @field_validator("max_period")
+    @classmethod
+    def _repeats(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if not {"vocab_size", "seq_len", "min_period"} <= info.data.keys():
+            return value
+        vocab_size, seq_len = info.data["vocab_size"], info.data["seq_len"]
+        longest = value or seq_len // 2
+        shortest = info.data["min_period"] or max(1, seq_len // 4)
+        if longest >= seq_len:
+            raise rule(f"found {value}, wanted at most {seq_len - 1}: `task.seq_len` is {seq_len}, and a block repeats")
+        if shortest > longest:
+            message = f"periods from {shortest} to {longest}: the shortest is longer than the longest"
+            raise rule(message, "set both `task.min_period` and `task.max_period`", at=("min_period", "max_period"))
+        if longest > vocab_size:
+            message = f"`task.vocab_size` is {vocab_size}, wanted {longest} or more: the symbols of a block differ"
+            raise rule(message, "or lower `task.max_period`", at=("vocab_size", "max_period", "seq_len"))
+        return value
+
+
 def _path(value: Any) -> str:
     # pydantic's own str refuses file names that are not UTF-8, which exist.
     if not isinstance(value, str):
@@ -136,6 +167,7 @@ TASK_SCHEMAS: dict[str, type[Section]] = {
     "repeat": Repeat,
     "copy": Copy,
     "reverse": Reverse,
+    "induction": Induction,
     "shift": Shift,
     "text": Text,
 }
@@ -144,6 +176,7 @@ TaskConfig = (
     Annotated[Repeat, Tag("repeat")]
     | Annotated[Copy, Tag("copy")]
     | Annotated[Reverse, Tag("reverse")]
+    | Annotated[Induction, Tag("induction")]
     | Annotated[Shift, Tag("shift")]
     | Annotated[Text, Tag("text")]
 )

@@ -101,7 +101,7 @@ def test_the_newest_is_the_one_started_last_whatever_the_clock_says(tiny: Path) 
 
 def test_tasks_are_drawn_as_rows() -> None:
     found = mhsa("tasks", "--json").json
-    assert {"repeat", "copy", "reverse", "shift", "text"} <= {task["name"] for task in found}
+    assert {"repeat", "copy", "reverse", "induction", "shift", "text"} <= {task["name"] for task in found}
     shown = mhsa("tasks").out
     for task in found:
         assert len(task["inputs"]) == len(task["targets"]) > 2 and task["summary"] in shown

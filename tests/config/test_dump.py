@@ -24,6 +24,15 @@ tasks = st.one_of(
         }
     ),
     st.fixed_dictionaries(
+        {
+            "name": st.just("induction"),
+            "vocab_size": st.integers(20, 999),
+            "seq_len": st.integers(21, 40),
+            "min_period": st.none() | st.integers(1, 10),
+            "max_period": st.none() | st.integers(10, 20),
+        }
+    ),
+    st.fixed_dictionaries(
         {"name": st.just("text"), "path": paths, "seq_len": lengths, "eval_fraction": st.floats(1e-9, 0.5)}
     ),
 )

@@ -74,7 +74,7 @@ def test_part_kept_for_evaluation(value: str, complain: Complain) -> None:
 def test_unknown_tasks_list_the_known_ones(name: str, complain: Complain) -> None:
     message = complain(f"task: {{name: {name}}}")
     assert "`task.name`: found" in message
-    assert "wanted one of repeat, copy, reverse, shift, text" in message
+    assert "wanted one of repeat, copy, reverse, induction, shift, text" in message
 
 
 def test_a_misspelt_task_is_recognised(complain: Complain) -> None:
@@ -85,3 +85,17 @@ def test_another_task_by_override_keeps_the_files_knobs_as_errors(complain: Comp
     text = "task: {name: copy, seq_len: 14, min_length: 3}"
     assert "task `shift` has no knob `min_length`" in complain(text, "task.name=shift")
     assert load(text, "task.name=reverse").task.name == "reverse"
+
+
+def test_periods_of_induction_fit_the_row_and_the_vocabulary(complain: Complain, load: Load) -> None:
+    assert "found 8, wanted at most 7: `task.seq_len` is 8" in complain(
+        "task: {name: induction, seq_len: 8, max_period: 8}"
+    )
+    assert "periods from 5 to 4: the shortest is longer than the longest" in complain(
+        "task: {name: induction, seq_len: 8, min_period: 5}"
+    )
+    message = complain("task: {name: induction, vocab_size: 6, seq_len: 18}")
+    assert message.startswith("c.yaml:1:37: ") and "`task.vocab_size` is 6, wanted 9 or more" in message
+    assert "`task.seq_len`" in complain("task: {name: induction, seq_len: 1}")
+    task = load("task: {name: induction, vocab_size: 7, seq_len: 8, min_period: 7, max_period: 7}").task
+    assert task.name == "induction" and load("task: {name: induction, seq_len: 2}").task.max_period is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mhsa_cli.config.schema import TaskConfig
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
+from mhsa_cli.core.tasks.induction import Induction
 from mhsa_cli.core.tasks.repeat import Repeat
 from mhsa_cli.core.tasks.reverse import Reverse
 from mhsa_cli.core.tasks.shift import Shift
@@ -18,6 +19,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "repeat": Repeat,
     "copy": Copy,
     "reverse": Reverse,
+    "induction": Induction,
     "shift": Shift,
     "text": Text,
 }

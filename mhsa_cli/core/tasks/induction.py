@@ -1,0 +1,65 @@
+"""Induction: a block of random symbols said again and again, its length another one in every row."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, next_token_rows
+
+
+class Induction(Task):
+    """Go on with a block of P distinct symbols, P drawn per row from min_period..max_period and told to nobody.
+
+    A query is scored once its own symbol has been seen before: the answer is what followed it there. No fixed
+    distance solves it; a head that marks each key with the symbol before it, and one above that finds the mark, do.
+    ```
+    inputs   4 7 2 4 7 2 4
+    targets  · · · 7 2 4 7
+    ```
+    Periods left out are a quarter and a half of seq_len. Source: Elhage et al. 2021; Olsson et al. 2022.
+    """
+
+    name = "induction"
+    summary = "random symbols again and again at a hidden period; one layer is not enough"
+
+    def __init__(
+        self, *, vocab_size: int, seq_len: int, min_period: int | None = None, max_period: int | None = None
+    ) -> None:
+        self.vocab_size, self.seq_len = vocab_size, seq_len
+        self.min_period = max(1, seq_len // 4) if min_period is None else min_period
+        self.max_period = max(1, seq_len // 2) if max_period is None else max_period
+        self.gaps = range(self.min_period, self.max_period + 1)
+        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
+        self.n_rows = sum(math.perm(vocab_size, period) for period in self.gaps)
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        block = distinct(n, self.max_period, self.vocab_size, generator)
+        period = torch.randint(self.min_period, self.max_period + 1, (n, 1), generator=generator)
+        t = torch.arange(self.seq_len + 1)
+        batch = next_token_rows(block.gather(1, t % period))
+        # At t = period - 1 the answer is known, but nothing in the row has yet told that the block is over.
+        return Batch(batch.inputs, batch.targets.masked_fill(t[:-1] < period, IGNORE))
+
+    def source(self, inputs: Tensor) -> Tensor:
+        """Give the position after the nearest earlier place of each query's symbol, -1 in the first block."""
+        t = torch.arange(inputs.size(1))
+        again = (inputs == inputs[:, :1]) & (t > 0)  # the first symbol once more: the second block begins
+        period = torch.where(again.any(1), again.int().argmax(1), len(t)).unsqueeze(1)  # (B, 1)
+        return torch.where(t < period, -1, t - period + 1)
+
+
+def distinct(n: int, k: int, vocab_size: int, generator: Generator) -> Tensor:
+    """Draw n rows of k different ids in random order, (n, k), at no cost that grows with vocab_size.
+
+    Source: Floyd's sample without replacement (Bentley and Floyd 1987), then shuffled.
+    """
+    ids = torch.empty(n, k, dtype=torch.long)
+    for i in range(k):
+        last = vocab_size - k + i
+        drawn = torch.randint(last + 1, (n, 1), generator=generator)
+        taken = (ids[:, :i] == drawn).any(1)
+        ids[:, i] = torch.where(taken, last, drawn.squeeze(1))  # no earlier draw could be `last`
+    return ids.gather(1, torch.rand(n, k, generator=generator).argsort(1))
