@@ -109,6 +109,11 @@ def test_label(given: HeadScore, label: str | None, target: str | None) -> None:
         assert withheld.label is None and withheld.target is None and "not labelled" in withheld.evidence
 
 
+@pytest.mark.parametrize(("error", "wanted"), [(None, True), (0.0, True), (0.05, True), (0.051, False)])
+def test_a_drawn_share_matters_beyond_its_error(error: float | None, wanted: bool) -> None:
+    assert matters(head(uniform_delta_nats=0.0, shapley_nats=0.1, shapley_se=error), 2.0) is wanted
+
+
 @pytest.mark.parametrize(
     ("delta", "se", "share", "joint", "wanted"),
     [
@@ -144,7 +149,7 @@ def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
         "0.93 of its weight lies there, where an even head has 0.25 (lift 0.90); "
         "99 % of random heads stay below lift 0.07; it goes by position: on random rows its maps are 0.95 alike; "
         "spread evenly instead, it alone changes the loss by +0.500 nats, and its share of what all patterns are "
-        "worth is +0.600"
+        "worth is 0.600 of 2.000 nats (30%)"
     )
     assert "goes mostly by position" in evidence(head(previous=on(0.9), positionality=0.89))
     assert "does not go by position alone" in evidence(head(previous=on(0.9), positionality=0.69))

@@ -61,7 +61,7 @@ def matters(head: HeadScore, joint: float | None) -> bool | None:
     if delta is not None and delta >= max(ALONE, 2 * (se or 0.0)):
         return True
     if head.shapley_nats is not None and joint is not None and joint >= JOINT:
-        return head.shapley_nats / joint >= SHARE
+        return head.shapley_nats >= max(SHARE * joint, 2 * (head.shapley_se or 0.0))  # drawn shares scatter
     return None if delta is None else False
 
 
@@ -111,6 +111,7 @@ def _named(head: HeadScore, target: str, score: TargetScore, joint: float | None
 
 
 def _bound(likeness: float) -> str:
+    likeness = round(likeness, 2)  # as it is shown
     if likeness >= POSITIONAL:
         return "it goes by position"
     return "it goes mostly by position" if likeness >= MOSTLY else "it does not go by position alone"
