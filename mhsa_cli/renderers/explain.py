@@ -65,8 +65,8 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
         opening = f"{head.name} {looks}{', but is idle' if head.label.endswith('idle') else ''}"
         parts = head.evidence.split("; ")
     if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
-        there = f"{summary.source_weight:.2f} of its weight lies on the position that holds the answer"
-        parts = [f"{there} (an even head: {summary.source_chance:.2f})", *parts]
+        there = f"on the position that holds the answer lies {summary.source_weight:.2f} of its weight"
+        parts = [*parts[:1], f"{there} (an even head: {summary.source_chance:.2f})", *parts[1:]]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
 
 

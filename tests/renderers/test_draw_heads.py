@@ -95,7 +95,7 @@ def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
     assert set(re.findall(r"(?<![\w.])\d[\d.]*\d|(?<![\w.])\d(?![\w.])", text)) <= given, text
     assert explain_head(IDLE).startswith("L0.H2 looks at the token before, but is idle.")
     source = HeadSummary(0, 0, 1.0, 0.87, 0.11)
-    assert "0.87 of its weight lies on the position that holds the answer (an even head: 0.11)." in explain_head(
+    assert "On the position that holds the answer lies 0.87 of its weight (an even head: 0.11)." in explain_head(
         EVEN, source
     )
     assert explain_head(EVEN) == "L0.H0 spreads its weight. It is 1.00 like an even head."
