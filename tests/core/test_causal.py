@@ -248,6 +248,20 @@ def test_redundancy_and_effective_heads_by_hand() -> None:
     assert effective_heads([-1.0, 0.0]) == 0.0
 
 
+def test_where_all_subsets_cost_too_much_orders_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = small(2, n_heads=6, d_model=12), batch_of(Noise())
+    exact = shapley(Ground(model, batch), seed=0)
+    monkeypatch.setattr(causal, "FEWEST_ORDERS", 6)
+    monkeypatch.setattr(causal, "MAX_FLOPS", 63.5 * Ground(model, batch).flops)  # 64 subsets, or 6 x 7 and 3 x 6 after
+    ground = Ground(model, batch)
+    drawn = shapley(ground, seed=0)
+    assert exact is not None and drawn is not None and max(exact.se) == 0 < min(drawn.se)
+    assert sum(drawn.values) == pytest.approx(sum(exact.values), abs=1e-6)
+    assert ground.affordable == 63 - 6 * 7 and all(ground.one_by_one(kind) for kind in ("zero", "mean", "resample"))
+    monkeypatch.setattr(causal, "FEWEST_ORDERS", 7)
+    assert shapley(Ground(model, batch), seed=0) is None
+
+
 def test_what_costs_too_much_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal, "MAX_FLOPS", 4 * Ground(small(1), batch_of(Noise())).flops)
     ground = Ground(small(1), batch_of(Noise()))

@@ -160,7 +160,7 @@ def test_rows_too_long_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fewer_rows_of_a_dear_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_for(Noise(vocab_size=17, seq_len=9))
     numbers_in_it = sum(parameter.numel() for parameter in model.parameters())
-    monkeypatch.setattr(probe, "MAX_FLOPS", 2.0 * 9 * numbers_in_it * 7)
+    monkeypatch.setattr(probe, "MAX_FLOPS", 7.0 * 9 * (2 * numbers_in_it + probe.CELL * 3 * 9))  # seven rows
     assert rows_that_fit(model, 9, 64) == 7
     monkeypatch.setattr(probe, "MAX_FLOPS", 1.0)
     assert rows_that_fit(model, 9, 64) == probe.FEWEST  # cost alone never forbids it

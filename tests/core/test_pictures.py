@@ -42,7 +42,7 @@ def test_every_target_has_its_section() -> None:
         ("confidence >= {}", labels.SHARP),
         ("more than {} of its weight", labels.SINK),
         ("Up to {} heads all", causal.EXACT_TO),
-        ("above, {} orders are drawn", causal.PERMUTATIONS),
+        ("too much, up to {} orders are drawn", causal.PERMUTATIONS),
         ("on {} rows of the run's task", probe.ROWS),
         ("on {} rows that stay the same", snapshots.ROWS),
         ("with lift >= {}.\n", onset.ONSET),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.attention import uniform_weights
+from mhsa_cli.core.heads.probe import row_flops
 from mhsa_cli.core.heads.walk import Walk, walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
@@ -18,7 +19,7 @@ from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Ablation
 
 EXACT_TO = 10  # heads whose 2^n subsets are all measured; with more, permutations are drawn
-PERMUTATIONS = 24
+PERMUTATIONS, FEWEST_ORDERS = 24, 8  # as many as are affordable; fewer than the latter say nothing
 CHUNK = 2**22  # numbers held at once by variants that run together
 MAX_FLOPS = 1e11  # of all variants together: some seconds
 
@@ -49,7 +50,7 @@ class Ground:
         self.heads = [(layer, h) for layer, block in enumerate(model.attention) for h in range(block.n_heads)]
         B, T = self.inputs.shape
         self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
-        self.flops = 2.0 * B * T * sum(p.numel() for p in model.parameters())
+        self.flops = B * row_flops(model, T)
         self.left = MAX_FLOPS  # what may still be spent
         self.clean_rows = self.row_losses(self.clean.logits.unsqueeze(0))[0]  # loss sums by row (B,)
         self.loss = float(self.clean_rows.sum() / self.counts.sum())
@@ -60,6 +61,11 @@ class Ground:
         index = self.targets.clamp(min=0).expand(len(logits), -1, -1).unsqueeze(-1)
         nats = -log_p.gather(-1, index).squeeze(-1) * (self.targets != IGNORE)
         return nats.sum(-1, dtype=torch.float64).cpu()
+
+    @property
+    def affordable(self) -> int:
+        """Count the variants that may still be run."""
+        return int(self.left // self.flops)
 
     def affords(self, variants: int) -> bool:
         """Tell whether so many variants are cheap enough, and if so book them."""
@@ -170,23 +176,23 @@ class Shapley(NamedTuple):
 def shapley(ground: Ground, seed: int) -> Shapley | None:
     """Share out what the patterns are worth among the heads that have them; the others are uniform.
 
-    Exact over all subsets to EXACT_TO heads, from drawn permutations above, with a standard error. The shares sum to
-    the loss with no pattern minus the loss with all. Returns None if that costs too much. Source: Shapley 1953.
+    Exact over all subsets to EXACT_TO heads; above, or where that costs too much, from drawn permutations, with a
+    standard error. The shares sum to the loss with no pattern minus the loss with all. Returns None if permutations
+    cost too much as well. Source: Shapley 1953.
     """
     n = len(ground.heads)
 
     def worth(keeps: Tensor) -> Tensor:  # (S, n) who keeps its pattern -> (S,) minus the loss
         return -ground.rows("uniform", ~keeps).sum(1) / ground.counts.sum()
 
-    if n <= EXACT_TO:
-        if not ground.affords(2**n):
-            return None
+    if n <= EXACT_TO and ground.affords(2**n):
         keeps = (torch.arange(2**n).unsqueeze(1) >> torch.arange(n)) & 1  # row s: the subset whose bits s has
         return Shapley(exact_shares(worth(keeps.bool()), n), [0.0] * n)
-    if not ground.affords(PERMUTATIONS * (n + 1)):
+    count = min(PERMUTATIONS, (ground.affordable - 3 * n) // (n + 1))  # the other three acts come after
+    if count < FEWEST_ORDERS or not ground.affords(count * (n + 1)):
         return None
     generator = stream_generator(seed, "shapley", n)
-    orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(PERMUTATIONS)])
+    orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(count)])
     return sampled_shares(worth, orders)
 
 

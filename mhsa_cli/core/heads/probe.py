@@ -16,6 +16,7 @@ from mhsa_cli.core.tasks.base import stream_generator
 ROWS, FEWEST = 64, 4  # rows of a probe; a model with fewer than these within the limits below is not measured
 MAX_WEIGHTS = 2**24  # weights of all heads held at once
 MAX_FLOPS = 2e9  # of one forward pass over the probe
+CELL = 400  # multiplications in whose time one attention weight is masked, normalised and used
 GAPS, GAP_ROWS = 4, 16  # distances between repeats that are tried, of each kind, and rows for each
 
 
@@ -39,12 +40,16 @@ class Probe:
         return self.batch.inputs
 
 
+def row_flops(model: TransformerLM, T: int) -> float:
+    """Estimate what a forward pass over one row of T tokens costs, in multiplications and additions."""
+    heads = sum(block.n_heads for block in model.attention)
+    return float(T * (2 * sum(p.numel() for p in model.parameters()) + CELL * heads * T))
+
+
 def rows_that_fit(model: TransformerLM, T: int, most: int = ROWS) -> int:
     """Count the rows of T tokens that may be looked at together; 0 if they would be too few to say anything."""
-    heads = sum(block.n_heads for block in model.attention)
-    flops = 2 * T * sum(p.numel() for p in model.parameters())
-    by_memory = MAX_WEIGHTS // (heads * T * T)
-    rows = min(most, by_memory, max(FEWEST, int(MAX_FLOPS / flops)))
+    by_memory = MAX_WEIGHTS // (sum(block.n_heads for block in model.attention) * T * T)
+    rows = min(most, by_memory, max(FEWEST, int(MAX_FLOPS / row_flops(model, T))))
     return rows if rows >= min(FEWEST, most) else 0
 
 
