@@ -166,6 +166,13 @@ def test_fewer_rows_of_a_dear_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_that_fit(model, 9, 64) == probe.FEWEST  # cost alone never forbids it
 
 
+def test_long_rows_are_dear_in_a_small_model() -> None:
+    """Most of the time goes into the T x T weights, which no parameter counts."""
+    short, long = Noise(vocab_size=17, seq_len=12), Noise(vocab_size=17, seq_len=256)
+    assert rows_that_fit(model_for(short, n_heads=4), 12, 64) == 64
+    assert probe.FEWEST < rows_that_fit(model_for(long, n_heads=4), 256, 64) < 32
+
+
 def test_a_model_trained_for_longer_rows_than_the_task_has() -> None:
     task = Noise(vocab_size=17, seq_len=9)
     config = ModelConfig(d_model=12, n_heads=3)

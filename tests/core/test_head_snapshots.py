@@ -146,11 +146,11 @@ def test_rows_too_long_to_measure_are_left_out_and_training_goes_on(monkeypatch:
 
 
 def test_long_maps_are_pooled_by_their_largest() -> None:
-    weights = torch.zeros(2, 40, 40)
-    weights[0, 37, 21], weights[1, 5, 0] = 0.8, 0.126
+    weights = torch.zeros(2, 41, 41)  # an odd length: the last block is narrower
+    weights[0, 37, 21], weights[1, 5, 0], weights[1, 40, 40] = 0.8, 0.126, 0.5
     maps, pool = small_maps(weights)
-    assert pool == 2 and len(maps) == 2 and [len(row) for row in maps[0]] == list(range(1, 21))
+    assert pool == 2 and len(maps) == 2 and [len(row) for row in maps[0]] == list(range(1, 22))
     assert maps[0][18][10] == 80 and maps[1][2][0] == 13
-    assert sum(map(sum, maps[0])) == 80 and sum(map(sum, maps[1])) == 13
+    assert sum(map(sum, maps[0])) == 80 and sum(map(sum, maps[1])) == 13 + 50
     assert small_maps(torch.full((1, 3, 3), 1 / 3))[0] == [[[33], [33, 33], [33, 33, 33]]]
     assert small_maps(torch.full((1, 1, 1), math.nan))[0] == [[[0]]]
