@@ -104,7 +104,8 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
         raise UsageError("--replay and --json do not go together: a replay is for a terminal", "leave one of them out")
     if not paper.surface.animate:
         hint = f"the maps at the end, in a file: mhsa inspect-heads {name} -o maps.svg"
-        raise UsageError("--replay needs a terminal that can redraw lines: here the output is a file, a log or a plain terminal", hint)
+        here = "here the output is a file, a log or a plain terminal"
+        raise UsageError(f"--replay needs a terminal that can redraw lines: {here}", hint)
 
 
 def _losses(folder: RunDir) -> list[Series]:

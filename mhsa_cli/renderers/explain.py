@@ -62,7 +62,8 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
         looks = UNNAMED.get(head.label, head.label)
         if score is not None and head.target in LOOKS:
             looks = LOOKS[head.target].format(distance=score.distance)
-        opening = f"{head.name} {looks}{', but is idle' if head.label.endswith('idle') else ''}"
+        role = ", but is idle" if head.label.endswith("idle") else ", but others can do its work"
+        opening = f"{head.name} {looks}{role if head.label.startswith('looks like') and ',' in head.label else ''}"
         parts = head.evidence.split("; ")
     if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
         there = f"on the position that holds the answer lies {summary.source_weight:.2f} of its weight"

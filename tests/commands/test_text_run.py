@@ -32,7 +32,7 @@ def test_the_folder_needs_nothing_outside_itself(run: Path, here: Path, monkeypa
     shown = mhsa("inspect-heads", "away", "--tokens", "the m", "--json").json
     assert shown["tokens"] == ["t", "h", "e", "␣", "m"] and len(shown["weights"][0]) == 2
     said = mhsa("train", "--resume", "away", "epochs=4")
-    assert said.code == 0 and "next: mhsa inspect-heads away --head 0" in said.out
+    assert said.code == 0 and "next: mhsa explain away" in said.out
     assert facts(moved)["weights_sha256"] == facts(here / "runs" / "longer")["weights_sha256"]
     assert "path: own.txt" in (moved / "config.yaml").read_text()  # what was asked for, not where the copy lay
 

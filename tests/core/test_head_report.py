@@ -200,3 +200,15 @@ def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest
     head = report(model, Seen("first")).heads[0]
     assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
     assert head.target is None and head.label == "sharp, unnamed"
+
+
+def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
+    """Alone neither is missed, and without shares each would look idle; taking both tells the truth."""
+    with mock.patch("mhsa_cli.core.heads.report.shapley", return_value=None):
+        twins = report(handmade("previous", "previous", loud=60.0), Seen("previous")).heads
+        idle = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous")).heads[1]
+    assert all(h.uniform_delta_nats < 0.01 for h in twins)
+    for head, other in (twins, twins[::-1]):
+        assert head.label == "looks like previous token, with stand-ins"
+        assert f"look-alikes ({other.name}) spread evenly, taking it as well changes the loss by +" in head.evidence
+    assert idle.label == "looks like previous token, but idle" and "look-alikes" not in idle.evidence

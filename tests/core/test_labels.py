@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.core.heads import labels
-from mhsa_cli.core.heads.labels import label_all, label_head, matters
+from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matters, with_stand_ins
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.records import HeadScore, TargetScore, Verdict
 
@@ -197,3 +197,17 @@ def test_the_words_are_those_of_the_scores() -> None:
 def test_labels_need_no_torch() -> None:
     code = "import sys, mhsa_cli.core.heads.labels; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
+    causes = {"uniform_delta_nats": 0.001, "uniform_delta_se": 0.0}
+    one, two = (replace(label_head(head(previous=on(0.9), **causes), MATTERS), head=i) for i in (0, 1))
+    other = replace(label_head(head(self=on(0.9), **causes), MATTERS), head=2)
+    assert look_alikes(one, [one, two, other]) == [two] and look_alikes(other, [one, two, other]) == []
+    busy = replace(two, label="previous token")
+    assert look_alikes(busy, [one, busy]) == [] and look_alikes(one, [one, busy]) == [busy]
+    assert with_stand_ins(one, [two], 0.0099) == one
+    corrected = with_stand_ins(one, [two], 0.5)
+    assert corrected.label == "looks like previous token, with stand-ins" and corrected.evidence.endswith(
+        "by +0.500 nats"
+    )

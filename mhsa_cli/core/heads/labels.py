@@ -15,6 +15,8 @@ ALONE, SHARE = 0.01, 0.05  # what a head must cause: nats alone, or a share of t
 SPREAD, SHARP, SINK = 0.9, 0.5, 0.3
 POSITIONAL, MOSTLY = 0.9, 0.7  # likeness of a head's maps on different inputs
 
+IDLE, SPARE = ", but idle", ", with stand-ins"
+
 WORDS = {
     "previous": "previous token",
     "self": "itself",
@@ -83,8 +85,26 @@ def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
         return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head, joint)))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
     words, effective = words_for(target, found[target]), matters(head, joint)
-    label = words if effective else f"looks like {words}, but idle" if effective is False else f"looks like {words}"
+    label = words if effective else f"looks like {words}{IDLE}" if effective is False else f"looks like {words}"
     return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], joint)))
+
+
+def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
+    """List the other heads that look at the same target, where this one is taken for idle; they may do its work."""
+    if head.label is None or not head.label.endswith(IDLE):
+        return []
+    at = head.scores[head.target or ""].distance
+    same = [one for one in heads if one.target == head.target and one.scores[one.target or ""].distance == at]
+    return [one for one in same if (one.layer, one.head) != (head.layer, head.head)]
+
+
+def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -> HeadScore:
+    """Correct an idle head's label where its look-alikes do its work: with them spread evenly too, it costs `delta`."""
+    if delta < ALONE or head.label is None:
+        return head
+    names = ", ".join(one.name for one in others)
+    said = f"with its look-alikes ({names}) spread evenly, taking it as well changes the loss by {delta:+.3f} nats"
+    return replace(head, label=head.label.removesuffix(IDLE) + SPARE, evidence=f"{head.evidence}; {said}")
 
 
 def shape_label(head: HeadScore) -> str:

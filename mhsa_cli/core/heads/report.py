@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
-from mhsa_cli.core.heads.labels import JOINT, label_all
+from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
 from mhsa_cli.core.heads.null import null_lifts, percentile
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
@@ -40,7 +40,20 @@ def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
     joint = ground.together("uniform")
     heads = _with_causes(_scored(model, task, probe, ground, seed), ground, seed)
     verdict = _verdict(model, task, probe, ground, joint, heads)
-    return HeadReport(verdict, label_all(heads, verdict))
+    return HeadReport(verdict, _with_stand_ins(label_all(heads, verdict), ground))
+
+
+def _with_stand_ins(heads: list[HeadScore], ground: Ground) -> list[HeadScore]:
+    """Look whether heads that alone are idle do work once those that look alike are gone."""
+    found = []
+    for head in heads:
+        others = look_alikes(head, heads)
+        if others and ground.affords(2):
+            rest = [(one.layer, one.head) for one in others]
+            without = ground.together("uniform", [*rest, (head.layer, head.head)])
+            head = with_stand_ins(head, others, without.delta - ground.together("uniform", rest).delta)
+        found.append(head)
+    return found
 
 
 def _nothing(heads: list[HeadScore], why: str, inputs: str) -> HeadReport:
