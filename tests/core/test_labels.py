@@ -200,7 +200,7 @@ def test_labels_need_no_torch() -> None:
 
 
 def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
-    causes = {"uniform_delta_nats": 0.001, "uniform_delta_se": 0.0}
+    causes = {"uniform_delta_nats": 0.001, "uniform_delta_se": 0.0, "shapley_nats": 0.0}
     one, two = (replace(label_head(head(previous=on(0.9), **causes), MATTERS), head=i) for i in (0, 1))
     other = replace(label_head(head(self=on(0.9), **causes), MATTERS), head=2)
     assert look_alikes(one, [one, two, other]) == [two] and look_alikes(other, [one, two, other]) == []
