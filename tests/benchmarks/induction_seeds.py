@@ -1,6 +1,6 @@
 """Which heads two layers learn on the induction task, seed by seed: their labels, what they cause, and when they came.
 
-python tests/benchmarks/induction_seeds.py [SEEDS]      10 seeds of configs/induction.yaml, one line each
+python tests/benchmarks/induction_seeds.py [SEEDS [FIRST]]      seeds 0 to 9 of configs/induction.yaml, a line each
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LEARNED = 0.9  # accuracy
 def main() -> None:
     """Train every seed and print what became of its heads."""
     learned = whole = 0
-    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 10):
+    count, first = [int(text) for text in sys.argv[1:3]] + [10, 0][len(sys.argv[1:3]) :]
+    for seed in range(first, first + count):
         config = load_config(str(CONFIG), [f"train.seed={seed}"])
         task = build_task(config.task)
         started = time.process_time()
@@ -38,11 +39,11 @@ def main() -> None:
         snapshots = [r for r in records if isinstance(r, SnapshotRecord)]
         onsets = {(h.layer, h.head): h.onset for h in histories(snapshots, losses, labels)}
         named = [h for h in report.heads if h.target is not None and h.label and "looks like" not in h.label]
-        first = [h.name for h in named if h.layer == 0 and h.target == "previous"]
-        second = [h.name for h in named if h.layer == 1 and h.target == "induction"]
+        below = [h.name for h in named if h.layer == 0 and h.target == "previous"]
+        above = [h.name for h in named if h.layer == 1 and h.target == "induction"]
         accuracy = trainer.last_eval.accuracy
         learned += accuracy >= LEARNED
-        whole += accuracy >= LEARNED and bool(first) and bool(second)
+        whole += accuracy >= LEARNED and bool(below) and bool(above)
         told = [f"{h.name} {h.label} +{h.uniform_delta_nats or 0:.3f} at {onsets[h.layer, h.head]}" for h in named]
         print(
             f"seed {seed}: accuracy {accuracy:.1%}, drop at {drop[0] if drop else None}, "
