@@ -20,15 +20,17 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 def test_a_ready_config_gives_its_measured_result(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     config = load_config(str(path))
-    epochs = [
-        r for r in Trainer(config, build_task(config.task), torch.device("cpu")).records() if isinstance(r, EpochRecord)
-    ]
     found = re.search(r"eval loss ([\d., ]+?) after each epoch", text)
     if found:
         said = {i: float(loss) for i, loss in enumerate(found[1].split(", "))}
     else:
         said = {int(n) - 1: float(loss) for loss, n in re.findall(r"([\d.]+) after epoch (\d+)", text)}
     assert said, "the first lines name the measured loss"
+    epochs: list[EpochRecord] = []
+    for record in Trainer(config, build_task(config.task), torch.device("cpu"), watch=False).records():
+        epochs += [record] if isinstance(record, EpochRecord) else []
+        if len(epochs) > max(said):  # nothing is said about what comes later
+            break
     # Other processors round differently, and training magnifies it.
     assert {i: epochs[i].eval_loss for i in said} == pytest.approx(said, rel=0.2, abs=1e-3)
     accuracy = re.search(r"accuracy ([\d.]+) %", text)
