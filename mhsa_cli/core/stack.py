@@ -103,6 +103,23 @@ class Stack:
         self.updates = updates
         self._count.fill_(updates)
 
+    def finite_slots(self) -> list[int]:
+        """List the models whose last loss and gradient are finite."""
+        views = self.views(self.gradients).values()
+        whole = torch.stack([v.flatten(1).isfinite().all(1) for v in views]).all(0) & self.loss.isfinite()
+        return whole.nonzero().flatten().tolist()
+
+    def keep(self, slots: Sequence[int]) -> Stack:
+        """Make a stack of some of the models, with their moments, after as many updates."""
+        models = [unstack(self.model, slot) for slot in slots]
+        kept = Stack(models, [self.seeds[slot] for slot in slots], self.config, self.device)
+        for mine, theirs in ((kept.moment1, self.moment1), (kept.moment2, self.moment2)):
+            old = self.views(theirs)
+            for name, view in kept.views(mine).items():
+                view.copy_(old[name][list(slots)])
+        kept.set_updates(self.updates)
+        return kept
+
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Show a flat buffer under the parameters' names and shapes (M, ...)."""
         sizes = [p.numel() for p in self.leaves]

@@ -20,6 +20,7 @@ from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, Tra
 from mhsa_cli.records.training import (
     EpochRecord,
     EvalRecord,
+    FailRecord,
     SaveRecord,
     Series,
     StepRecord,
@@ -32,6 +33,7 @@ __all__ = [
     "Composition",
     "EpochRecord",
     "EvalRecord",
+    "FailRecord",
     "HeadCircuits",
     "HeadHistory",
     "HeadMaps",
@@ -55,4 +57,4 @@ __all__ = [
     "Verdict",
 ]
 
-Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord
+Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord | FailRecord

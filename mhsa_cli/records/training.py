@@ -46,6 +46,15 @@ class SaveRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FailRecord:
+    """A run's end at `step`, because the next loss or gradient was not finite: what happened, and the way out."""
+
+    step: int
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """One line of a curve: values at steps. `role` is "train" or "eval"; NaN and None are gaps."""
 

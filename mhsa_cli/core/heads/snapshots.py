@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, build_probe
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
 from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
 from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.stack import Stack
@@ -41,37 +42,47 @@ class Snapshots:
     def __init__(self, stack: Stack, task: Task) -> None:
         self.stack = stack
         self.kept: list[tuple[int, Tensor]] = []
-        self.probe = build_probe(stack.model, task, stack.seeds[0], ROWS)
-        if self.probe is None:
+        found = [build_probe(stack.model, task, seed, ROWS) for seed in stack.seeds]  # each model's own
+        self.probes = [probe for probe in found if probe is not None]
+        if not self.probes:
             return
         self.model = copy.deepcopy(stack.model)
-        self.ids = torch.cat([self.probe.ids, self.probe.random]).to(stack.device)  # (2B, T)
+        self.ids = torch.stack([torch.cat([p.ids, p.random]) for p in self.probes]).to(stack.device)  # (M, 2B, T)
         self.layers = [block.n_heads for block in self.model.attention]
-        weights = len(self.ids) * sum(self.layers) * self.ids.size(1) ** 2
-        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # models scored together
+        weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
+        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // (stack.size * stack.M)))  # steps scored together
 
     def note(self) -> bool:
         """Keep the weights as they are now; True if it is time to flush."""
-        if self.probe is not None:
+        if self.probes:
             self.kept.append((self.stack.updates, self.stack.weights.clone()))
-        return len(self.kept) >= (self.room if self.probe is not None else 1)
+        return len(self.kept) >= (self.room if self.probes else 1)
 
     @torch.no_grad()
-    def flush(self) -> list[SnapshotRecord]:
-        """Score every head of what was kept, in order of steps."""
-        if self.probe is None or not self.kept:
+    def flush(self) -> list[tuple[int, SnapshotRecord]]:
+        """Score every head of what was kept: (slot, record), each slot's in order of steps."""
+        if not self.probes or not self.kept:
             return []
         views = [self.stack.views(weights) for _, weights in self.kept]
         for name, parameter in self.model.named_parameters():
-            parameter.data = torch.cat([view[name] for view in views])  # (M, ...)
+            parameter.data = torch.cat([view[name] for view in views])  # (K * M, ...)
         steps, self.kept = [step for step, _ in self.kept], []
-        weights = heads_together(head_weights(self.model, self.ids.expand(len(steps), *self.ids.shape)))
-        own, random = weights.split(len(self.probe.ids))  # (B, M * N, T, T)
-        found, spread = lifts(own, self.probe), shape(own, self.probe.visible)
-        columns = [values.tolist() for values in (*spread, positionality(random, self.probe.visible))]
+        K, M, n = len(steps), self.stack.M, sum(self.layers)
+        weights = heads_together(head_weights(self.model, self.ids.repeat(K, 1, 1)))  # (2B, K * M * n, T, T)
+        by_slot = weights.unflatten(1, (K, M, n))
+        return [
+            (slot, record)
+            for slot, probe in enumerate(self.probes)
+            for record in self._records(by_slot[:, :, slot].flatten(1, 2), probe, steps)
+        ]
+
+    def _records(self, weights: Tensor, probe: Probe, steps: Sequence[int]) -> list[SnapshotRecord]:
+        """Score one model's heads at several steps: weights (2B, K * n, T, T), task rows first, then random rows."""
+        own, random = weights.split(len(probe.ids))
+        found, spread = lifts(own, probe), shape(own, probe.visible)
+        columns = [values.tolist() for values in (*spread, positionality(random, probe.visible))]
         lift = {name: one.lift.tolist() for name, one in found.items()}
-        distance = _distances(found)
-        offsets = _offsets(found)
+        distance, offsets = _distances(found), _offsets(found)
         maps, pool = small_maps(own[0])
         heads = []
         for i, (layer, head) in enumerate(self._addresses() * len(steps)):

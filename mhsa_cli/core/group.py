@@ -1,0 +1,201 @@
+"""Runs of one shape, trained together as a stack; each is bit for bit what it would have been alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.checkpoint import pack, restore
+from mhsa_cli.core.heads.snapshots import Snapshots, snapshot_steps
+from mhsa_cli.core.model import TransformerLM, build
+from mhsa_cli.core.stack import Stack, learning_rate, unstack
+from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.errors import NonFiniteError
+from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
+
+REPORT = 16  # steps whose figures are read from the device together
+MAX_RECORDS = 2000  # step records of a run when log_every is left out
+
+
+def build_model(config: Config, task: Task, seed: int | None = None) -> TransformerLM:
+    """Build the model of a config with the initial weights of its seed (or of another one)."""
+    generator = stream_generator(config.train.seed if seed is None else seed, "init", 0)
+    max_seq_len = config.model.max_seq_len or task.seq_len
+    return build(config.model, vocab_size=task.vocab_size, max_seq_len=max_seq_len, generator=generator)
+
+
+class Group:
+    """M runs whose configs differ in their seeds alone: iterate `records()` for (run, record), runs counted from 0.
+
+    `resume` takes each run's checkpoint files, all of one step; training then goes on as if it had never stopped.
+    `stop` is asked after every step; once it says True that step's checkpoints are yielded and all end. A run whose
+    loss or gradient is not finite ends with its last finite weights and a FailRecord; the others go on, unchanged.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        task: Task,
+        device: torch.device,
+        *,
+        models: Sequence[TransformerLM] | None = None,
+        resume: Sequence[Mapping[str, bytes]] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        watch: bool = True,
+    ) -> None:
+        self.configs, self.task, self.device, self.stop = list(configs), task, device, stop
+        self.train = train = configs[0].train
+        if any(not same_but_seed(config, configs[0]) for config in configs):
+            raise ValueError("the runs of a group differ in their seeds alone")
+        torch.set_num_threads(train.threads)
+        self.total = train.epochs * train.steps_per_epoch
+        self.log_every = train.log_every or max(1, math.ceil(self.total / MAX_RECORDS))
+        self.eval_every = train.eval_every or train.steps_per_epoch
+        self.save_every = train.save_every or train.steps_per_epoch
+        self.runs = list(range(len(configs)))  # the run in each slot of the stack
+        seeds = [config.train.seed for config in configs]
+        self.stack = Stack(models or [build_model(config, task) for config in configs], seeds, train, device)
+        self.batches = [TrainBatches(task, seed, train.batch_size) for seed in seeds]
+        rows = [fixed_batch(task, seed, "eval", train.eval_sequences) for seed in seeds]
+        self.eval_inputs = self._ids([batch.inputs for batch in rows])
+        self.eval_targets = self._ids([batch.targets for batch in rows])
+        sums = [0.0] * len(configs) if resume is None else [restore(self.stack, i, f) for i, f in enumerate(resume)]
+        self.epoch_loss_sums = sums
+        self.resumed = resume is not None
+        self.snapshots = Snapshots(self.stack, task) if watch else None
+        self.snapshot_steps = snapshot_steps(self.total)
+        self.last_eval: list[EvalRecord] = [EvalRecord(0, math.nan, math.nan)] * len(configs)
+        self.evaluate()
+
+    @property
+    def step(self) -> int:
+        """Count the updates made so far."""
+        return self.stack.updates
+
+    def model(self, run: int) -> TransformerLM:
+        """Copy a run's model as it stands, in eval mode."""
+        return unstack(self.stack.model, self.runs.index(run))
+
+    def _ids(self, rows: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(rows)).to(self.device, non_blocking=True)  # (M, B, T)
+
+    def evaluate(self) -> list[EvalRecord]:
+        """Measure every run on its fixed evaluation rows, always the same ones; one record for each slot."""
+        found = self.stack.evaluate(self.eval_inputs, self.eval_targets)
+        records = [EvalRecord(self.step, loss, accuracy) for loss, accuracy in zip(*found, strict=True)]
+        for run, record in zip(self.runs, records, strict=True):
+            self.last_eval[run] = record
+        return records
+
+    def save(self, slot: int, reason: str) -> SaveRecord:
+        """Write the state of a slot after the last finished step as a checkpoint's files."""
+        run = self.runs[slot]
+        files = pack(self.stack, slot, self.epoch_loss_sums[run], self.configs[run].to_dict())
+        return SaveRecord(self.step, files, reason)
+
+    def _all(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+        yield from zip(self.runs, records, strict=True)
+
+    def _save_all(self, reason: str) -> Iterator[tuple[int, Record]]:
+        for slot, run in enumerate(self.runs):
+            yield run, self.save(slot, reason)
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """Train, yielding what was measured and what should be saved; each run's records come in order of steps."""
+        if not self.resumed:
+            yield from self._all([self.last_eval[run] for run in self.runs])
+            yield from self._look(flush=True)
+            yield from self._save_all("start")
+        pending: list[tuple[int, Tensor, Tensor]] = []
+        while self.step < self.total and self.runs:
+            step = self.step + 1
+            batches = [self.batches[run][step] for run in self.runs]
+            inputs, targets = self._ids([b.inputs for b in batches]), self._ids([b.targets for b in batches])
+            try:
+                self.stack.step(inputs, targets, learning_rate(self.train, step))
+            except NonFiniteError as error:
+                yield from self._read(pending)
+                pending = []
+                yield from self._flush()
+                yield from self._fail(error, step)
+                continue
+            pending.append((step, self.stack.loss, self.stack.accuracy))
+            epoch_ends = step % self.train.steps_per_epoch == 0
+            evaluate, save = step % self.eval_every == 0, step % self.save_every == 0
+            stopping, last = self.stop(), step == self.total
+            yield from self._look(flush=epoch_ends or save or stopping or last)
+            if not (epoch_ends or evaluate or save or stopping or last or len(pending) == REPORT):
+                continue
+            yield from self._read(pending)
+            pending = []
+            if evaluate or epoch_ends:
+                yield from self._all(self.evaluate())
+            if epoch_ends:
+                yield from self._end_epoch(step)
+            if stopping or last:
+                yield from self._save_all("end" if last else "stop")
+                return
+            if save:
+                yield from self._save_all("periodic")
+
+    def _end_epoch(self, step: int) -> Iterator[tuple[int, Record]]:
+        for run in self.runs:
+            mean, record = self.epoch_loss_sums[run] / self.train.steps_per_epoch, self.last_eval[run]
+            self.epoch_loss_sums[run] = 0.0
+            yield run, EpochRecord(step // self.train.steps_per_epoch, step, mean, record.loss, record.accuracy)
+
+    def _fail(self, error: NonFiniteError, step: int) -> Iterator[tuple[int, Record]]:
+        """End the runs that are not finite with their last finite state; nothing of this step was applied."""
+        finite = self.stack.finite_slots()
+        rate = learning_rate(self.train, step)
+        for slot, run in enumerate(self.runs):
+            if slot in finite:
+                continue
+            loss = float(self.stack.loss[slot])
+            if not math.isfinite(loss):
+                yield run, StepRecord(step, loss, float(self.stack.accuracy[slot]), rate)
+            yield run, self.save(slot, "stop")
+            hint = f"lower train.lr (now {self.train.lr:g}) or set train.grad_clip=1.0"
+            yield run, FailRecord(self.step, f"step {step}: a loss or gradient is not finite (loss {loss})", hint)
+        if not finite:
+            self.runs = []
+            return
+        self.runs = [self.runs[slot] for slot in finite]
+        self.stack = self.stack.keep(finite)
+        self.eval_inputs, self.eval_targets = self.eval_inputs[finite], self.eval_targets[finite]
+        if self.snapshots is not None:
+            self.snapshots = Snapshots(self.stack, self.task)
+
+    def _look(self, flush: bool) -> Iterator[tuple[int, Record]]:
+        """Score the heads, if this is a step for it; with `flush` nothing is left for later."""
+        if self.snapshots is not None:
+            full = self.step in self.snapshot_steps and self.snapshots.note()
+            if full or flush:
+                yield from self._flush()
+
+    def _flush(self) -> Iterator[tuple[int, Record]]:
+        for slot, record in self.snapshots.flush() if self.snapshots is not None else ():
+            yield self.runs[slot], record
+
+    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[tuple[int, Record]]:
+        """Bring the figures of a few steps from the device in one transfer."""
+        if not pending:
+            return
+        figures = torch.stack([torch.stack(p[1:]) for p in pending]).tolist()  # steps x (loss, accuracy) x M
+        for (step, *_), (losses, accuracies) in zip(pending, figures, strict=True):
+            told = step % self.log_every == 0 or step in (1, self.total)
+            for run, loss, accuracy in zip(self.runs, losses, accuracies, strict=True):
+                self.epoch_loss_sums[run] += loss
+                if told:
+                    yield run, StepRecord(step, loss, accuracy, learning_rate(self.train, step))
+
+
+def same_but_seed(first: Config, second: Config) -> bool:
+    """Tell whether two configs ask for the same run but for its seed."""
+    train = first.train.model_copy(update={"seed": second.train.seed})
+    return (first.task, first.model, train) == (second.task, second.model, second.train)
