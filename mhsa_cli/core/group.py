@@ -98,14 +98,14 @@ class Group:
         files = pack(self.stack, slot, self.epoch_loss_sums[run], self.configs[run].to_dict())
         return SaveRecord(self.step, files, reason)
 
-    def _all(self, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+    def _all(self, records: Sequence[Record]) -> Iterator[tuple[int, Record | FailRecord]]:
         yield from zip(self.runs, records, strict=True)
 
-    def _save_all(self, reason: str) -> Iterator[tuple[int, Record]]:
+    def _save_all(self, reason: str) -> Iterator[tuple[int, Record | FailRecord]]:
         for slot, run in enumerate(self.runs):
             yield run, self.save(slot, reason)
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, Record | FailRecord]]:
         """Train, yielding what was measured and what should be saved; each run's records come in order of steps."""
         if not self.resumed:
             yield from self._all([self.last_eval[run] for run in self.runs])
@@ -143,13 +143,13 @@ class Group:
             if save:
                 yield from self._save_all("periodic")
 
-    def _end_epoch(self, step: int) -> Iterator[tuple[int, Record]]:
+    def _end_epoch(self, step: int) -> Iterator[tuple[int, Record | FailRecord]]:
         for run in self.runs:
             mean, record = self.epoch_loss_sums[run] / self.train.steps_per_epoch, self.last_eval[run]
             self.epoch_loss_sums[run] = 0.0
             yield run, EpochRecord(step // self.train.steps_per_epoch, step, mean, record.loss, record.accuracy)
 
-    def _fail(self, error: NonFiniteError, step: int) -> Iterator[tuple[int, Record]]:
+    def _fail(self, error: NonFiniteError, step: int) -> Iterator[tuple[int, Record | FailRecord]]:
         """End the runs that are not finite with their last finite state; nothing of this step was applied."""
         finite = self.stack.finite_slots()
         rate = learning_rate(self.train, step)
@@ -171,18 +171,18 @@ class Group:
         if self.snapshots is not None:
             self.snapshots = Snapshots(self.stack, self.task)
 
-    def _look(self, flush: bool) -> Iterator[tuple[int, Record]]:
+    def _look(self, flush: bool) -> Iterator[tuple[int, Record | FailRecord]]:
         """Score the heads, if this is a step for it; with `flush` nothing is left for later."""
         if self.snapshots is not None:
             full = self.step in self.snapshot_steps and self.snapshots.note()
             if full or flush:
                 yield from self._flush()
 
-    def _flush(self) -> Iterator[tuple[int, Record]]:
+    def _flush(self) -> Iterator[tuple[int, Record | FailRecord]]:
         for slot, record in self.snapshots.flush() if self.snapshots is not None else ():
             yield self.runs[slot], record
 
-    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[tuple[int, Record]]:
+    def _read(self, pending: list[tuple[int, Tensor, Tensor]]) -> Iterator[tuple[int, Record | FailRecord]]:
         """Bring the figures of a few steps from the device in one transfer."""
         if not pending:
             return

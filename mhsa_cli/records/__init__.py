@@ -57,4 +57,4 @@ __all__ = [
     "Verdict",
 ]
 
-Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord | FailRecord
+Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord

@@ -157,7 +157,7 @@ def test_evaluation_repeats_itself_and_leaves_the_model_training() -> None:
 def test_evaluation_does_not_depend_on_its_chunks(chunk: int) -> None:
     config = rich()
     trainer = Trainer(config, build_task(config.task), CPU)
-    inputs, targets = (trainer._ids(t) for t in (trainer.eval_batch.inputs, trainer.eval_batch.targets))
+    inputs, targets = trainer.group.eval_inputs, trainer.group.eval_targets
     loss, accuracy = trainer.stack.evaluate(inputs, targets, chunk)
     whole = trainer.last_eval
     assert loss[0] == pytest.approx(whole.loss, abs=1e-6) and accuracy[0] == whole.accuracy

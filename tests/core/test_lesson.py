@@ -56,7 +56,7 @@ def test_the_lessons_weights_and_data_give_its_digits() -> None:
     for ours, theirs in pairs:
         ours.load_state_dict(theirs.state_dict())
     trainer = Trainer(config, task, CPU, model=model)
-    trainer.batches = LessonBatches()  # type: ignore[assignment]
+    trainer.group.batches = [LessonBatches()]  # type: ignore[list-item]
     records = list(trainer.records())
     losses = {r.step: r.loss for r in records if isinstance(r, StepRecord)}
     assert {step: losses[step] for step in STEP_LOSSES} == pytest.approx(STEP_LOSSES, abs=2e-3)
