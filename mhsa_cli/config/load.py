@@ -39,6 +39,14 @@ def parse(data: bytes, name: str, overrides: Sequence[str] = ()) -> Config:
 
 def _validate(document: Document, overrides: Sequence[str]) -> Config:
     changes.apply(document, overrides)
+    return check(document)
+
+
+def check(document: Document) -> Config:
+    """Check a document that has been read; its sections of nothing become sections of defaults.
+
+    Raises: ConfigError with every problem, those met while reading included.
+    """
     for section in ("task", "model", "train"):
         # A section whose lines are all commented out is a section of defaults, as an empty file is.
         if document.data.get(section, {}) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mhsa_cli.config.problems import ConfigError, Mark, Source, clip
 from mhsa_cli.config.reader import read_value
@@ -18,16 +19,29 @@ def is_override(argument: str) -> bool:
     return _KEY.match(argument) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One `KEY=VALUE`, read: the path of its key, the place of the key, and the value as a document of its own."""
+
+    path: tuple[str, ...]
+    key: Mark
+    value: Document
+
+
 def apply(document: Document, overrides: Sequence[str]) -> None:
     """Put the overrides into the document, in order: the last one of a key counts."""
     for text in overrides:
         try:
-            _apply(document, text)
+            put(document, read(text))
         except ConfigError as error:
             document.problems.extend(error.problems)
 
 
-def _apply(document: Document, text: str) -> None:
+def read(text: str) -> Override:
+    """Read `KEY=VALUE`; a value that is no YAML, a section, or no `=` at all are refused.
+
+    Raises: ConfigError. What is wrong with a value that can be read around stands in its document's problems.
+    """
     source = Source(text, [text], override=True)
     key, equals, value = text.partition("=")
     whole = Mark(source, 1, 1, max(1, len(key)))
@@ -43,7 +57,12 @@ def _apply(document: Document, text: str) -> None:
         raise ConfigError(
             [whole.problem(f"`{path[0]}` is a section: its keys are set one by one", f"for example {hint}")]
         )
-    read = read_value(value, source, len(key) + 2, path)
+    return Override(path, whole, read_value(value, source, len(key) + 2, path))
+
+
+def put(document: Document, override: Override) -> None:
+    """Put one override into the document, in place of what the document says of that key."""
+    path, value = override.path, override.value
     home = document.data
     for part in path[:-1]:
         if home.get(part) is None:
@@ -52,11 +71,11 @@ def _apply(document: Document, text: str) -> None:
         if not isinstance(home, dict):  # the file's fault, which the schema will name
             return
     _forget(document, path)
-    home[path[-1]] = read.data
-    document.marks.update(read.marks)
-    document.keys.update({**read.keys, path: whole})
-    document.bad |= read.bad
-    document.problems.extend(read.problems)
+    home[path[-1]] = value.data
+    document.marks.update(value.marks)
+    document.keys.update({**value.keys, path: override.key})
+    document.bad |= value.bad
+    document.problems.extend(value.problems)
 
 
 def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:

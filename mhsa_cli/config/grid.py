@@ -1,0 +1,278 @@
+"""A grid of runs: comma lists of values times seeds, expanded into configs that are all known to be valid."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mhsa_cli.config import overrides as changes
+from mhsa_cli.config.load import check
+from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.reader import read_bytes, read_document
+from mhsa_cli.config.schema import Config
+from mhsa_cli.config.translate import all_keys
+from mhsa_cli.config.walk import Document
+from mhsa_cli.errors import UsageError
+
+__all__ = ["Cell", "Grid", "expand", "split_values"]
+
+MAX_TRIALS = 100_000
+MAX_SEED = 2**63 - 1
+_CLOSING = {"[": "]", "{": "}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination of values: the keys that vary, whole and with the text as typed; a config for each seed."""
+
+    overrides: Mapping[str, str]
+    configs: tuple[Config, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Every cell that can be trained, the last key varying fastest, and those that cannot with the reason."""
+
+    cells: tuple[Cell, ...]
+    invalid: tuple[tuple[Mapping[str, str], str], ...] = ()
+
+    @property
+    def trials(self) -> int:
+        """Count the runs: cells times seeds."""
+        return sum(len(cell.configs) for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One argument: the dotted key and its values, each as typed and as read."""
+
+    key: str
+    values: Sequence[tuple[str, changes.Override]]
+
+
+def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, skip_invalid: bool = False) -> Grid:
+    """Expand `KEY=V1,V2,...` overrides times `seeds` seeds, counted up from the config's `train.seed`.
+
+    A comma inside [], {} or quotes belongs to its value. The grid is counted before anything of it is made.
+    Raises: UsageError for a grid that is empty, too large or has cells that are not valid (unless `skip_invalid`
+    and some are); ConfigError for what is wrong with the file or with an override itself.
+    """
+    if seeds < 1:
+        raise UsageError(f"found --seeds {seeds}, wanted 1 or more", "16 seeds show a spread; 1 shows none")
+    texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
+    _count([len(items) for _, items in texts], seeds)
+    data = (
+        Document(Source("the defaults")) if config_path is None else read_document(read_bytes(config_path), config_path)
+    )
+    axes = _axes(texts)
+    _refuse_unknown(data, axes)
+    cells: list[Cell] = []
+    invalid: list[tuple[Mapping[str, str], str]] = []
+    problems: list[Problem] = []
+    for chosen in itertools.product(*(axis.values for axis in axes)):
+        named = {axis.key: text for axis, (text, _) in zip(axes, chosen, strict=True) if len(axis.values) > 1}
+        try:
+            config = _config(data, [override for _, override in chosen])
+        except ConfigError as error:
+            invalid.append((named, _in_a_line(error)))
+            # The sentences of the first are enough: with every cell invalid they are shown instead of the cells.
+            problems += error.problems if len(problems) <= SHOWN else ()
+        else:
+            cells.append(Cell(named, _seeded(config, seeds)))
+    if not cells:
+        raise ConfigError(problems)
+    if invalid and not skip_invalid:
+        raise _refusal(invalid, len(cells) + len(invalid))
+    return Grid(tuple(cells), tuple(invalid))
+
+
+def split_values(text: str) -> list[tuple[int, str]]:
+    """Split at the commas outside [], {} and quotes; each item with the place (from 0) of its first character."""
+    items: list[tuple[int, str]] = []
+    start = 0
+    for comma in [*_commas(text), len(text)]:
+        item = text[start:comma]
+        items.append((start + len(item) - len(item.lstrip()), item.strip()))
+        start = comma + 1
+    return items
+
+
+def _commas(text: str) -> Iterator[int]:
+    closing: list[str] = []
+    before = ","  # the last character that is no space: a quote opens only where a value may begin
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char in "'\"" and before in ",[{:":
+            at = _end_of_quote(text, at)
+        elif char in _CLOSING:
+            closing.append(_CLOSING[char])
+        elif closing and char == closing[-1]:
+            closing.pop()
+        elif char == "," and not closing:
+            yield at
+        before = before if char == " " else char
+        at += 1
+
+
+def _end_of_quote(text: str, at: int) -> int:
+    """Find the closing quote of the one at `at`; the end of the text where there is none."""
+    quote = text[at]
+    at += 1
+    while at < len(text):
+        if text[at] == "\\" and quote == '"':
+            at += 1
+        elif text[at] == quote:
+            if quote == "'" and text[at + 1 : at + 2] == quote:  # '' is a quote inside single quotes
+                at += 1
+            else:
+                return at
+        at += 1
+    return at
+
+
+def _count(sizes: Sequence[int], seeds: int) -> None:
+    trials = math.prod(sizes) * seeds
+    if trials > MAX_TRIALS:
+        lists = " x ".join(f"{size:,}" for size in sizes if size > 1)
+        values = f"{lists} values x {seeds:,} seeds" if lists else f"{seeds:,} seeds"
+        message = f"the grid has {trials:,} trials ({values}), at most {MAX_TRIALS:,} are trained"
+        raise UsageError(message, "leave values out, or lower --seeds")
+
+
+def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
+    """Read every argument; everything that is wrong with any of them is said at once."""
+    axes: dict[str, _Axis] = {}
+    problems: list[Problem] = []
+    for text, items in texts:
+        try:
+            axis, found = _axis(text, items)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        problems += found
+        if axis.key in axes:
+            message = f"found the key `{axis.key}` a second time"
+            problems.append(
+                _mark(text, 0, len(text.partition("=")[0])).problem(message, "write all its values in one list")
+            )
+        axes[axis.key] = axis
+    if problems:
+        raise ConfigError(problems)
+    return list(axes.values())
+
+
+def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]]:
+    key, equals, whole = text.partition("=")
+    first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
+    dotted = ".".join(first.path)
+    if len(items) == 1:
+        return _Axis(dotted, [(whole.strip(), first)]), list(first.value.problems)
+    if dotted == "train.seed":
+        hint = "write --seeds N: N seeds from `train.seed` on"
+        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem("`train.seed` may not be a list here", hint)]
+    values, problems = [], []
+    seen: dict[Any, str] = {}
+    for at, item in items:
+        mark = _mark(text, len(key) + 1 + at, max(1, len(item)))
+        if not item:
+            problems.append(mark.problem("found a comma without a value beside it", "remove it, or write null"))
+            continue
+        try:
+            override = changes.read(f"{key}={item}")
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        problems += override.value.problems
+        same = _hashable(override.value.data)
+        if same in seen and not override.value.problems:
+            twin = seen[same]
+            message = f"found `{clip(item)}` twice" if twin == item else f"`{clip(item)}` is the same as `{clip(twin)}`"
+            problems.append(mark.problem(message, "remove one: each value is trained once a seed"))
+        seen.setdefault(same, item)
+        values.append((item, override))
+    return _Axis(dotted, values), problems
+
+
+def _mark(text: str, at: int, span: int) -> Mark:
+    return Mark(Source(text, [text], override=True), 1, at + 1, max(1, span))
+
+
+def _hashable(value: Any) -> Any:
+    """Make a stand-in that is equal for equal values: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(value, list):
+        return ("list", *map(_hashable, value))
+    if isinstance(value, dict):
+        return ("dict", *((key, _hashable(item)) for key, item in sorted(value.items())))
+    return (isinstance(value, bool), value)
+
+
+def _refuse_unknown(document: Document, axes: Iterable[_Axis]) -> None:
+    """Say once, not for each of its values, that no section has a key."""
+    known = set(all_keys())
+    problems: list[Problem] = []
+    for axis in axes:
+        if axis.key not in known:
+            override = axis.values[0][1]
+            try:
+                _config(document, [override])
+            except ConfigError as error:
+                problems += [problem for problem in error.problems if problem.file == override.key.source.name]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _config(document: Document, overrides: Sequence[changes.Override]) -> Config:
+    """Check a copy of the document with the overrides in it: the file is read once, not once a cell."""
+    data = {key: dict(value) if isinstance(value, dict) else value for key, value in document.data.items()}
+    copy = replace(
+        document,
+        data=data,
+        marks=dict(document.marks),
+        keys=dict(document.keys),
+        problems=list(document.problems),
+        bad=set(document.bad),
+    )
+    for override in overrides:
+        changes.put(copy, override)
+    return check(copy)
+
+
+def _seeded(config: Config, seeds: int) -> tuple[Config, ...]:
+    first = config.train.seed
+    if first + seeds - 1 > MAX_SEED:
+        raise UsageError(f"`train.seed` ({first}) + --seeds ({seeds:,}) passes the largest seed, {MAX_SEED}")
+    trains = (config.train.model_copy(update={"seed": first + number}) for number in range(seeds))
+    return tuple(config.model_copy(update={"train": train}) for train in trains)
+
+
+def _in_a_line(error: ConfigError) -> str:
+    """Say what is wrong with a cell without the places, which are its values."""
+    parts = []
+    for problem in error.problems:
+        way = f" ({'; '.join(problem.hint.splitlines())})" if problem.hint else ""
+        parts.append(problem.message + way)
+    return "; ".join(parts)
+
+
+def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int) -> UsageError:
+    """List the cells that are not valid under their reasons."""
+    by_reason: dict[str, list[str]] = {}
+    for overrides, message in invalid:
+        named = " ".join(f"{key}={clip(text)}" for key, text in overrides.items())
+        by_reason.setdefault(message, []).append(named)
+    lines = [f"{len(invalid):,} of the grid's {total:,} cells cannot be trained"]
+    left = len(invalid)
+    for reason, cells in by_reason.items():
+        room = SHOWN - (len(invalid) - left)
+        if room <= 0:
+            break
+        shown = cells[:room]
+        lines += [f"  {reason}", *(f"    {cell}" for cell in shown)]
+        left -= len(shown)
+    if left:
+        lines.append(f"  ... and {left:,} more cells")
+    return UsageError("\n".join(lines), "change the values, or add --skip-invalid to train the others")

@@ -1,0 +1,204 @@
+"""The grid of a sweep: every cell is what `load_config` makes of its overrides, and what cannot be is said."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand, split_values
+from mhsa_cli.config.load import ConfigError, load_config
+from mhsa_cli.errors import UsageError
+
+TEXT = """\
+task: {name: copy, vocab_size: 30, seq_len: 14}
+model:
+  d_model: 24   # 1, 2, 3, 4, 6, 8, 12 and 24 divide it
+  n_heads: 5    # wrong here, so every grid has to replace it
+train: {seed: 70, epochs: 2, steps_per_epoch: 9}
+"""
+
+
+@pytest.fixture(name="file")
+def file_fixture(tmp_path: Path) -> str:
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def refused(*arguments: str, file: str | None = None, seeds: int = 2, skip_invalid: bool = False) -> str:
+    with pytest.raises(UsageError) as caught:
+        expand(file, arguments, seeds, skip_invalid=skip_invalid)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_every_cell_is_what_load_config_makes_of_its_overrides(file: str) -> None:
+    grid = expand(file, ["n_heads=2,6,12", "epochs=4", "train.betas=[0.9, 0.99],[0.5,0.75]", "lr=1e-3,.25"], 3)
+    axes = (["2", "6", "12"], ["[0.9, 0.99]", "[0.5,0.75]"], ["1e-3", ".25"])
+    wanted = list(itertools.product(*axes))
+    assert len(grid.cells) == len(wanted) == 12 and grid.trials == 36 and grid.invalid == ()
+    for cell, (heads, betas, lr) in zip(grid.cells, wanted, strict=True):
+        assert list(cell.overrides.items()) == [("model.n_heads", heads), ("train.betas", betas), ("train.lr", lr)]
+        typed = [f"{key}={text}" for key, text in cell.overrides.items()] + ["train.epochs=4"]
+        assert list(cell.configs) == [load_config(file, [*typed, f"train.seed={70 + i}"]) for i in range(3)]
+
+
+def test_one_value_is_an_ordinary_override_and_none_is_the_file(file: str) -> None:
+    grid = expand(file, ["n_heads=8", "seed=9", "grad_clip="], 2)
+    assert [cell.overrides for cell in grid.cells] == [{}]
+    assert list(grid.cells[0].configs) == [load_config(file, ["n_heads=8", f"seed={seed}"]) for seed in (9, 10)]
+    assert expand(None, [], 1).cells[0].configs == (load_config(None),)
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("", [""]),
+        ("a", ["a"]),
+        ("1,2", ["1", "2"]),
+        (" 1 , 2 ", ["1", "2"]),
+        ("1,,2,", ["1", "", "2", ""]),
+        ("[1,2],[3,[4,5]]", ["[1,2]", "[3,[4,5]]"]),
+        ("{a: [1,2], b: 3},4", ["{a: [1,2], b: 3}", "4"]),
+        ("'a,b',\"c,d\",e", ["'a,b'", '"c,d"', "e"]),
+        ("'it''s, one',two", ["'it''s, one'", "two"]),
+        ('"a\\",b",c', ['"a\\",b"', "c"]),
+        ("it's,that's", ["it's", "that's"]),
+        ("[']',1],2", ["[']',1]", "2"]),
+        ("[1,2", ["[1,2"]),
+        ("'1,2", ["'1,2"]),
+        ("1],2", ["1]", "2"]),
+    ],
+)
+def test_only_commas_on_top_split(text: str, items: list[str]) -> None:
+    found = split_values(text)
+    assert [item for _, item in found] == items
+    assert all(text[at : at + len(item)] == item for at, item in found)
+
+
+def test_joining_what_was_split_splits_the_same() -> None:
+    chars = random.Random(3)
+    for _ in range(500):
+        text = "".join(chars.choice("ab1,[]{}'\" \\:") for _ in range(chars.randrange(14)))
+        items = [item for _, item in split_values(text)]
+        assert ",".join(items).replace(" ", "") == text.replace(" ", "")
+        assert [item for _, item in split_values(",".join(items))] == items
+
+
+@pytest.mark.parametrize(
+    ("argument", "said", "caret"),
+    [
+        ("n_heads=1,,2", "found a comma without a value beside it", "          ^"),
+        ("n_heads=1,2,", "found a comma without a value beside it", "            ^"),
+        ("n_heads=,2", "found a comma without a value beside it", "        ^"),
+        ("n_heads=2, 4,2", "found `2` twice", "             ^"),
+        ("lr=1e-3,0.001", "`0.001` is the same as `1e-3`", "        ^^^^^"),
+        ("lr=1,1.0", "`1.0` is the same as `1`", "     ^^^"),
+        ("betas=[0.9,0.5],[.9,0.50]", "`[.9,0.50]` is the same as `[0.9,0.5]`", "                ^^^^^^^^^"),
+        ("train.seed=1,2", "`train.seed` may not be a list here", "^^^^^^^^^^"),
+        ("seed=1,2", "`train.seed` may not be a list here", "^^^^"),
+        ("lr=1,[2", "is not valid YAML", ""),
+        ("model=1,2", "`model` is a section", "^^^^^"),
+    ],
+)
+def test_a_list_that_cannot_be_meant_is_refused_at_its_place(argument: str, said: str, caret: str) -> None:
+    lines = refused(argument).splitlines()
+    assert lines[0].startswith("--set ") and said in lines[0]
+    assert lines[2].startswith("    " + caret)
+
+
+def test_true_is_not_one() -> None:
+    assert [cell.configs[0].model.bias for cell in expand(None, ["bias=true,false"], 1).cells] == [True, False]
+    assert "1 of the grid's 2 cells" in refused("bias=true,1")  # a wrong kind of value, not a duplicate
+
+
+def test_everything_wrong_with_the_arguments_is_said_at_once() -> None:
+    told = refused("lr=1,,2", "n_heads=2", "model.n_heads=4", "seed=1,2", "nothing")
+    for part in ("comma without", "`model.n_heads` a second time", "`train.seed` may not", "wanted KEY=VALUE"):
+        assert part in told
+
+
+def test_an_unknown_key_is_said_once_whatever_its_values() -> None:
+    told = refused("n_embd=8,16,32", "lr=1,2")
+    assert told.count("unknown key `n_embd`") == 1 and "did you mean `d_model`" in told
+    assert refused("train.nothing=5").count("unknown key") == 1
+
+
+def test_invalid_cells_are_listed_under_their_reason(file: str) -> None:
+    arguments = ["n_heads=2,5,8,7", "lr=1e-3,5e-3"]
+    assert refused(*arguments, file=file).splitlines() == [
+        "4 of the grid's 8 cells cannot be trained",
+        "  `model.d_model` (24) is not divisible by `model.n_heads` (5) (nearest n_heads that divide 24: 4 and 6)",
+        "    model.n_heads=5 train.lr=1e-3",
+        "    model.n_heads=5 train.lr=5e-3",
+        "  `model.d_model` (24) is not divisible by `model.n_heads` (7) (nearest n_heads that divide 24: 6 and 8)",
+        "    model.n_heads=7 train.lr=1e-3",
+        "    model.n_heads=7 train.lr=5e-3",
+        "  change the values, or add --skip-invalid to train the others",
+    ]
+
+
+def test_skip_invalid_leaves_them_out_and_hands_them_back(file: str) -> None:
+    grid = expand(file, ["n_heads=2,5,8", "lr=1e-3,5e-3"], 2, skip_invalid=True)
+    assert [list(cell.overrides.values()) for cell in grid.cells] == [
+        ["2", "1e-3"], ["2", "5e-3"], ["8", "1e-3"], ["8", "5e-3"],
+    ]  # fmt: skip
+    assert [list(overrides.values()) for overrides, _ in grid.invalid] == [["5", "1e-3"], ["5", "5e-3"]]
+    assert all("(24) is not divisible by `model.n_heads` (5)" in message for _, message in grid.invalid)
+
+
+def test_a_grid_of_nothing_valid_is_an_error_even_then(file: str) -> None:
+    told = refused("n_heads=5,7", file=file, skip_invalid=True)
+    assert "--set n_heads=5: `model.d_model` (24) is not divisible" in told and "--set n_heads=7: " in told
+    assert "c.yaml:4:12" in refused("lr=1,2", file=file)  # the file's own fault is shown in the file
+
+
+def test_a_long_list_of_invalid_cells_is_cut(file: str) -> None:
+    told = refused("n_heads=2,5", "epochs=" + ",".join(map(str, range(1, 81))), file=file)
+    assert told.count("model.n_heads=5") == 50 and "... and 30 more cells" in told
+
+
+@pytest.mark.parametrize("seeds", [0, -3])
+def test_no_seeds_are_refused(seeds: int) -> None:
+    assert f"found --seeds {seeds}, wanted 1 or more" in refused("n_heads=2,4", seeds=seeds)
+
+
+def test_too_many_trials_are_refused_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> Grid:
+        raise AssertionError("something was expanded")
+
+    for name in ("_axes", "_config", "read_bytes", "_seeded"):
+        monkeypatch.setattr(f"mhsa_cli.config.grid.{name}", never)
+    ten = ",".join(map(str, range(1, 11)))
+    keys = ("lr", "weight_decay", "dropout", "epochs", "batch_size", "n_layers")
+    told = refused(*(f"{key}={ten}" for key in keys), seeds=10, file="no such file")
+    assert "the grid has 10,000,000 trials (10 x 10 x 10 x 10 x 10 x 10 values x 10 seeds), at most 100,000" in told
+    assert "trials (100,001 seeds)" in refused(seeds=MAX_TRIALS + 1)
+    with pytest.raises(AssertionError):
+        expand("no such file", [], MAX_TRIALS)
+
+
+def test_ten_thousand_trials_read_the_file_once(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mhsa_cli.config import grid, overrides
+
+    read: list[str] = []
+    read_bytes, read_value = grid.read_bytes, overrides.read_value
+    monkeypatch.setattr(grid, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    monkeypatch.setattr(overrides, "read_value", lambda text, *rest: read.append(text) or read_value(text, *rest))
+    found = expand(file, ["n_heads=2,4,8", "epochs=" + ",".join(map(str, range(1, 21)))], 167)
+    assert found.trials == 3 * 20 * 167
+    assert read.count(file) == 1 and len(read) == 1 + (3 + 1) + (20 + 1)  # a list's first value is read for its key
+
+
+def test_seeds_end_where_numbers_do() -> None:
+    grid = expand(None, [f"seed={2**63 - 2}"], 2)
+    assert [config.train.seed for config in grid.cells[0].configs] == [2**63 - 2, 2**63 - 1]
+    assert "passes the largest seed" in refused(f"seed={2**63 - 2}", seeds=3)
+
+
+def test_a_missing_file_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        expand("no/such.yaml", ["n_heads=1,2"], 2)
