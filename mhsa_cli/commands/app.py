@@ -16,6 +16,7 @@ from mhsa_cli.commands import (
     generate,
     inspect_heads,
     runs,
+    sweep,
     tasks,
     timeline,
     trace,
@@ -38,6 +39,7 @@ app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.command("generate")(generate.generate)
 app.command("runs")(runs.runs)
+app.command("sweep")(sweep.sweep)
 app.command("tasks")(tasks.tasks)
 app.command("timeline")(timeline.timeline)
 app.command("trace")(trace.trace)

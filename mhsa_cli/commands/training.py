@@ -18,7 +18,7 @@ from mhsa_cli.commands.summary import history, show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.records import SaveRecord, Series, SnapshotRecord
+from mhsa_cli.records import EvalRecord, HeadMaps, SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
@@ -28,6 +28,7 @@ from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 if TYPE_CHECKING:
     from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.model import TransformerLM
     from mhsa_cli.core.tasks import Task
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
@@ -84,7 +85,8 @@ def run_training(
             raise
         seconds = round(before + time.monotonic() - started, 3)
     stopped = trainer.step < trainer.total
-    _finish(trainer, run, seconds, "stopped" if stopped else "finished")
+    status = "stopped" if stopped else "finished"
+    finish(run, config, task, trainer.model(), trainer.step, trainer.last_eval, seconds, status)
     show_run(run, series, as_json)
     if stop.caught is not None:
         if stopped:
@@ -131,24 +133,33 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
     return view.series()
 
 
-def _finish(trainer: Trainer, run: RunDir, seconds: float, status: str) -> None:
+def finish(
+    run: RunDir,
+    config: Config,
+    task: Task,
+    model: TransformerLM,
+    step: int,
+    last: EvalRecord,
+    seconds: float,
+    status: str,
+) -> HeadMaps:
     """Look at the heads and write what an ended run holds."""
     from mhsa_cli.core.checkpoint import weights_sha256
     from mhsa_cli.core.heads.capture import head_maps
     from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks.overlap import seen_in_training
 
-    train, model, task = trainer.config.train, trainer.model(), trainer.task
-    maps = replace(head_maps(model, task, train.seed, trainer.step), report=head_report(model, task, train.seed))
+    train = config.train
+    maps = replace(head_maps(model, task, train.seed, step), report=head_report(model, task, train.seed))
     run.write_heads({"run": run.name, **maps_to_dict(maps)})
-    last = trainer.last_eval
     run.update(
         status=status,
-        step=trainer.step,
+        step=step,
         seconds=seconds,
         final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
         eval_rows=train.eval_sequences,
-        eval_rows_seen=seen_in_training(task, train.seed, trainer.step, train.batch_size, train.eval_sequences),
+        eval_rows_seen=seen_in_training(task, train.seed, step, train.batch_size, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
         weights_sha256=weights_sha256(model),
     )
+    return maps

@@ -18,6 +18,7 @@ from mhsa_cli.runs.names import LONGEST
 FORMAT = 1
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES = "metrics.jsonl", "heads.json", "heads.jsonl"
+SWEEP = "sweep.json"
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
 
@@ -86,6 +87,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     except OSError as error:
         raise storage_error("list the runs in", root, error) from error
     # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
+    found = [entry for entry in found if not (entry / SWEEP).exists()]  # a sweep holds runs, it is none
     return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
 
 
@@ -108,7 +110,8 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
         raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
     is_name = Path(text).name == text and text not in (".", "..")
     wrong = None
-    for path in [root / text, Path(text)] if is_name else [Path(text)]:
+    inside = not is_name and not Path(text).is_absolute() and (root / text).parent.joinpath(SWEEP).exists()
+    for path in [root / text, Path(text)] if is_name or inside else [Path(text)]:  # SWEEP/TRIAL names a run as well
         try:
             (path / RUN).lstat()
             return path

@@ -58,7 +58,7 @@ class RunDir:
         check_name(name if name is not None else stem)
         prepare_root(root)
         with root_lock(root):
-            path = _claim(root, name, stem)
+            path = claim(root, name, stem)
             run = cls(path)
             try:
                 run._lock.acquire()
@@ -71,6 +71,16 @@ class RunDir:
                 run.close()
                 remove(path)  # ours and empty: nobody else could have got in
                 raise
+        return run
+
+    @classmethod
+    def start(cls, path: Path, order: int, command: Sequence[str] = ()) -> RunDir:
+        """Own an empty folder as a new run. Raises: BusyError, StorageError."""
+        run = cls(path)
+        run._lock.acquire()
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
+        run._write_json(RUN, {**first, "order": order, "command": list(command)}, indent=1)
         return run
 
     @classmethod
@@ -199,8 +209,8 @@ class RunDir:
         check_disk_space(self.path, bytes_needed)
 
 
-def _claim(root: Path, name: str | None, stem: str) -> Path:
-    """Make the folder; mkdir decides between processes that want the same name."""
+def claim(root: Path, name: str | None, stem: str) -> Path:
+    """Make the folder `root/name`, or the first free of `stem`, `stem-2` ...; mkdir decides between processes."""
     number = 1
     while True:
         path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")

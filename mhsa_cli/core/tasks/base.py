@@ -39,6 +39,7 @@ class Task:
     chance_accuracy: float
     n_rows: int | None = None
     gaps: Sequence[int] = ()
+    target_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
 
     @property
     def n_symbols(self) -> int:

@@ -1,0 +1,237 @@
+"""`mhsa sweep`: a grid of settings times seeds, trained as stacks, and what the seeds really show."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict
+from statistics import quantiles
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption
+from mhsa_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mhsa_cli.commands.sweeping import Trial
+    from mhsa_cli.config.grid import Grid
+    from mhsa_cli.records import SweepReport
+    from mhsa_cli.runs.sweepdir import SweepDir
+
+SeedsOption = Annotated[int, typer.Option("--seeds", metavar="N", help="Seeds for each setting, from train.seed on.")]
+JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes that train at the same time.")]
+NameOption = Annotated[str | None, typer.Option("--name", metavar="NAME", help="The sweep's name.")]
+ResumeOption = Annotated[
+    str | None, typer.Option("--resume", metavar="SWEEP", help="Train what is missing of a sweep, nothing else.")
+]
+TargetOption = Annotated[
+    float | None,
+    typer.Option("--target", metavar="SHARE", help="Accuracy of a success; left out, the task's."),
+]
+SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Leave out settings that cannot be trained.")]
+
+
+def sweep(
+    overrides: Overrides = None,
+    config: ConfigOption = None,
+    seeds: SeedsOption = 8,
+    jobs: JobsOption = 1,
+    name: NameOption = None,
+    resume: ResumeOption = None,
+    target: TargetOption = None,
+    skip_invalid: SkipOption = False,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train every combination of comma lists with many seeds, and say what differs and what does not.
+
+    Example: mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16
+    """
+    from mhsa_cli.commands.signals import StopSignal
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.runs.sweepdir import SweepDir
+
+    if jobs < 1:
+        raise UsageError(f"found --jobs {jobs}, wanted 1 or more")
+    if target is not None and not 0 < target <= 1:
+        raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
+    root = runs_root(runs)
+    if resume is not None:
+        if overrides or config is not None or name is not None or target is not None:
+            raise UsageError(
+                "--resume goes on with a sweep's own plan", "leave out settings, --config, --name, --target"
+            )
+        folder = SweepDir.open(root, resume, write=True)
+    else:
+        folder = _new(config, overrides or [], seeds, skip_invalid, name, target, root)
+    with folder as owned, StopSignal() as stop:
+        plan = owned.read()
+        trials = _trials(plan)
+        missing = [trial for trial in trials if not owned.is_done(trial.name)]
+        _train(owned, missing, len(trials), jobs, plan["target"], stop)
+        report, curves = _report(owned, plan, trials)
+        _keep(owned, plan, report)
+    _show(owned, plan, report, curves, as_json)
+    if stop.caught is not None:
+        left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
+        tell(f"stopped; {left} trials are missing; to go on: mhsa sweep --resume {owned.name}")
+        raise typer.Exit(128 + stop.caught)
+
+
+def _new(
+    config: Any, overrides: list[str], seeds: int, skip: bool, name: str | None, target: float | None, root: Any
+) -> SweepDir:
+    """Expand the grid, check that it fits on the disk, and write its plan."""
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.commands.training import NUMBERS_PER_PARAMETER
+    from mhsa_cli.config.estimate import estimate
+    from mhsa_cli.config.grid import expand
+    from mhsa_cli.core.tasks.base import Task
+    from mhsa_cli.runs.names import prepare_root
+    from mhsa_cli.runs.rundir import check_disk_space
+    from mhsa_cli.runs.sweepdir import SweepDir
+
+    grid: Grid = expand(None if config is None else str(config), overrides, seeds, skip_invalid=skip)
+    for named, why in grid.invalid:
+        tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
+    every = [c for cell in grid.cells for c in cell.configs]
+    size = sum(estimate(c.task, c.model, c.train).parameters * 4 * NUMBERS_PER_PARAMETER + 200_000 for c in every)
+    check_disk_space(prepare_root(root), size)
+    cells = [{"overrides": dict(cell.overrides), "configs": [c.to_dict() for c in cell.configs]} for cell in grid.cells]
+    wanted = Task.target_accuracy if target is None else target
+    plan = {"command": ["mhsa", *sys.argv[1:]], "target": wanted, "cells": cells}
+    return SweepDir.create(root, name, f"sweep-{every[0].task.name}", plan)
+
+
+def _trials(plan: dict[str, Any]) -> list[Trial]:
+    from mhsa_cli.commands.sweeping import Trial
+    from mhsa_cli.config.load import Config
+    from mhsa_cli.runs.sweepdir import trial_name
+
+    found = []
+    for number, cell in enumerate(plan["cells"]):
+        for content in cell["configs"]:
+            config = Config.model_validate(content)
+            found.append(Trial(number, trial_name(cell["overrides"], config.train.seed, number), config))
+    return found
+
+
+def _train(folder: SweepDir, missing: list[Trial], total: int, jobs: int, target: float, stop: Any) -> None:
+    """Train and tell how far it is, a line for each chunk that is done."""
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.commands.sweeping import train_all
+
+    done, began = total - len(missing), time.monotonic()
+    if missing:
+        tell(f"{total} trials, {done} done already" if done else f"{total} trials")
+    first = done
+    for count in train_all(folder, missing, jobs, target, stop):
+        done += count
+        spent = time.monotonic() - began
+        left = spent / max(done - first, 1) * (total - done)
+        tell(f"trials {done}/{total}  {clock(spent)} < {clock(left)}")
+
+
+def clock(seconds: float) -> str:
+    """Write a time as minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _report(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> tuple[SweepReport, list[Any]]:
+    """Read every trial's result and sum them up."""
+    from mhsa_cli.commands.sweeping import outcome
+    from mhsa_cli.core.sweep_report import report
+    from mhsa_cli.records import TrialResult
+
+    results: list[TrialResult] = []
+    curves: list[list[Any]] = [[] for _ in plan["cells"]]
+    for trial in trials:
+        info = folder.info(trial.name)
+        own = outcome(info)
+        status = info.get("status", "missing")
+        results.append(
+            TrialResult(
+                run=str(folder.path / trial.name),
+                cell=trial.cell,
+                seed=trial.config.train.seed,
+                status=status if isinstance(status, str) else "damaged",
+                final_loss=own.get("eval_loss"),
+                final_accuracy=own.get("eval_accuracy"),
+                steps_to_target=own.get("steps_to_target"),
+                seconds=info.get("seconds"),
+                labels=own.get("labels", ()),
+                message=own.get("message", ""),
+            )
+        )
+        if own.get("curve") and status == "finished":
+            curves[trial.cell].append(own["curve"])
+    cells = [cell["overrides"] for cell in plan["cells"]]
+    return report(cells, results, plan["target"], trials[0].config.train.seed), curves
+
+
+def _keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
+    """Write the report into sweep.json and a row for each trial into sweep.csv."""
+    folder.write({**plan, "report": document(report)})
+    keys = list(report.groups[0].overrides) if report.groups else []
+    columns = ["run", *keys, "seed", "status", "eval_loss", "eval_accuracy", "steps_to_target", "seconds", "labels"]
+    rows = [
+        [
+            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.final_loss),
+            *(t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
+        ]
+        for t in report.trials
+    ]
+    folder.write_table(columns, rows)
+
+
+def document(report: SweepReport) -> dict[str, Any]:
+    """Write a report as `mhsa sweep --json` prints it."""
+
+    def spread(values: Any) -> dict[str, Any]:
+        return dict(zip(("q25", "median", "q75"), values, strict=True))
+
+    groups = [
+        {
+            "overrides": dict(group.overrides),
+            "models": group.models,
+            "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
+            "steps_to_target": spread(group.steps_to_target),
+            "final_loss": spread(group.final_loss),
+            "labels": [{"heads": text, "models": count} for text, count in group.label_sets],
+        }
+        for group in report.groups
+    ]
+    pairs = [asdict(pair) for pair in report.pairs]
+    return {"target": report.target, "groups": groups, "pairs": pairs, "runs": [asdict(t) for t in report.trials]}
+
+
+def _show(folder: SweepDir, plan: dict[str, Any], report: SweepReport, curves: list[Any], as_json: bool) -> None:
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.renderers.sweep import small_multiples, sweep_table
+
+    if as_json:
+        print_json({"sweep": str(folder.path), **document(report)})
+        return
+    paper = Paper()
+    pictures = [
+        (" ".join(f"{k}={v}" for k, v in group.overrides.items()) or folder.name, *_band(own))
+        for group, own in zip(report.groups, curves, strict=True)
+        if own
+    ]
+    if pictures:
+        paper.draw(small_multiples(pictures, width=paper.width, surface=paper.surface))
+        paper.say()
+    paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
+    paper.say(f"\nwrote {folder.path}")
+    paper.say(f"next: mhsa explain {folder.path / report.trials[0].run.rpartition('/')[2]}")
+
+
+def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Give the median and the quartiles of many curves at their common steps."""
+    steps = [int(step) for step, _ in curves[0]]
+    columns = [[c[i][1] for c in curves if i < len(c) and math.isfinite(c[i][1])] for i in range(len(steps))]
+    cuts = [quantiles(column, n=4, method="inclusive") if len(column) > 1 else column * 3 for column in columns]
+    return steps, [c[1] for c in cuts], [c[0] for c in cuts], [c[2] for c in cuts]

@@ -1,0 +1,130 @@
+"""The folder of a sweep: its plan, its trials as ordinary run folders, and what they showed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
+from mhsa_cli.runs.jsonfile import dump_json
+from mhsa_cli.runs.listing import FORMAT, LOCK, RUN, SWEEP, load_json, read_info
+from mhsa_cli.runs.lock import RunLock, root_lock
+from mhsa_cli.runs.names import check_name, prepare_root
+from mhsa_cli.runs.rundir import RunDir, claim
+
+TABLE = "sweep.csv"
+LIMIT = 1 << 28
+DONE = ("finished", "failed")  # a failed trial is a result: it fails again
+
+
+class SweepDir:
+    """One sweep's folder, owned until `close`. Trials are run folders inside it, named by cell and seed.
+
+    Example: `with SweepDir.create(Path("runs"), "heads", plan) as sweep: ...`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = RunLock(path / LOCK)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.name or self.path.resolve().name
+
+    @classmethod
+    def create(cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any]) -> SweepDir:
+        """Make and own a new sweep. Raises: UsageError for a bad or taken name, StorageError."""
+        check_name(name if name is not None else stem)
+        prepare_root(root)
+        with root_lock(root):
+            sweep = cls(claim(root, name, stem))
+            try:
+                sweep._lock.acquire()
+                sweep.write({**plan, "started": time.time()})
+            except BaseException:
+                sweep.close()
+                remove(sweep.path)
+                raise
+        return sweep
+
+    @classmethod
+    def open(cls, root: Path, name: str, *, write: bool = False) -> SweepDir:
+        """Open a sweep by its name in `root` or by its path. Raises: RunError, BusyError."""
+        for path in (root / name, Path(name)):
+            if (path / SWEEP).is_file():
+                sweep = cls(path)
+                if write:
+                    sweep._lock.acquire()
+                return sweep
+        raise RunError(
+            f"there is no sweep {show(name)} in {show(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
+        )
+
+    def close(self) -> None:
+        """Let go of the sweep."""
+        self._lock.release()
+
+    def __enter__(self) -> SweepDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def read(self) -> dict[str, Any]:
+        """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
+        return load_json(self.path / SWEEP, LIMIT)
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write sweep.json. Raises: StorageError."""
+        data = dump_json({**content, "format": FORMAT}, 1) + "\n"
+        write_file_atomic(self.path / SWEEP, data.encode("ascii"))
+
+    def write_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write sweep.csv, a row for each trial. Raises: StorageError."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([columns, *rows])
+        write_file_atomic(self.path / TABLE, text.getvalue().encode())
+
+    def is_done(self, trial: str) -> bool:
+        """Tell whether a trial has its result."""
+        return self.info(trial).get("status") in DONE
+
+    def info(self, trial: str) -> dict[str, Any]:
+        """Read a trial's run.json; empty if there is none, or none that can be read."""
+        try:
+            return read_info(self.path / trial)
+        except MhsaError:
+            return {}
+
+    def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
+        """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed."""
+        path = self.path / trial
+        if self.is_done(trial):
+            raise UsageError(f"{show(path)} is finished already")
+        remove(path)
+        try:
+            retried(path.mkdir)
+        except OSError as error:
+            raise storage_error("create", path, error) from error
+        return RunDir.start(path, order, command)
+
+
+def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:
+    """Name a trial by what varies and its seed, or by its cell's number where that makes no good folder name."""
+    parts = [f"{key.rpartition('.')[2]}={text}" for key, text in overrides.items()]
+    name = "_".join([*parts, f"seed={seed}"])
+    try:
+        return check_name(name) if name.isascii() else f"cell-{cell}_seed={seed}"
+    except UsageError:
+        return f"cell-{cell}_seed={seed}"
+
+
+__all__ = ["DONE", "RUN", "SWEEP", "TABLE", "SweepDir", "trial_name"]
