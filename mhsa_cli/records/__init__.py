@@ -16,6 +16,7 @@ from mhsa_cli.records.heads import (
     TargetScore,
     Verdict,
 )
+from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, Quartiles, SweepReport, TrialResult
 from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.records.training import (
     EpochRecord,
@@ -31,9 +32,11 @@ __all__ = [
     "Ablation",
     "Circuits",
     "Composition",
+    "Difference",
     "EpochRecord",
     "EvalRecord",
     "FailRecord",
+    "GroupStats",
     "HeadCircuits",
     "HeadHistory",
     "HeadMaps",
@@ -42,11 +45,14 @@ __all__ = [
     "HeadSnapshot",
     "HeadSummary",
     "Matching",
+    "PairStats",
+    "Quartiles",
     "Record",
     "SaveRecord",
     "Series",
     "SnapshotRecord",
     "StepRecord",
+    "SweepReport",
     "TargetScore",
     "TaskInfo",
     "Trace",
@@ -54,6 +60,7 @@ __all__ = [
     "TraceCheck",
     "TracePart",
     "TraceStep",
+    "TrialResult",
     "Verdict",
 ]
 

@@ -1,0 +1,90 @@
+"""What a sweep found: its trials, the statistics of each group, and the differences between neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Quartiles = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean of n differences between paired seeds, and its interval at 95 %: None where n is too small for it."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """One trained model: `cell` is its group's number in the grid, `run` its folder.
+
+    `status` is "finished", or what became of it instead, for which `message` has the reason. `final_loss` is in nats;
+    `steps_to_target` is None if it never got there; `labels` are those of its heads, in order, empty if withheld.
+    """
+
+    run: str
+    cell: int
+    seed: int
+    status: str
+    final_loss: float | None
+    final_accuracy: float | None
+    steps_to_target: int | None
+    seconds: float | None
+    labels: Sequence[str] = ()
+    message: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether the trial ran to its end, so that its figures may be compared."""
+        return self.status == "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """One cell of the grid over its seeds. Quartiles are (25 %, median, 75 %); None lies beyond those that got there.
+
+    `k` of `n` trials ended at the target accuracy or above, `wilson95` is the interval of that share (0..1); those that
+    did not finish count in `n` only, and `models` are those that did. `label_sets`: the heads' labels of a model as
+    text, and of how many models, most first.
+    """
+
+    overrides: Mapping[str, str]
+    models: int
+    k: int
+    n: int
+    wilson95: tuple[float, float]
+    steps_to_target: Quartiles
+    final_loss: Quartiles
+    label_sets: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairStats:
+    """Two groups that differ in one key, by neighbouring values: second minus first, seed by seed.
+
+    `measure` is "steps" (to the target) or "loss" (the final one, in nats). Pairs left out: `unfinished`, where a trial
+    did not finish, and `unreached`, where one never got to the target. `words` says all of it in a sentence.
+    """
+
+    first: int
+    second: int
+    key: str
+    measure: str
+    difference: Difference
+    unfinished: int
+    unreached: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """A whole sweep: groups in the order of the grid, pairs of them, every trial, and the target accuracy (0..1)."""
+
+    groups: Sequence[GroupStats]
+    pairs: Sequence[PairStats]
+    trials: Sequence[TrialResult]
+    target: float
