@@ -1,0 +1,126 @@
+"""mhsa sweep: every trial is the run alone, nothing finished is trained twice, and wrong grids cost nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands.shell import facts, mhsa, tree
+
+SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
+GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2"]
+
+
+def trials(sweep: Path) -> dict[str, str]:
+    """The digest of every trial's weights, by folder."""
+    return {path.parent.name: str(facts(path.parent)["weights_sha256"]) for path in sorted(sweep.glob("*/run.json"))}
+
+
+def test_every_trial_is_the_run_alone_whatever_trains_beside_it() -> None:
+    assert mhsa("sweep", *GRID, "--seeds", 3, "--name", "one").code == 0
+    found = trials(Path("runs/one"))
+    assert list(found) == [f"n_heads={h}_seed={s}" for h in (1, 2) for s in (42, 43, 44)]
+    assert mhsa("train", *GRID[:-1], "n_heads=2", "seed=43", "--name", "alone").code == 0
+    assert facts(Path("runs/alone"))["weights_sha256"] == found["n_heads=2_seed=43"]
+    assert mhsa("sweep", *GRID, "--seeds", 3, "--name", "two", "--jobs", 2).code == 0
+    assert trials(Path("runs/two")) == found
+
+
+def test_json_keeps_its_promise_and_the_files_say_the_same() -> None:
+    said = mhsa("sweep", *GRID, "--seeds", 2, "--target", "0.3", "--json")
+    assert said.code == 0, said.err
+    found = said.json
+    assert [group["overrides"] for group in found["groups"]] == [{"model.n_heads": "1"}, {"model.n_heads": "2"}]
+    for group in found["groups"]:
+        assert group["models"] == group["success"]["n"] == 2
+        low, high = group["success"]["wilson95"]
+        assert 0 <= low <= group["success"]["k"] / 2 <= high <= 1
+        assert {"median", "q25", "q75"} == group["steps_to_target"].keys() == group["final_loss"].keys()
+    assert {pair["measure"] for pair in found["pairs"]} == {"steps", "loss"} and len(found["runs"]) == 4
+    folder = Path(found["sweep"])
+    kept = json.loads((folder / "sweep.json").read_text())
+    assert kept["report"]["groups"] == found["groups"]
+    rows = list(csv.DictReader((folder / "sweep.csv").open()))
+    assert [row["seed"] for row in rows] == ["42", "43", "42", "43"] and {row["status"] for row in rows} == {"finished"}
+
+
+def test_trials_are_ordinary_runs_and_the_sweep_is_none() -> None:
+    assert mhsa("sweep", *GRID, "--seeds", 1, "--name", "s").code == 0
+    for command in ("inspect-heads", "explain", "timeline", "curve"):
+        assert mhsa(command, "s/n_heads=2_seed=42").code == 0
+        assert mhsa(command, "runs/s/n_heads=2_seed=42").code == 0
+    assert "no run in runs yet" in mhsa("runs").out
+    assert mhsa("inspect-heads", "s").code == 4
+
+
+def test_resume_trains_what_is_missing_and_nothing_else() -> None:
+    assert mhsa("sweep", *GRID, "--seeds", 2, "--name", "s").code == 0
+    sweep = Path("runs/s")
+    whole = trials(sweep)
+    broken = sweep / "n_heads=2_seed=42" / "run.json"
+    broken.write_text(json.dumps({**json.loads(broken.read_text()), "status": "interrupted"}))
+    kept = {path.name: tree(path) for path in sweep.iterdir() if path.is_dir() and path != broken.parent}
+    said = mhsa("sweep", "--resume", "s")
+    assert said.code == 0 and "4 trials, 3 done already" in said.err
+    assert trials(sweep) == whole
+    assert {path.name: tree(path) for path in sweep.iterdir() if path.is_dir() and path != broken.parent} == kept
+    assert "trials 4" not in mhsa("sweep", "--resume", "s").err  # nothing is left to do
+
+
+@pytest.mark.parametrize("after", [0.5, 2.5, 4.0])
+def test_a_killed_sweep_is_completed_by_resume(after: float, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mhsa_cli", "sweep", *GRID, "--seeds", "3", "--name", "k"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(after)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    sweep = Path("runs/k")
+    if not (sweep / "sweep.json").exists():
+        return  # it had not begun
+    done = {p.parent: tree(p.parent) for p in sweep.glob("*/run.json") if facts(p.parent)["status"] == "finished"}
+    assert mhsa("sweep", "--resume", "k").code == 0
+    assert len(trials(sweep)) == 6
+    assert all(tree(path) == before for path, before in done.items())
+
+
+def test_a_trial_that_explodes_is_told_and_the_others_finish() -> None:
+    said = mhsa("sweep", *SMALL, "lr=5e-3,9e3", "n_layers=2", "--seeds", 2, "--json")
+    assert said.code == 0
+    status = [run["status"] for run in said.json["runs"]]
+    assert status[:2] == ["finished"] * 2 and "failed" in status[2:]
+    failed = next(run for run in said.json["runs"] if run["status"] == "failed")
+    assert "not finite" in failed["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["n_heads=1,,2"], "without a value"),
+        (["n_heads=1,1"], "twice"),
+        (["n_heads=1,2", "--seeds", "0"], "wanted 1 or more"),
+        (["n_heads=1,2", "--seeds", "9000000"], "at most 100,000"),
+        (["n_head=1,2"], "did you mean `n_heads`"),
+        (["n_heads=1,3"], "--skip-invalid"),
+        (["n_heads=1", "--jobs", "0"], "wanted 1 or more"),
+        (["n_heads=1", "--target", "99"], "at most 1"),
+        (["n_heads=1", "--resume", "x"], "own plan"),
+    ],
+)
+def test_wrong_grids_cost_nothing(arguments: list[str], words: str) -> None:
+    said = mhsa("sweep", *SMALL, *arguments)
+    assert (said.code, said.out) == (2, "") and words in said.err
+    assert not Path("runs").exists()
+
+
+def test_invalid_settings_are_left_out_where_that_is_asked_for() -> None:
+    said = mhsa("sweep", *SMALL, "n_heads=2,3", "--seeds", 1, "--skip-invalid")
+    assert said.code == 0 and "left out: model.n_heads=3" in said.err
+    assert mhsa("sweep", "--resume", "nothing").code == 4
