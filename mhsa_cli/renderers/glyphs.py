@@ -34,6 +34,7 @@ class Glyphs:
     down_text: str
     cut_text: str
     times: str
+    shade: str
 
 
 FULL = Glyphs(
@@ -57,6 +58,7 @@ FULL = Glyphs(
     down_text="↓",
     cut_text="…",
     times="×",
+    shade="░",
 )
 
 BLOCKS = Glyphs(
@@ -80,6 +82,7 @@ BLOCKS = Glyphs(
     down_text="v",
     cut_text="..",
     times="x",
+    shade="░",
 )
 
 ASCII = Glyphs(
@@ -103,13 +106,14 @@ ASCII = Glyphs(
     down_text="v",
     cut_text="..",
     times="x",
+    shade="/",
 )
 
 GLYPHS = {"full": FULL, "blocks": BLOCKS, "ascii": ASCII}
 
 _NEEDED = {
-    "full": "⣿⠁▀▄█▁▂▃▅▆▇─│└┤┬╌●×·–→↓…",
-    "blocks": "▀▄█─│└┤┬·",
+    "full": "⣿⠁▀▄█▁▂▃▅▆▇─│└┤┬╌●×·–→↓…░",
+    "blocks": "▀▄█─│└┤┬·░",
 }
 
 

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mhsa_cli.records import GroupStats, SweepReport
+from mhsa_cli.renderers.sweep import interval, sweep_table
+from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.swept import FAILED, FEWER, GROUPS, NONE, PAIRS, REPORT, SAID, TRIALS
+
+
+def plain(report: SweepReport = REPORT, width: int = 120, surface: str = "truecolor") -> str:
+    return sweep_table(report, width=width, surface=SURFACES[surface]).plain
+
+
+def joined(text: str) -> str:
+    """The words of a picture, wherever its lines were broken."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_sweeps_stay_as_they_were(width: int) -> None:
+    golden(f"sweep-{width}", plain(width=width))
+
+
+def test_a_sweep_in_ascii_stays_as_it_was() -> None:
+    golden("sweep-80-ascii", plain(width=80, surface="ascii"))
+
+
+@pytest.mark.parametrize("surface", sorted(SURFACES))
+@pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
+def test_a_sweep_keeps_within_its_width(width: int, surface: str) -> None:
+    lines = sweep_table(REPORT, width=width, surface=SURFACES[surface]).lines
+    assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
+    assert surface != "ascii" or all(line.plain.isascii() for line in lines)
+    assert surface not in ("none", "ascii") or not any(
+        getattr(span.style, "color", None) for line in lines for span in line.spans
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_that_was_found_is_lost_in_a_narrow_terminal(width: int) -> None:
+    text = joined(plain(width=width))
+    for part in [*SAID, FAILED, "15/16", "72–99 %", "131 (118–141)", "0.0040", "4 x offset 6 (11 of 16)", "(6 of 15)"]:
+        assert part in text
+    assert "no room for" not in text
+
+
+def test_a_line_of_the_table_by_hand() -> None:
+    row = next(line for line in plain().splitlines() if "15/16" in line)
+    assert row.split("  ")[-1] == "6 x offset 6, 2 x sharp, unnamed (6 of 15)"
+    assert row.split()[:8] == ["8", "15/16", "72–99", "%", "91", "(84–97)", "0.0024", "(0.0021–0.0029)"]
+
+
+def test_what_never_got_there_is_said_in_words() -> None:
+    text = plain()
+    assert "288 (202–never)" in text and "never: so many did not get there" in text
+    one = next(line for line in text.splitlines() if "3/16" in line)
+    assert one.split()[4] == "never"
+    assert "so many" not in plain(replace(REPORT, groups=GROUPS[2:]))
+
+
+def test_intervals_are_whole_per_cent() -> None:
+    assert interval((0.7168, 0.9887), "-") == "72-99 %"
+    assert interval((0.0, 1.0), "-") == "0-100 %"
+
+
+def test_one_seed_says_that_it_shows_no_spread() -> None:
+    group = GroupStats({"model.n_heads": "4"}, 1, 1, 1, (0.207, 1.0), (131, 131, 131), (0.004, 0.004, 0.004))
+    text = plain(SweepReport([group], [], TRIALS[:1], 0.9))
+    assert "one seed shows nothing about spread" in text
+    assert "131" in text and "131 (" not in text  # no quartiles of one number
+    assert "heads" not in text.splitlines()[0].replace("n_heads", "")  # no labels, no column of them
+    assert "one seed" not in plain()
+
+
+def test_two_keys_of_one_name_are_written_whole() -> None:
+    group = GROUPS[0]
+    both = replace(group, overrides={"a.size": "1", "b.size": "2", "train.lr": "1e-3"})
+    head = plain(SweepReport([both], [], [], 0.875)).splitlines()[0]
+    assert head.split()[:3] == ["a.size", "b.size", "lr"] and "steps to 87.5 %" in head
+
+
+def test_many_pairs_tell_only_the_differences_and_count_the_rest() -> None:
+    pairs = [replace(PAIRS[1], words=f"pair {i}", difference=FEWER if i % 10 == 0 else NONE) for i in range(60)]
+    text = joined(plain(replace(REPORT, pairs=pairs)))
+    assert [f"pair {i}" in text for i in (0, 10, 50)] == [True] * 3 and "pair 11" not in text
+    assert "54 of 60 comparisons: no difference that this number of seeds could show" in text
+    assert "of 60 such sentences about equal groups, about 3 would name a difference" in text
+    twelve = joined(plain(replace(REPORT, pairs=pairs[:12])))
+    assert "pair 11" in twelve and "of 20 such sentences" in twelve and "comparisons" not in twelve
+
+
+def test_no_intervals_no_sentence_about_them() -> None:
+    assert "each at 95 %" not in plain(replace(REPORT, pairs=PAIRS[:1]))
+    assert "each at 95 %" in plain()
+
+
+def test_trials_that_did_not_finish_are_listed_with_their_reason() -> None:
+    odd = replace(TRIALS[0], run="a\nb", status="interrupted", message="")
+    many = [replace(TRIALS[0], run=f"r{i}", status="failed", message="x") for i in range(12)]
+    lines = plain(replace(REPORT, trials=[odd, *many, TRIALS[1]])).splitlines()
+    assert "× not finished: 1 interrupted, 12 failed of 14 trials" in lines
+    assert "· a\\x0ab (seed 42): interrupted" in lines
+    assert "· r8 (seed 42): x" in lines and "· r9 (seed 42): x" not in lines and lines[-1] == "  and 3 more"
+    assert "not finished" not in plain(replace(REPORT, trials=TRIALS[:3]))
+
+
+def test_a_sweep_of_one_group_and_of_nothing() -> None:
+    alone = replace(GROUPS[2], overrides={})
+    text = sweep_table(SweepReport([alone], [], [], 0.9), width=80, surface=COLOR).plain
+    assert text.splitlines()[0].split()[0] == "success" and "· 4 x offset 6 (11 of 16)" in text
+    assert sweep_table(SweepReport([], [], [], 0.9), width=80, surface=COLOR).plain.startswith("success")
