@@ -82,6 +82,14 @@ def test_a_band_between_two_records_is_filled() -> None:
     assert full > 40 and all(len(row.rstrip()) == full and " " not in row.rstrip() for row in panel)
 
 
+def test_a_band_is_not_drawn_over_a_gap() -> None:
+    edges: list[list[float | None]] = [[0.1, 0.1, None, 0.1, 0.1], [10.0, 10.0, 10.0, 10.0, 10.0]]
+    (panel,) = panels(plain([("a", [0, 100, 200, 300, 400], [None] * 5, *edges)], 59), 1)
+    size = len(panel[0].rstrip())
+    for row in panel:
+        assert row[round(0.2 * size)] == row[round(0.8 * size)] == "░" and row[round(0.5 * size)] == " "
+
+
 def test_gaps_are_gaps_and_said() -> None:
     title, steps, median, low, high = curve("a", 150)
     holed = [None if 100 <= s < 250 else math.nan if s >= 300 else v for s, v in zip(steps, median, strict=True)]
