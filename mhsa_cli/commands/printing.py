@@ -18,6 +18,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.lines import Lines, safe
 from mhsa_cli.runs.disk import show, write_file_atomic
+from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
@@ -57,8 +58,11 @@ def _finite(value: Any) -> Any:
 
 def run_argument(run: RunDir) -> str:
     """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
-    at_home = run.path == runs_root() / run.name
-    return show(shlex.quote(run.name if at_home else str(run.path)))
+    root, path = runs_root(), run.path
+    if path == root / run.name:
+        return show(shlex.quote(run.name))
+    inside = path.parent.parent == root and (path.parent / SWEEP).exists()  # a trial of a sweep
+    return show(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
 
 
 def picture_path(given: Path | None) -> Path | None:

@@ -209,8 +209,9 @@ def document(report: SweepReport) -> dict[str, Any]:
 
 
 def _show(folder: SweepDir, plan: dict[str, Any], report: SweepReport, curves: list[Any], as_json: bool) -> None:
-    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.printing import Paper, print_json, run_argument
     from mhsa_cli.renderers.sweep import small_multiples, sweep_table
+    from mhsa_cli.runs.rundir import RunDir
 
     if as_json:
         print_json({"sweep": str(folder.path), **document(report)})
@@ -226,7 +227,8 @@ def _show(folder: SweepDir, plan: dict[str, Any], report: SweepReport, curves: l
         paper.say()
     paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
     paper.say(f"\nwrote {folder.path}")
-    paper.say(f"next: mhsa explain {folder.path / report.trials[0].run.rpartition('/')[2]}")
+    first = RunDir(folder.path / report.trials[0].run.rpartition("/")[2])
+    paper.say(f"next: mhsa explain {run_argument(first)}")
 
 
 def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:
