@@ -20,7 +20,7 @@ def explain(
 
     Example: mhsa explain copy-h4
     """
-    from mhsa_cli.commands.looking import measured_maps, read_addresses, report_of
+    from mhsa_cli.commands.looking import heading, measured_maps, read_addresses, report_of
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
     from mhsa_cli.renderers.explain import explain as sentences
@@ -41,8 +41,11 @@ def explain(
         print_json({"run": str(folder.path), "step": maps.step, "task": maps.task, "verdict": model, "heads": told})
         return
     paper = Paper()
-    paper.say(f"{folder.name}, step {maps.step}\n")
-    for paragraph in sentences(maps, chosen):
+    paper.say(f"{heading(folder, maps.step)}\n")
+    paragraphs = sentences(maps, chosen)
+    for paragraph in paragraphs:
         paper.say(f"{paragraph}\n")
-    paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
+    if any("lift" in paragraph for paragraph in paragraphs):
+        paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
+        paper.say("A name needs lift 0.5, and nats: 0.01 alone, or 5 % of what all patterns are worth.")
     paper.say(f"\nnext: mhsa inspect-heads {run_argument(folder)} --scores")

@@ -99,6 +99,7 @@ def _check_head(maps: HeadMaps, layer: int | None, head: int | None) -> None:
 def _show_maps(
     folder: RunDir, maps: HeadMaps, layer: int | None, head: int | None, file: Path | None, as_json: bool
 ) -> None:
+    from mhsa_cli.commands.looking import heading
     from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import heads_picture, show_heads
 
@@ -110,7 +111,7 @@ def _show_maps(
         print_json({"run": str(folder.path), **_chosen(maps, layer, head)})
         return
     paper = Paper()
-    paper.say(f"{folder.name}, step {maps.step}\n")
+    paper.say(f"{heading(folder, maps.step)}\n")
     show_heads(paper, maps, layer, head)
     paper.say(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder)}")
 

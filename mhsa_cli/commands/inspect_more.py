@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.looking import Address, read_addresses, report_of
+from mhsa_cli.commands.looking import Address, heading, read_addresses, report_of
 from mhsa_cli.commands.opening import trained
 from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.records import HeadMaps
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.heads import ablation_table, score_table
@@ -88,6 +89,8 @@ class More:
         if probe is None:
             raise UsageError(f"--ablate: rows of {task.seq_len} tokens are too long to measure heads on")
         found = ablate(model, probe.batch, heads)
+        if not all(math.isfinite(one.loss) for one in found):
+            raise RunError("the loss without these heads is not finite: the weights hold NaN, infinity or huge numbers")
         names = [f"L{layer}.H{head}" for layer, head in heads]
 
         def draw(width: int, surface: Surface) -> Lines:
@@ -110,7 +113,7 @@ def show(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | Non
         print_json(document)
         return
     paper = Paper()
-    paper.say(f"{folder.name}, step {maps.step}\n")
+    paper.say(f"{heading(folder, maps.step)}\n")
     for part in parts:
         if part.heading:
             paper.say(part.heading)

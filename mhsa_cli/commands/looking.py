@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadReport
+from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS
 from mhsa_cli.runs.rundir import RunDir
@@ -36,6 +37,16 @@ def measured_maps(folder: RunDir) -> HeadMaps:
     model, task, config, step = trained(folder)
     maps = head_maps(model, task, config.train.seed, step)
     return replace(maps, report=head_report(model, task, config.train.seed))
+
+
+def heading(folder: RunDir, step: int) -> str:
+    """Name a run and the step that is shown, and say so where training did not end as planned."""
+    info = folder.read_run_json()
+    status, total = info.get("status"), info.get("total_steps")
+    if status in (None, "finished"):
+        return f"{folder.name}, step {step}"
+    planned = f" of {total}" if isinstance(total, int) else ""
+    return f"{folder.name}, step {step}{planned}: the run is {show(str(status))}"
 
 
 def report_of(maps: HeadMaps) -> HeadReport:

@@ -88,14 +88,17 @@ def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     found = snapshots_from_lines(folder.read_head_scores())
     if not found:
         hint = "runs of older versions have none; train it again, under a new name, to have them"
-        raise RunError(f"{run_argument(folder)} has no heads.jsonl with the scores of its heads over training", hint)
+        raise RunError(f"{run_argument(folder)} has no scores of its heads over training in heads.jsonl", hint)
     return found
 
 
 def _check_target(target: str | None, snapshots: Sequence[SnapshotRecord]) -> None:
     known = list(dict.fromkeys(name for one in snapshots for head in one.heads for name in head.lifts))
     if target is not None and target not in known:
-        raise UsageError(f"--target {target}: there is no such score in this run", f"there is: {', '.join(known)}")
+        raise UsageError(
+            f"--target {target}: there is no such score in this run",
+            f"there is: {', '.join(known)}" if known else "these rows are too short for any",
+        )
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:

@@ -28,15 +28,16 @@ def explain_model(report: HeadReport) -> list[str]:
     if verdict.inputs:
         said.append(f"Measured on {verdict.inputs}.")
     joint = verdict.joint_delta_nats
-    if verdict.redundancy is not None and joint is not None:
+    many = len(report.heads)
+    if verdict.redundancy is not None and joint is not None and many > 1:
         singles = sum(head.uniform_delta_nats or 0.0 for head in report.heads)
         what = f"Spread evenly one at a time, the heads lose {singles:.4f} nats in all; together {joint:.4f}"
         said.append(f"{what}: {teamwork(verdict.redundancy)} (redundancy {verdict.redundancy:.2f}).")
-    if verdict.effective_heads is not None:
-        many = len(report.heads)
+    if verdict.effective_heads is not None and many > 1:
         said.append(f"By their shares the work is that of {verdict.effective_heads:.1f} of {many} heads.")
     elif verdict.withheld and joint is not None:
-        said.append(f"Redundancy and effective heads are not given: {verdict.withheld}.")
+        what = "Redundancy and effective heads are" if verdict.redundancy is None else "Effective heads are"
+        said.append(f"{what} not given: {verdict.withheld}.")
     if verdict.try_task:
         said.append(f"A task on which looking matters: mhsa train task.name={verdict.try_task}")
     return said
@@ -46,7 +47,8 @@ def teamwork(redundancy: float) -> str:
     """Put a redundancy in words."""
     if redundancy >= 0.2:
         return "they stand in for one another"
-    return "they need one another" if redundancy <= -0.2 else "each does its own part"
+    alone = "one at a time they cost more than together, so they need one another"
+    return alone if redundancy <= -0.2 else "each does its own part"
 
 
 def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:

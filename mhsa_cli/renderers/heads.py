@@ -59,6 +59,7 @@ def _legend(labelled: bool, measured: bool, width: int) -> Lines:
         phrases.insert(1, "chance: what an even head puts there")
     if measured:
         phrases.append("effect: nats lost if it alone spreads evenly")
+    phrases.append("by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none")
     return Lines(wrap_phrases([[(phrase, DIM)] for phrase in phrases], width))
 
 
@@ -70,7 +71,8 @@ def score_table(
     `papers` adds a column: the prefix matching score of Olsson et al. 2022, by address.
     """
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
-    columns = [Column("head"), *(Column(name, "right") for name in names)]
+    # The offset, the one with a distance, stays longest beside the head's name.
+    columns = [Column("head"), *(Column(name, "right", drop=0 if name == "offset" else 1) for name in names)]
     columns += [Column(name, "right", drop=9 - i) for i, name in enumerate(("entropy", "even", "sure", "position"))]
     columns += [Column("Olsson 2022", "right")] if papers is not None else []
     rows = [

@@ -31,7 +31,7 @@ def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise RunError(f"{show(path)}{f':{line}' if line else ''}: damaged JSON: {reason}") from error
     if not isinstance(value, dict):
-        raise RunError(f"{show(path)}:{line or 1}: damaged JSON: expected an object, found {type(value).__name__}")
+        raise RunError(f"{show(path)}:{line or 1}: damaged JSON: expected an object in {{ }}")
     return value
 
 

@@ -69,8 +69,12 @@ def _score(head: Mapping[str, Any]) -> HeadScore:
     figures = {name: head["scores"].get(name) for name in FIGURES}
     gaps: dict[str, Any] = {name: {int(gap): lift for gap, lift in head[name].items()} for name in GAPS}
     causes = {name: head[name] for name in CAUSES}
-    check_numbers([x for one in scores.values() for x in (one.mass, one.chance, one.lift, one.distance, one.null)])
-    check_numbers([*figures.values(), *causes.values(), *(x for part in gaps.values() for x in part.values())])
+    certain = [x for one in scores.values() for x in (one.mass, one.chance, one.lift)]
+    certain += [lift for part in gaps.values() for lift in part.values()]
+    if None in certain:
+        raise ValueError("a head's lifts should be numbers")
+    check_numbers([*certain, *(x for one in scores.values() for x in (one.distance, one.null))])
+    check_numbers([*figures.values(), *causes.values()])
     label, target, evidence = head["label"], head["target"], head["evidence"]
     if not all(isinstance(text, str | None) for text in (label, target, evidence)):
         raise ValueError("a head's label and evidence should be texts")

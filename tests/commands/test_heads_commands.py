@@ -140,3 +140,29 @@ def test_damaged_measurements_are_refused_in_words(part: str, value: object, tin
     for command in ("explain", "inspect-heads"):
         said = mhsa(command, "tiny")
         assert (said.code, said.out) == (4, "") and "heads.json is damaged" in said.err
+
+
+@pytest.mark.parametrize("path", ["scores/previous/lift", "scores/previous/mass", "unseen_gaps/2", "trained_gaps/2"])
+def test_a_missing_figure_is_damage_and_no_crash(path: str, tiny: Path) -> None:
+    heads = json.loads((tiny / "heads.json").read_text())
+    place = heads["heads"][0]
+    *parts, last = path.split("/")
+    for part in parts:
+        place = place[part]
+    place[last] = None
+    (tiny / "heads.json").write_text(json.dumps(heads))
+    said = mhsa("inspect-heads", "tiny", "--scores")
+    assert (said.code, said.out) == (4, "") and "heads.json is damaged" in said.err
+
+
+def test_a_run_that_did_not_end_as_planned_is_introduced_as_such(tiny: Path) -> None:
+    assert "tiny, step 10\n" in mhsa("explain", "tiny").out
+    info = json.loads((tiny / "run.json").read_text())
+    (tiny / "run.json").write_text(json.dumps({**info, "status": "stopped", "total_steps": 99}))
+    for command in (["explain"], ["inspect-heads"], ["inspect-heads", "--scores"]):
+        assert "tiny, step 10 of 99: the run is stopped\n" in mhsa(*command, "tiny").out
+
+
+def test_one_head_shares_its_work_with_nobody() -> None:
+    said = mhsa("train", "task.name=copy", "vocab_size=9", "seq_len=4", "d_model=12", "n_heads=1", "epochs=1")
+    assert said.code == 0 and "one another" not in said.out and "of 1 heads" not in said.out

@@ -127,7 +127,7 @@ def test_a_run_without_snapshots_says_so(told: Path) -> None:
     (told / "heads.jsonl").write_text("")
     for _ in range(2):
         said = mhsa("timeline", "tiny")
-        assert (said.code, said.out) == (4, "") and "no heads.jsonl" in said.err and "train it again" in said.err
+        assert (said.code, said.out) == (4, "") and "in heads.jsonl" in said.err and "train it again" in said.err
         (told / "heads.jsonl").unlink(missing_ok=True)
 
 

@@ -212,3 +212,8 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
         assert head.label == "looks like previous token, with stand-ins"
         assert f"look-alikes ({other.name}) spread evenly, taking it as well changes the loss by +" in head.evidence
     assert idle.label == "looks like previous token, but idle" and "look-alikes" not in idle.evidence
+
+
+def test_heads_are_not_counted_where_a_share_is_negative() -> None:
+    found = report(induction(), Seen("induction")).verdict
+    assert found.effective_heads is None and "negative" in found.withheld and found.redundancy is not None

@@ -211,3 +211,8 @@ def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
     assert corrected.label == "looks like previous token, with stand-ins" and corrected.evidence.endswith(
         "by +0.500 nats"
     )
+
+
+def test_a_negative_share_is_put_in_words() -> None:
+    text = evidence(head(previous=on(0.9), shapley_nats=-0.4))
+    assert text.endswith("nats (-20%): where others are missing its pattern misleads")

@@ -113,7 +113,7 @@ def test_every_target_has_a_phrase(target: str) -> None:
 def test_the_model_is_told_how_its_heads_share_the_work() -> None:
     assert "they stand in for one another (redundancy 0.90)" in " ".join(explain_model(REPORT))
     assert [teamwork(x) for x in (-1.0, 0.0, 1.0)] == [
-        "they need one another",
+        "one at a time they cost more than together, so they need one another",
         "each does its own part",
         "they stand in for one another",
     ]

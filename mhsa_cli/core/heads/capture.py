@@ -100,7 +100,8 @@ def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list
     for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
         pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
         maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
-        entropy[layer] += row_entropy(block[0], first).nan_to_num(0.0).sum(-1)
+        rows = row_entropy(block[0], first)
+        entropy[layer] += (rows[:, 1:] if first == 0 else rows).sum(-1)  # query 0 has no entropy; NaN elsewhere stays
     return maps, [e / max(T - 1, 1) for e in entropy], pool
 
 
@@ -132,8 +133,8 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     heads = []
     for layer, weights in enumerate(maps):
         for head in range(len(weights)):
-            own = None if len(sample) < 2 else float(entropy[layer][head])
-            on_source = None if found is None else float(found[0][layer][head])
+            own = None if len(sample) < 2 else figure(entropy[layer][head])
+            on_source = None if found is None else figure(found[0][layer][head])
             heads.append(HeadSummary(layer, head, own, on_source, None if found is None else found[1]))
     nested = [[[[round(p, 7) for p in row] for row in head] for head in w.tolist()] for w in maps]
     labels, note = task.symbols(sample.tolist()), task.note
@@ -144,6 +145,11 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
         )
         note = f"{note} {said}".strip()
     return HeadMaps(step, task.name, labels, nested, heads, note)
+
+
+def figure(value: Tensor) -> float | None:
+    """Give a finite figure, or None."""
+    return float(value) if math.isfinite(value) else None
 
 
 def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens") -> Tensor:

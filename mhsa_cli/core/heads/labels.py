@@ -168,9 +168,8 @@ def _effect(head: HeadScore, joint: float | None) -> str:
     said = f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats"
     if share is None or joint is None or joint < JOINT:
         return said
-    return (
-        f"{said}, and its share of what all patterns are worth is {share:.3f} of {joint:.3f} nats ({share / joint:.0%})"
-    )
+    said += f", and its share of what all patterns are worth is {share:.3f} of {joint:.3f} nats ({share / joint:.0%})"
+    return f"{said}: where others are missing its pattern misleads" if share < 0 else said
 
 
 def gap_text(gaps: Mapping[int, float]) -> str:

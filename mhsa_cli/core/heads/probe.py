@@ -64,7 +64,8 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     T = batch.inputs.size(1)
     visible = model.attention[0].causal_mask[:T, :T].cpu()
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
-    said = f"{n} rows of {task.name}, {T} tokens each, from a stream that training never reads"
+    tokens = f"{T} token{'' if T == 1 else 's'} each"
+    said = f"{n} rows of {task.name}, {tokens}, from a stream that training never reads"
     return Probe(batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_aims(visible), said)
 
 

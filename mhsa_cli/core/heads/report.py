@@ -18,6 +18,7 @@ from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
 
+NEGATIVE = 0.01  # a share below minus this part of the whole makes counting heads meaningless
 NOT_MEASURED = "Heads were not measured and are not labelled: "
 
 
@@ -155,6 +156,7 @@ def _verdict(
         withheld = f"all patterns together are worth {delta:.4f} nats, less than {JOINT}: shares of it mean nothing"
     elif len(singles) < len(heads) or len(shares) < len(heads):
         withheld = "the model is large: single heads and their shares were not all measured"
+    mixed = not withheld and min(shares) < -NEGATIVE * delta
     return Verdict(
         matter,
         delta,
@@ -164,6 +166,6 @@ def _verdict(
         probe.inputs,
         try_task,
         None if withheld else redundancy(singles, delta),
-        None if withheld else effective_heads(shares),
-        withheld,
+        None if withheld or mixed else effective_heads(shares),
+        "some shares are negative: those patterns mislead where others are missing" if mixed else withheld,
     )
