@@ -119,16 +119,16 @@ def test_the_weights_depend_on_seed_and_config_only(trained: Path) -> None:
 
 
 def test_heads_change_the_maps_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.group import Group
 
     seen: list[bytes] = []
-    ids = Trainer._ids
+    ids = Group._ids
 
-    def watched(self: Trainer, batch):  # type: ignore[no-untyped-def]
-        seen.append(bytes(batch.flatten().tolist()))
-        return ids(self, batch)
+    def watched(self: Group, rows):  # type: ignore[no-untyped-def]
+        seen.extend(bytes(batch.flatten().tolist()) for batch in rows)
+        return ids(self, rows)
 
-    monkeypatch.setattr(Trainer, "_ids", watched)
+    monkeypatch.setattr(Group, "_ids", watched)
     found = []
     for heads in (1, 2, 3, 4):
         seen.clear()
