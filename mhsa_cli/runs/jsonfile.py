@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,8 @@ def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
 
     Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; deeper values as `"a/0/b"`.
     """
+    with contextlib.suppress(ValueError, TypeError):  # looking for NaN first would cost six times as much
+        return json.dumps(value, allow_nan=False, indent=indent)
     found: dict[str, str] = {}
     clean = _without_nonfinite(value, None, found)
     if found:

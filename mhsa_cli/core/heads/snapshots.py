@@ -20,8 +20,8 @@ from mhsa_cli.records import HeadSnapshot, SnapshotRecord
 ROWS = 8  # task rows, and as many random rows
 MAX_DISTANCE = 64  # offsets whose lifts are all kept
 MAX_KEPT = 2**22  # numbers of kept weights
-EVEN = (12, 48)  # fewest and most evenly spaced snapshots
-STEPS_EACH = 30  # training steps that pay for one of them
+EVEN = (8, 48)  # fewest and most evenly spaced snapshots
+STEPS_EACH = 45  # training steps that pay for one of them
 MAP_SIZE = 32  # cells along a stored map's side; a longer row is pooled
 
 
