@@ -108,6 +108,11 @@ class TransformerLM(nn.Module):
         """List the attention blocks, first layer first."""
         return [block.attn for block in self.blocks if isinstance(block, Block)]
 
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """List every head's address (layer, head), first layer first."""
+        return [(layer, head) for layer, block in enumerate(self.attention) for head in range(block.n_heads)]
+
     def tie(self) -> None:
         """Make the head's map the token table itself."""
         self.lm_head.weight = self.tok_emb.weight

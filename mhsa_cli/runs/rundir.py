@@ -62,11 +62,9 @@ class RunDir:
             run = cls(path)
             try:
                 run._lock.acquire()
-                started = datetime.now(UTC).isoformat(timespec="milliseconds")
-                first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
                 # Not the time alone: clocks are set back, and two runs may start within one tick.
                 order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
-                run._write_json(RUN, {**first, "order": order, "command": list(command), **info}, indent=1)
+                run._begin(order, command, **info)
             except BaseException:
                 run.close()
                 remove(path)  # ours and empty: nobody else could have got in
@@ -78,10 +76,14 @@ class RunDir:
         """Own an empty folder as a new run. Raises: BusyError, StorageError."""
         run = cls(path)
         run._lock.acquire()
+        run._begin(order, command)
+        return run
+
+    def _begin(self, order: int, command: Sequence[str], **info: Any) -> None:
+        """Write the first run.json."""
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
-        run._write_json(RUN, {**first, "order": order, "command": list(command)}, indent=1)
-        return run
+        self._write_json(RUN, {**first, "order": order, "command": list(command), **info}, indent=1)
 
     @classmethod
     def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:

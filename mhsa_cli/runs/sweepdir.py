@@ -13,7 +13,7 @@ from typing import Any
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_json
-from mhsa_cli.runs.listing import FORMAT, LOCK, RUN, SWEEP, load_json, read_info
+from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, load_json, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.rundir import RunDir, claim
@@ -125,6 +125,3 @@ def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:
         return check_name(name) if name.isascii() else f"cell-{cell}_seed={seed}"
     except UsageError:
         return f"cell-{cell}_seed={seed}"
-
-
-__all__ = ["DONE", "RUN", "SWEEP", "TABLE", "SweepDir", "trial_name"]

@@ -25,7 +25,7 @@ def to_npz(run: Source) -> Files:
     """
     trained = run.trained()
     model, task = trained.model, trained.task
-    size = sum(block.n_heads for block in model.attention) * task.seq_len**2
+    size = len(model.heads) * task.seq_len**2
     if size > LARGEST:
         hint = "the weights alone: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
         raise UsageError(f"{size:,} attention weights a row are too many for one file", hint)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.attention import share_heads
+from mhsa_cli.core.heads.walk import eval_mode
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
@@ -31,12 +32,8 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
     n_heads, (B, T) = model.attention[0].n_heads, ids.shape
     if B * n_heads * T * T > MAX_WEIGHTS:
         raise UsageError(f"{B} x {n_heads} x {T} x {T} weights are too many to look at", "use fewer or shorter rows")
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         _, weights = model(ids.to(next(model.parameters()).device), return_weights=True)
-    finally:
-        model.train(was_training)
     return [w.detach().float().cpu() for w in weights]
 
 
@@ -47,12 +44,10 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
     Yields (layer, first, weights): queries from number `first` on the keys up to the last of them, (B, H, rows, keys).
     The number of rows is a multiple of `multiple`, but for the last block.
     """
-    was_training = model.training
-    model.eval()
     ids = ids.to(next(model.parameters()).device)
     (B, T), H = ids.shape, model.attention[0].n_heads
     rows = max(1, BLOCK_CELLS // (B * H * T) // multiple) * multiple
-    try:
+    with eval_mode(model):
         pos = model.pos[:T]
         x = model.embed(ids, pos)
         for layer, block in enumerate(model.blocks):
@@ -65,8 +60,6 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                 yield layer, first, part.float().cpu()
             if layer + 1 < len(model.blocks):  # nobody asks what comes out of the last one
                 x, _ = block(x, pos)
-    finally:
-        model.train(was_training)
 
 
 def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
@@ -91,7 +84,7 @@ def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list
 
     A sample with more than MAX_CELLS weights is pooled: one cell is the largest of pool x pool weights.
     """
-    T, n_maps, pool = len(sample), sum(block.n_heads for block in model.attention), 1
+    T, n_maps, pool = len(sample), len(model.heads), 1
     while n_maps * math.ceil(T / pool) ** 2 > MAX_CELLS:
         pool *= 2
     t = math.ceil(T / pool)
@@ -125,7 +118,7 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
 
     Entropy is that of the shown sample; the source weight is averaged over probe rows that training never drew.
     """
-    size = sum(block.n_heads for block in model.attention) * task.seq_len**2
+    size = len(model.heads) * task.seq_len**2
     rows = fixed_batch(task, seed, "probe", PROBE).inputs[: max(FEWEST, PROBE_WEIGHTS // size)]
     sample = rows[0] if tokens is None else tokens
     maps, entropy, pool = shown_maps(model, sample)

@@ -47,7 +47,7 @@ class Ground:
         self.inputs, self.targets = batch.inputs.to(device), batch.targets.to(device)
         self.counts = (self.targets != IGNORE).sum(1).double().cpu()  # scored tokens by row
         self.clean: Walk = walk(model, self.inputs)
-        self.heads = [(layer, h) for layer, block in enumerate(model.attention) for h in range(block.n_heads)]
+        self.heads = model.heads
         B, T = self.inputs.shape
         self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
         self.flops = B * row_flops(model, T)

@@ -43,7 +43,7 @@ def circuits(model: TransformerLM, task: Task, seed: int, step: int) -> Circuits
     n, T = batch.inputs.shape
     inputs = f"{n} {'row' if n == 1 else 'rows'} of {task.name} from a stream that training never reads"
     exact = copy.deepcopy(model).eval()
-    addresses = [(layer, h) for layer, attn in enumerate(exact.attention) for h in range(attn.n_heads)]
+    addresses = exact.heads
     if not all(bool(p.isfinite().all()) for p in exact.parameters()):
         heads = [HeadCircuits(layer, h, None, None, None, None) for layer, h in addresses]
         return Circuits(step, heads, [], None, inputs, ["The weights hold NaN or infinity: nothing was measured."])

@@ -128,7 +128,7 @@ def _number_of_rows(model1: TransformerLM, model2: TransformerLM, T: int) -> int
 
     The captured weights of both models lie in memory at the same time.
     """
-    n1, n2 = (sum(block.n_heads for block in model.attention) for model in (model1, model2))
+    n1, n2 = (len(model.heads) for model in (model1, model2))
     cells = max(n1, n2) * T * T
     if cells > MAX_MAP_CELLS:
         raise UsageError(f"maps of {max(n1, n2)} heads on {T} x {T} tokens are too large to compare")

@@ -28,7 +28,7 @@ def null_lifts(model: TransformerLM, probe: Probe, seed: int) -> dict[str, Tenso
     """
     T = probe.ids.size(1)
     probe = first_rows(probe, max(FEWEST, MAX_ALL // (HEADS * T * T)))
-    n_heads, B = sum(block.n_heads for block in model.attention), len(probe.ids)
+    n_heads, B = len(model.heads), len(probe.ids)
     models = math.ceil(HEADS / n_heads)
     at_once = max(1, min(models, MAX_WEIGHTS // (B * n_heads * T * T)))
     drawn, stacked = copy.deepcopy(model), copy.deepcopy(model)

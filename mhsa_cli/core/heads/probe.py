@@ -42,13 +42,13 @@ class Probe:
 
 def row_flops(model: TransformerLM, T: int) -> float:
     """Estimate what a forward pass over one row of T tokens costs, in multiplications and additions."""
-    heads = sum(block.n_heads for block in model.attention)
+    heads = len(model.heads)
     return float(T * (2 * sum(p.numel() for p in model.parameters()) + CELL * heads * T))
 
 
 def rows_that_fit(model: TransformerLM, T: int, most: int = ROWS) -> int:
     """Count the rows of T tokens that may be looked at together; 0 if they would be too few to say anything."""
-    by_memory = MAX_WEIGHTS // (sum(block.n_heads for block in model.attention) * T * T)
+    by_memory = MAX_WEIGHTS // (len(model.heads) * T * T)
     rows = min(most, by_memory, max(FEWEST, int(MAX_FLOPS / row_flops(model, T))))
     return rows if rows >= min(FEWEST, most) else 0
 

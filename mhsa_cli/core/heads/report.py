@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
 from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
 from mhsa_cli.core.heads.null import null_lifts, percentile
@@ -28,8 +29,7 @@ def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
 
     Works on what the model is and changes nothing of it. What could not be measured is None, and the verdict says why.
     """
-    addresses = [(layer, h) for layer, block in enumerate(model.attention) for h in range(block.n_heads)]
-    bare = [HeadScore(*address, scores={}) for address in addresses]
+    bare = [HeadScore(*address, scores={}) for address in model.heads]
     if not all(bool(p.isfinite().all()) for p in model.parameters()):
         return _nothing(bare, "the weights are not finite", "")
     probe = build_probe(model, task, seed)
@@ -87,10 +87,10 @@ def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed
                 layer,
                 head,
                 scores,
-                entropy=_number(spread.entropy[i]),
-                uniformity=_number(spread.uniformity[i]),
-                confidence=_number(spread.confidence[i]),
-                positionality=_number(bound[i]),
+                entropy=figure(spread.entropy[i]),
+                uniformity=figure(spread.uniformity[i]),
+                confidence=figure(spread.confidence[i]),
+                positionality=figure(bound[i]),
                 trained_gaps=trained,
                 unseen_gaps=unseen,
                 duplicate_gaps=duplicate,
@@ -101,10 +101,6 @@ def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed
 
 def _bound(model: TransformerLM, probe: Probe) -> Tensor:
     return positionality(heads_together(head_weights(model, probe.random)), probe.visible)
-
-
-def _number(value: Tensor) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[HeadScore]:

@@ -85,7 +85,7 @@ class Snapshots:
         distance, offsets = _distances(found), _offsets(found)
         maps, pool = small_maps(own[0])
         heads = []
-        for i, (layer, head) in enumerate(self._addresses() * len(steps)):
+        for i, (layer, head) in enumerate(self.model.heads * len(steps)):
             own_lifts = {name: values[i] for name, values in lift.items()}
             at = None if distance is None else distance[i]
             entropy, even, sure, bound = (None if math.isnan(values[i]) else values[i] for values in columns)
@@ -96,9 +96,6 @@ class Snapshots:
             SnapshotRecord(step, heads[i * n : (i + 1) * n], self._by_layer(maps[i * n : (i + 1) * n]), pool)
             for i, step in enumerate(steps)
         ]
-
-    def _addresses(self) -> list[tuple[int, int]]:
-        return [(layer, head) for layer, count in enumerate(self.layers) for head in range(count)]
 
     def _by_layer(self, maps: list[list[list[int]]]) -> list[list[list[list[int]]]]:
         ends = [sum(self.layers[: i + 1]) for i in range(len(self.layers))]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mhsa_cli.core.attention import merge_heads, share_heads
 from mhsa_cli.core.model import Block, TransformerLM
@@ -34,18 +35,12 @@ def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: boo
     Without `act` they are A V, and the logits are the model's own to rounding. With `keep` False only the logits stay.
     The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
     """
-    was_training = model.training
-    model.eval()
     weights, values, results = [], [], []
-    try:
+    with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
         for layer, block in enumerate(model.blocks):
-            assert isinstance(block, Block)
-            attn = block.attn
-            q, k, v = attn.project(block.attn_norm(x), pos)
-            k, v = share_heads(k, attn.n_heads), share_heads(v, attn.n_heads)
-            A = attn.weights(q, k, None, pos)
+            A, v = attend(block, x, pos)
             z = A.to(v.dtype) @ v if act is None else act(layer, A, v)  # (..., H, T, d)
             if keep:
                 weights.append(A)
@@ -53,33 +48,45 @@ def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: boo
                 results.append(z if act is None else A.to(v.dtype) @ v)
             x = finish(block, x, z)
         return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
-    finally:
-        model.train(was_training)
 
 
 @torch.no_grad()
 def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
     """Compute every layer's weights (..., H, T, T) on ids (..., T) as `walk` does, and nothing after the last ones."""
-    was_training = model.training
-    model.eval()
     weights = []
-    try:
+    with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
         for layer, block in enumerate(model.blocks):
-            assert isinstance(block, Block)
-            attn = block.attn
-            q, k, v = attn.project(block.attn_norm(x), pos)
-            weights.append(attn.weights(q, share_heads(k, attn.n_heads), None, pos))
+            A, v = attend(block, x, pos)
+            weights.append(A)
             if layer + 1 < len(model.blocks):
-                x = finish(block, x, weights[-1].to(v.dtype) @ share_heads(v, attn.n_heads))
-    finally:
-        model.train(was_training)
+                x = finish(block, x, A.to(v.dtype) @ v)
     return weights
 
 
-def finish(block: Block, x: Tensor, z: Tensor) -> Tensor:
+@contextmanager
+def eval_mode(model: TransformerLM) -> Iterator[None]:
+    """Switch dropout off for a while; the model is left in the mode it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute a block's weights A (..., H, T, T) and its heads' values V (..., H, T, d) on its input x (..., T, D)."""
+    assert isinstance(block, Block)
+    attn = block.attn
+    q, k, v = attn.project(block.attn_norm(x), pos)
+    return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
+
+
+def finish(block: nn.Module, x: Tensor, z: Tensor) -> Tensor:
     """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
+    assert isinstance(block, Block)
     y = block.attn.out_proj(merge_heads(z))
     x = x + y if block.residual else y
     if block.mlp is not None and block.mlp_norm is not None:
