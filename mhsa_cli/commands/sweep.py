@@ -15,7 +15,7 @@ from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsO
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mhsa_cli.commands.sweeping import Trial
+    from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.grid import Grid
     from mhsa_cli.records import SweepReport
     from mhsa_cli.runs.sweepdir import SweepDir
@@ -107,7 +107,7 @@ def _new(
 
 
 def _trials(plan: dict[str, Any]) -> list[Trial]:
-    from mhsa_cli.commands.sweeping import Trial
+    from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.load import Config
     from mhsa_cli.runs.sweepdir import trial_name
 
@@ -142,7 +142,7 @@ def clock(seconds: float) -> str:
 
 def _report(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> tuple[SweepReport, list[Any]]:
     """Read every trial's result and sum them up."""
-    from mhsa_cli.commands.sweeping import outcome
+    from mhsa_cli.commands.trials import outcome
     from mhsa_cli.core.sweep_report import report
     from mhsa_cli.records import TrialResult
 

@@ -1,38 +1,19 @@
-"""The work of a sweep: chunks of trials trained as stacks, each trial written as a run of its own."""
+"""The work of a sweep: its trials in chunks that train as stacks, here or in processes of their own."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.config.load import Config, dump_yaml
-from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, SaveRecord, SnapshotRecord, StepRecord
-from mhsa_cli.runs.metrics import record_to_dict
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.snapshots import snapshot_to_dict
+from mhsa_cli.commands.trials import Trial, train_chunk
+from mhsa_cli.config.load import Config
 from mhsa_cli.runs.sweepdir import SweepDir
-
-if TYPE_CHECKING:
-    from mhsa_cli.core.group import Group
 
 MAX_STACK = 64  # models that train together: more gains nothing and holds more memory
 STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them
-CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One model to be trained: its cell's number in the grid, its folder's name, its config."""
-
-    cell: int
-    name: str
-    config: Config
 
 
 def chunks(trials: Sequence[Trial], jobs: int) -> list[list[Trial]]:
@@ -84,99 +65,3 @@ def _train_alone(path: Path, chunk: list[Trial], target: float) -> int:
     """Train a chunk in this process, which a signal stops as it stops the command itself."""
     with StopSignal() as stop:
         return train_chunk(path, chunk, target, stop)
-
-
-def train_chunk(path: Path, chunk: Sequence[Trial], target: float, stop: Callable[[], bool]) -> int:
-    """Train trials of one shape as one stack and write their run folders; returns how many have a result."""
-    from mhsa_cli.commands.training import machine, prepare_device
-    from mhsa_cli.core.group import Group
-    from mhsa_cli.core.tasks import build_task
-
-    sweep, config = SweepDir(path), chunk[0].config
-    device, task = prepare_device(config), build_task(config.task)
-    order = time.time_ns() // 1000
-    runs = [sweep.begin(trial.name, order + i, ["mhsa", "sweep"]) for i, trial in enumerate(chunk)]
-    try:
-        for run, trial in zip(runs, chunk, strict=True):
-            run.write_config(dump_yaml(trial.config))
-        group = Group([trial.config for trial in chunk], task, device, stop=stop)
-        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
-        facts |= {"total_steps": group.total, **machine(config, device)}
-        for run, trial in zip(runs, chunk, strict=True):
-            run.update(**facts, seed=trial.config.train.seed)
-        started = time.monotonic()
-        books = _train(group, len(chunk))
-        seconds = round((time.monotonic() - started) / len(chunk), 3)
-        return sum(
-            _write(run, trial, book, group, number, seconds, target)
-            for number, (run, trial, book) in enumerate(zip(runs, chunk, books, strict=True))
-        )
-    finally:
-        for run in runs:
-            run.close()
-
-
-class Book:
-    """What was recorded of one trial, kept in memory until it ends: a sweep writes each folder once."""
-
-    def __init__(self) -> None:
-        self.metrics: list[StepRecord | EvalRecord | EpochRecord] = []
-        self.heads: list[SnapshotRecord] = []
-        self.save: SaveRecord | None = None
-        self.fail: FailRecord | None = None
-
-    @property
-    def steps(self) -> list[StepRecord]:
-        """The training steps."""
-        return [record for record in self.metrics if isinstance(record, StepRecord)]
-
-
-def _train(group: Group, count: int) -> list[Book]:
-    books = [Book() for _ in range(count)]
-    for number, record in group.records():
-        book = books[number]
-        if isinstance(record, SaveRecord):
-            book.save = record
-        elif isinstance(record, SnapshotRecord):
-            book.heads.append(record)
-        elif isinstance(record, FailRecord):
-            book.fail = record
-        else:
-            book.metrics.append(record)
-    return books
-
-
-def _write(run: RunDir, trial: Trial, book: Book, group: Group, number: int, seconds: float, target: float) -> bool:
-    """Write a trial's folder; a stopped one stays without a result and is trained again by --resume."""
-    from mhsa_cli.commands.training import finish
-    from mhsa_cli.core.statistics import steps_to_target
-
-    run.append_metrics([record_to_dict(record) for record in book.metrics])
-    run.append_head_scores([snapshot_to_dict(record) for record in book.heads])
-    if book.save is not None:
-        run.commit_checkpoint(book.save.step, book.save.files, trial.config.train.keep)
-    own = {"cell": trial.cell, "seed": trial.config.train.seed}
-    if book.fail is not None:
-        run.update(status="failed", step=book.fail.step, seconds=seconds, sweep={**own, "message": book.fail.message})
-        return True
-    steps = book.steps
-    reached = steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target)
-    status = "finished" if group.step == group.total else "stopped"
-    model, last = group.model(number), group.last_eval[number]
-    maps = finish(run, trial.config, group.task, model, group.step, last, seconds, status)
-    labels = [] if maps.report is None else [head.label for head in maps.report.heads if head.label is not None]
-    run.update(sweep={**own, "steps_to_target": reached, "labels": labels, "curve": _curve(steps)})
-    return status == "finished"
-
-
-def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
-    """Thin a loss curve: the mean loss of equal parts, at the step each part ends."""
-    size = max(1, -(-len(steps) // CURVE))
-    parts = [steps[i : i + size] for i in range(0, len(steps), size)]
-    return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
-
-
-def outcome(info: dict[str, Any]) -> dict[str, Any]:
-    """Read what a finished trial left in its run.json."""
-    own, final = info.get("sweep"), info.get("final")
-    return {**(own if isinstance(own, dict) else {}), **(final if isinstance(final, dict) else {})}
