@@ -86,7 +86,9 @@ def run_training(
         seconds = round(before + time.monotonic() - started, 3)
     stopped = trainer.step < trainer.total
     status = "stopped" if stopped else "finished"
-    finish(run, config, task, trainer.model(), trainer.step, trainer.last_eval, seconds, status)
+    model = trainer.model()
+    maps = look(config, task, model, trainer.step)
+    finish(run, config, task, model, maps, trainer.last_eval, seconds, status)
     show_run(run, series, as_json)
     if stop.caught is not None:
         if stopped:
@@ -133,33 +135,42 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
     return view.series()
 
 
+def look(
+    config: Config, task: Task, model: TransformerLM, step: int, limits: Mapping[str, float] | None = None
+) -> HeadMaps:
+    """Look at the heads of a trained model. `limits` are those of random heads, which runs of one shape share."""
+    from mhsa_cli.core.heads.capture import head_maps
+    from mhsa_cli.core.heads.report import head_report
+
+    seed = config.train.seed
+    return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
+
+
 def finish(
     run: RunDir,
     config: Config,
     task: Task,
     model: TransformerLM,
-    step: int,
+    maps: HeadMaps,
     last: EvalRecord,
     seconds: float,
     status: str,
-) -> HeadMaps:
-    """Look at the heads and write what an ended run holds."""
+    **more: Any,
+) -> None:
+    """Write what an ended run holds; its status comes last, when all else is on the disk."""
     from mhsa_cli.core.checkpoint import weights_sha256
-    from mhsa_cli.core.heads.capture import head_maps
-    from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks.overlap import seen_in_training
 
     train = config.train
-    maps = replace(head_maps(model, task, train.seed, step), report=head_report(model, task, train.seed))
     run.write_heads({"run": run.name, **maps_to_dict(maps)})
     run.update(
         status=status,
-        step=step,
+        step=maps.step,
         seconds=seconds,
         final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
         eval_rows=train.eval_sequences,
-        eval_rows_seen=seen_in_training(task, train.seed, step, train.batch_size, train.eval_sequences),
+        eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
         weights_sha256=weights_sha256(model),
+        **more,
     )
-    return maps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ def train_chunk(path: Path, chunk: Sequence[Trial], target: float, stop: Callabl
     """Train trials of one shape as one stack and write their run folders; returns how many have a result."""
     from mhsa_cli.commands.training import machine, prepare_device
     from mhsa_cli.core.group import Group
+    from mhsa_cli.core.heads.null import null_limits
     from mhsa_cli.core.tasks import build_task
 
     sweep, config = SweepDir(path), chunk[0].config
@@ -51,8 +52,9 @@ def train_chunk(path: Path, chunk: Sequence[Trial], target: float, stop: Callabl
         started = time.monotonic()
         books = _train(group, len(chunk))
         seconds = round((time.monotonic() - started) / len(chunk), 3)
+        limits = null_limits(group.model(group.runs[0]), task) if group.runs else {}  # one null for all of a shape
         return sum(
-            _write(run, trial, book, group, number, seconds, target)
+            _write(run, trial, book, group, number, seconds, target, limits)
             for number, (run, trial, book) in enumerate(zip(runs, chunk, books, strict=True))
         )
     finally:
@@ -90,26 +92,35 @@ def _train(group: Group, count: int) -> list[Book]:
     return books
 
 
-def _write(run: RunDir, trial: Trial, book: Book, group: Group, number: int, seconds: float, target: float) -> bool:
+def _write(
+    run: RunDir,
+    trial: Trial,
+    book: Book,
+    group: Group,
+    number: int,
+    seconds: float,
+    target: float,
+    limits: Mapping[str, float],
+) -> bool:
     """Write a trial's folder; a stopped one stays without a result and is trained again by --resume."""
-    from mhsa_cli.commands.training import finish
+    from mhsa_cli.commands.training import finish, look
     from mhsa_cli.core.statistics import steps_to_target
 
     run.append_metrics([record_to_dict(record) for record in book.metrics])
     run.append_head_scores([snapshot_to_dict(record) for record in book.heads])
     if book.save is not None:
         run.commit_checkpoint(book.save.step, book.save.files, trial.config.train.keep)
-    own = {"cell": trial.cell, "seed": trial.config.train.seed}
+    own: dict[str, Any] = {"cell": trial.cell, "seed": trial.config.train.seed}
     if book.fail is not None:
         run.update(status="failed", step=book.fail.step, seconds=seconds, sweep={**own, "message": book.fail.message})
         return True
-    steps = book.steps
-    reached = steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target)
-    status = "finished" if group.step == group.total else "stopped"
-    model, last = group.model(number), group.last_eval[number]
-    maps = finish(run, trial.config, group.task, model, group.step, last, seconds, status)
+    steps, model = book.steps, group.model(number)
+    maps = look(trial.config, group.task, model, group.step, limits)
     labels = [] if maps.report is None else [head.label for head in maps.report.heads if head.label is not None]
-    run.update(sweep={**own, "steps_to_target": reached, "labels": labels, "curve": _curve(steps)})
+    reached = steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target)
+    own |= {"steps_to_target": reached, "labels": labels, "curve": _curve(steps)}
+    status, last = "finished" if group.step == group.total else "stopped", group.last_eval[number]
+    finish(run, trial.config, group.task, model, maps, last, seconds, status, sweep=own)
     return status == "finished"
 
 

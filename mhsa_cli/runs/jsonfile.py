@@ -13,6 +13,7 @@ from mhsa_cli.errors import RunError
 from mhsa_cli.runs.disk import show
 
 NONFINITE = "nonfinite"
+_STRICT = json.JSONEncoder(allow_nan=False)  # made once: a record of a curve is written in some microseconds
 
 
 def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
     Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; deeper values as `"a/0/b"`.
     """
     with contextlib.suppress(ValueError, TypeError):  # looking for NaN first would cost six times as much
-        return json.dumps(value, allow_nan=False, indent=indent)
+        return _STRICT.encode(value) if indent is None else json.dumps(value, allow_nan=False, indent=indent)
     found: dict[str, str] = {}
     clean = _without_nonfinite(value, None, found)
     if found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ KINDS: dict[str, type[StepRecord] | type[EvalRecord] | type[EpochRecord]] = {
     "eval": EvalRecord,
     "epoch": EpochRecord,
 }
+_FIELDS = {cls: (kind, [field.name for field in fields(cls)]) for kind, cls in KINDS.items()}
 _LIMIT = 1 << 31  # bytes; far beyond any run of this program
 
 
 def record_to_dict(record: MetricRecord) -> dict[str, Any]:
     """Turn a record into plain data: `{"kind": "step", "step": 1, "loss": ..., ...}`."""
-    kind = next(name for name, cls in KINDS.items() if type(record) is cls)
-    return {"kind": kind, **asdict(record)}
+    kind, names = _FIELDS[type(record)]
+    return {"kind": kind} | {name: getattr(record, name) for name in names}
 
 
 def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.attention import causal_window, uniform_weights
-from mhsa_cli.core.heads import null
-from mhsa_cli.core.heads.null import null_lifts, percentile
-from mhsa_cli.core.heads.probe import Probe, build_probe, first_rows, gaps_to_try, repeated_blocks, spread
+from mhsa_cli.core.heads import null, probe
+from mhsa_cli.core.heads.null import null_lifts, null_limits, percentile
+from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.heads.targets import SCORES, aim, duplicates, first_token, followers, itself, offset_aims
 from mhsa_cli.core.heads.walk import walk
-from mhsa_cli.core.tasks.base import Batch
+from mhsa_cli.core.model import draw_weights
+from mhsa_cli.core.tasks.base import Batch, stream_generator
 from tests.core.handmade import FAR, MODELS, Period, Seen, T, V, handmade, induction
 from tests.core.noise import small
 from tests.core.reference import draw
@@ -216,29 +217,41 @@ def test_scores_do_not_depend_on_threads() -> None:
 
 def test_random_heads_are_at_least_two_hundred_of_the_shape_alone() -> None:
     task = Seen("self", vocab_size=17, seq_len=13)
-    one, other = small(0), small(1)
-    probe = build_probe(one, task, seed=2, rows=4)
-    assert probe is not None
-    found, again = null_lifts(one, probe, seed=2), null_lifts(other, probe, seed=2)
+    one, other, wider = small(0), small(1), small(0, d_model=24)
+    found, again, more = null_lifts(one, task), null_lifts(other, task), null_lifts(wider, task)
     assert set(found) == set(SCORES)
     for name, values in found.items():
         assert len(values) == 201  # 67 models of three heads
         assert torch.equal(values, again[name]), "the null depends on the weights that are judged"
         assert len(values.unique()) > 190  # each model drew its own
-    assert not torch.equal(null_lifts(one, probe, seed=3)["self"], found["self"])
+        assert not torch.equal(values, more[name])
+    assert null_limits(one, task) == {name: percentile(values) for name, values in found.items()}
 
 
-def test_of_long_rows_random_heads_see_the_first_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_heads_are_untrained_models_read_one_by_one() -> None:
+    """The other road: model after model, drawn and walked alone."""
+    task, model, wanted = Seen("self", vocab_size=17, seq_len=13), small(0), []
+    rows = build_probe(model, task, null.SEED, null.ROWS)
+    assert rows is not None and len(rows.ids) == null.ROWS == 16
+    for index in range(67):
+        draw_weights(model, stream_generator(null.SEED, "null", index))
+        wanted.append(lifts(heads_together(walk(model, rows.ids).weights), rows))
+    for name, values in null_lifts(small(1), task).items():
+        alone = torch.cat([one[name].lift for one in wanted])
+        assert float((values - alone).abs().max()) < 1e-6
+
+
+def test_of_long_rows_random_heads_see_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     model, task = small(0), Seen("self", vocab_size=17, seq_len=13)
-    whole = build_probe(model, task, seed=2, rows=64)
-    assert whole is not None
+    full = null_lifts(model, task)
     monkeypatch.setattr(null, "MAX_ALL", 200 * 13 * 13 * 5)
-    found, wanted = null_lifts(model, whole, seed=2), null_lifts(model, first_rows(whole, 5), seed=2)
-    assert all(torch.equal(found[name], wanted[name]) for name in SCORES)
+    found = null_lifts(model, task)
     monkeypatch.setattr(null, "MAX_ALL", 2**24)
-    full = null_lifts(model, whole, seed=2)
-    assert not torch.equal(full["duplicate"], found["duplicate"])
+    monkeypatch.setattr(null, "ROWS", 5)
+    assert all(torch.equal(found[name], wanted) for name, wanted in null_lifts(model, task).items())
     assert percentile(full["duplicate"]) < percentile(found["duplicate"])  # a mean over fewer rows scatters more
+    monkeypatch.setattr(probe, "MAX_WEIGHTS", 0)
+    assert null_lifts(model, task) == {}
 
 
 def test_the_limit_is_the_99th_percentile() -> None:

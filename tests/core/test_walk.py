@@ -52,9 +52,10 @@ def test_spread_evenly_it_is_the_model_of_frozen_uniform_attention(form: Form) -
 @pytest.mark.parametrize("training", [True, False])
 def test_it_keeps_the_mode_and_sees_through_dropout(training: bool) -> None:
     model = TransformerLM(FORMS[0].config(dropout=0.5), vocab_size=V, max_seq_len=MAX).train(training)
-    seen = walk(model, tokens(B, T), keep=False)
-    assert model.training is training and all(part.training is training for part in model.modules())
-    assert seen.weights == seen.values == seen.results == []
+    model.blocks[0].eval()  # a part of a model may be in another mode than the whole
+    modes = [part.training for part in model.modules()]
+    seen = walk(model, tokens(B, T))
+    assert [part.training for part in model.modules()] == modes and model.training is training
     assert torch.equal(seen.logits, walk(model, tokens(B, T)).logits)  # dropout would draw anew
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mhsa_cli.core.attention import uniform_weights
 from mhsa_cli.core.heads.probe import row_flops
-from mhsa_cli.core.heads.walk import Walk, walk
+from mhsa_cli.core.heads.walk import attend, eval_mode, finish, walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -31,7 +31,7 @@ class Effect(NamedTuple):
     se: float
 
 
-# What takes the place of z_h: from the ground, the layer and the values V (S, B, H, T, d) to results of that shape.
+# What takes the place of z_h: from the ground, the layer and the values V (..., B, H, T, d) to results of that shape.
 Replacement = Callable[["Ground", int, Tensor], Tensor]
 
 
@@ -44,23 +44,27 @@ class Ground:
     def __init__(self, model: TransformerLM, batch: Batch) -> None:
         device = next(model.parameters()).device
         self.model = model
-        self.inputs, self.targets = batch.inputs.to(device), batch.targets.to(device)
-        self.counts = (self.targets != IGNORE).sum(1).double().cpu()  # scored tokens by row
-        self.clean: Walk = walk(model, self.inputs)
-        self.heads = model.heads
+        self.inputs, targets = batch.inputs.to(device), batch.targets.to(device)
         B, T = self.inputs.shape
+        self.pos = model.pos[:T]
+        self.scored = targets != IGNORE  # (B, T)
+        self.answers = targets[self.scored]  # (N,)
+        self.counts = self.scored.sum(1).double().cpu()  # scored tokens by row
+        self.clean = walk(model, self.inputs)
+        self.heads = model.heads
         self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
         self.flops = B * row_flops(model, T)
         self.left = MAX_FLOPS  # what may still be spent
-        self.clean_rows = self.row_losses(self.clean.logits.unsqueeze(0))[0]  # loss sums by row (B,)
+        self.clean_rows = self.row_losses(self.clean.logits[self.scored].unsqueeze(0))[0]  # loss sums by row (B,)
         self.loss = float(self.clean_rows.sum() / self.counts.sum())
 
     def row_losses(self, logits: Tensor) -> Tensor:
-        """Sum the cross-entropy over each row's scored tokens: (S, B, T, V) to (S, B), float64 on the CPU."""
+        """Sum the cross-entropy over each row: logits of scored tokens (S, N, V) to (S, B), float64 on the CPU."""
         log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        index = self.targets.clamp(min=0).expand(len(logits), -1, -1).unsqueeze(-1)
-        nats = -log_p.gather(-1, index).squeeze(-1) * (self.targets != IGNORE)
-        return nats.sum(-1, dtype=torch.float64).cpu()
+        nats = -log_p.gather(-1, self.answers.expand(len(logits), -1).unsqueeze(-1)).squeeze(-1)
+        rows = torch.zeros(len(logits), *self.scored.shape, dtype=torch.float64)
+        rows[:, self.scored.cpu()] = nats.double().cpu()
+        return rows.sum(-1)
 
     @property
     def affordable(self) -> int:
@@ -85,18 +89,24 @@ class Ground:
         at_once = max(1, CHUNK // (B * T * max(T * n_heads, size)))
         return torch.cat([self.row_losses(self.logits(kind, part)) for part in chosen.split(at_once)])
 
+    @torch.no_grad()
     def logits(self, kind: str, chosen: Tensor) -> Tensor:
-        """Run the variants `chosen` (S, n) together: (S, B, T, V)."""
-        S, B = len(chosen), len(self.inputs)
+        """Run the variants `chosen` (S, n) together: logits of the scored tokens (S, N, V).
+
+        Up to the first layer's results all variants are the clean pass.
+        """
         by_layer = chosen.to(self.inputs.device).split([block.n_heads for block in self.model.attention], dim=1)
-
-        def act(layer: int, A: Tensor, v: Tensor) -> Tensor:
-            v = v.unflatten(0, (S, B))  # (S, B, H, T, d)
-            z = A.to(v.dtype).unflatten(0, (S, B)) @ v
-            replaced = by_layer[layer][:, None, :, None, None]
-            return torch.where(replaced, REPLACEMENTS[kind](self, layer, v), z).flatten(0, 1)
-
-        return walk(self.model, self.inputs.repeat(S, 1), act, keep=False).logits.unflatten(0, (S, B))
+        with eval_mode(self.model):
+            x = self.model.embed(self.inputs, self.pos)  # (B, T, D), and (S, B, T, D) from the first block on
+            for layer, block in enumerate(self.model.blocks):
+                if layer == 0:
+                    v, z = self.clean.values[0], self.clean.results[0]
+                else:
+                    A, v = attend(block, x, self.pos)
+                    z = A.to(v.dtype) @ v  # (S, B, H, T, d)
+                replaced = by_layer[layer][:, None, :, None, None]
+                x = finish(block, x, torch.where(replaced, REPLACEMENTS[kind](self, layer, v), z))
+            return self.model.lm_head(self.model.final_norm(x[:, self.scored]))
 
     def effect(self, rows: Tensor) -> Effect:
         """Compare a variant's rows (B,) with the clean ones; the standard error is that of a ratio of sums."""
@@ -161,7 +171,7 @@ def ablate(model: TransformerLM, batch: Batch, heads: Sequence[tuple[int, int]])
     for way, flags in (("none", ~chosen & chosen), *((kind, chosen) for kind in REPLACEMENTS)):
         logits = ground.logits("zero" if way == "none" else way, flags)[0]
         effect = ground.effect(ground.row_losses(logits.unsqueeze(0))[0])
-        right = (logits.argmax(-1) == ground.targets).sum().item() / float(ground.counts.sum())
+        right = (logits.argmax(-1) == ground.answers).double().mean().item()
         found.append(Ablation(way, ground.loss + effect.delta, right, effect.delta, effect.se))
     return found
 

@@ -69,14 +69,6 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     return Probe(batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_aims(visible), said)
 
 
-def first_rows(probe: Probe, n: int) -> Probe:
-    """Keep the probe's first n rows; a target that none of them has is left out."""
-    batch = Batch(probe.batch.inputs[:n], probe.batch.targets[:n])
-    aims = {name: aim(SCORES[name].target(batch.inputs), probe.visible) for name in probe.aims}
-    found = {name: a for name, a in aims.items() if a is not None}
-    return Probe(batch, probe.random[:n], probe.visible, found, probe.offsets, probe.inputs)
-
-
 def gaps_to_try(task: Task, length: int) -> tuple[list[int], list[int]]:
     """Choose distances between repeats for rows of `length`: some that training used, some that it never did.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
 from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
-from mhsa_cli.core.heads.null import null_lifts, percentile
+from mhsa_cli.core.heads.null import null_limits
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.heads.walk import head_weights
@@ -24,10 +25,11 @@ NOT_MEASURED = "Heads were not measured and are not labelled: "
 
 
 @torch.no_grad()
-def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
+def head_report(model: TransformerLM, task: Task, seed: int, limits: Mapping[str, float] | None = None) -> HeadReport:
     """Measure every head on rows that training never reads, replace its pattern to see what it causes, and label it.
 
     Works on what the model is and changes nothing of it. What could not be measured is None, and the verdict says why.
+    `limits` are those of random heads (`null_limits`), which models of one shape and task share; measured if left out.
     """
     bare = [HeadScore(*address, scores={}) for address in model.heads]
     if not all(bool(p.isfinite().all()) for p in model.parameters()):
@@ -39,7 +41,7 @@ def head_report(model: TransformerLM, task: Task, seed: int) -> HeadReport:
     if not math.isfinite(ground.loss):
         return _nothing(bare, "the loss is not finite", probe.inputs)
     joint = ground.together("uniform")
-    heads = _with_causes(_scored(model, task, probe, ground, seed), ground, seed)
+    heads = _with_causes(_scored(model, task, probe, ground, seed, limits), ground, seed)
     verdict = _verdict(model, task, probe, ground, joint, heads)
     return HeadReport(verdict, _with_stand_ins(label_all(heads, verdict), ground))
 
@@ -62,11 +64,12 @@ def _nothing(heads: list[HeadScore], why: str, inputs: str) -> HeadReport:
     return HeadReport(verdict, label_all(heads, verdict))
 
 
-def _scored(model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed: int) -> list[HeadScore]:
+def _scored(
+    model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed: int, limits: Mapping[str, float] | None
+) -> list[HeadScore]:
     """Score every head's weights."""
     weights = heads_together(ground.clean.weights)
-    found, null = lifts(weights, probe), null_lifts(model, probe, seed)
-    limits = {name: percentile(values) for name, values in null.items()}
+    found, limits = lifts(weights, probe), null_limits(model, task) if limits is None else limits
     spread, bound = shape(weights, probe.visible), _bound(model, probe)
     gaps = gap_lifts(model, task, seed)
     heads = []

@@ -135,7 +135,7 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
         used = {"induction": found.trained}
         new = {"induction": found.unseen, "duplicate": found.duplicate}
         for name, into in (used if gap in trained else new).items():
-            target = aim(SCORES[name].target(ids), visible)
+            target = aim(SCORES[name].target(ids[:1]), visible)  # the same in every row: its symbols are distinct
             if target is not None:
                 into[gap] = lift_of(masses(rows, target), target.chance)
     return found

@@ -29,10 +29,10 @@ class Walk(NamedTuple):
 
 
 @torch.no_grad()
-def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: bool = True) -> Walk:
+def walk(model: TransformerLM, ids: Tensor, act: Act | None = None) -> Walk:
     """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; `act` gives each layer's heads' results.
 
-    Without `act` they are A V, and the logits are the model's own to rounding. With `keep` False only the logits stay.
+    Without `act` they are A V, and the logits are the model's own to rounding.
     The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
     """
     weights, values, results = [], [], []
@@ -42,10 +42,9 @@ def walk(model: TransformerLM, ids: Tensor, act: Act | None = None, *, keep: boo
         for layer, block in enumerate(model.blocks):
             A, v = attend(block, x, pos)
             z = A.to(v.dtype) @ v if act is None else act(layer, A, v)  # (..., H, T, d)
-            if keep:
-                weights.append(A)
-                values.append(v)
-                results.append(z if act is None else A.to(v.dtype) @ v)
+            weights.append(A)
+            values.append(v)
+            results.append(z if act is None else A.to(v.dtype) @ v)
             x = finish(block, x, z)
         return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
 
@@ -67,13 +66,15 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 
 @contextmanager
 def eval_mode(model: TransformerLM) -> Iterator[None]:
-    """Switch dropout off for a while; the model is left in the mode it was in."""
-    was_training = model.training
-    model.eval()
+    """Switch dropout off for a while; every module is left in the mode it was in."""
+    training = [module for module in model.modules() if module.training]  # often none, and `eval()` is slow
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
