@@ -1,23 +1,27 @@
 """The lesson's model, one attention block and nothing else, with its gradient written out by hand.
 
-At toy sizes most of a training step is bookkeeping: a few hundred small calls of autograd for some forty that compute.
-Here are the forty. Tests hold every gradient against autograd on the ordinary model.
+At toy sizes most of a training step is bookkeeping: a few hundred small calls of autograd, of views and of allocations
+for some fifty that compute. Here are the fifty; every tensor and every view of it is made once. Tests hold all
+gradients against autograd on the ordinary model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.layers import Dropout, Linear
+from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import Block, TransformerLM
 from mhsa_cli.core.positions import LearnedPositions, Positions, SinusoidalPositions
 from mhsa_cli.core.tasks.base import IGNORE
 
 LONGEST = 64  # tokens; beyond it the (T, T) weights, kept for the backward pass, cost more than they save
+TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
+
+Take = Callable[..., Tensor]
 
 
 def is_bare(model: TransformerLM, dtype: str) -> bool:
@@ -41,125 +45,242 @@ def is_bare(model: TransformerLM, dtype: str) -> bool:
 class BareGradient:
     """Compute loss and gradients of a stack of bare models, straight into the given gradient tensors.
 
-    `gradients` maps parameter names to tensors of the parameters' shapes (M, ...). Every intermediate lies in a buffer
-    that is used again at the next step: fresh memory would cost more than some of the products.
+    `gradients` maps parameter names to tensors of the parameters' shapes (M, ...). Weights are read where they lie at
+    construction, which must not change.
     """
 
     def __init__(self, model: TransformerLM, gradients: dict[str, Tensor]) -> None:
-        self.model, self.attn, self.gradients = model, model.attention[0], gradients
-        self.scale = 1 / math.sqrt(self.attn.d_head)  # not sqrt(d_model)
-        self._buffers: dict[str, Tensor] = {}
-        self._maps: dict[str, Linear] = {
-            "lm_head": model.lm_head,
-            "blocks.0.attn.out_proj": self.attn.out_proj,
-            "blocks.0.attn.qkv_proj": self.attn.qkv_proj,
-        }
+        self.model, self.gradients = model, gradients
+        self.weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        self._space: dict[tuple[str, torch.Size], Tensor] = {}
+        self._layouts: dict[torch.Size, list[tuple[slice, _Layout]]] = {}
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Fill the gradients for ids and targets (M, B, T); returns each model's loss (nats) and accuracy, (M,)."""
-        model = self.model
-        M, B, T = inputs.shape
-        x = model.positions.embed(model.tok_emb(inputs), model.pos[:T]).view(M, B * T, -1)
-        qkv = self._linear("blocks.0.attn.qkv_proj", x)  # (M, B*T, 3D)
-        q, k, v = heads = self._split(qkv, M * B, T)  # each (M*B*H, T, d)
-        weights = self._weights(q, k)  # (M*B*H, T, T)
-        context = self._merge("context", torch.bmm(weights, v, out=self._buffer("mixed", v.shape)), M, B)
-        y = self._linear("blocks.0.attn.out_proj", context)  # (M, B*T, D)
-        logits = self._linear("lm_head", y)  # (M, B*T, V)
-        loss, accuracy, d_logits = self._answers(logits, targets.view(M, B * T))
+        layouts = self._layouts.get(inputs.shape)
+        if layouts is None:
+            layouts = self._layouts[inputs.shape] = self._lay_out(*inputs.shape)
+        figures = [layout.run(inputs[slots], targets[slots]) for slots, layout in layouts]
+        if len(figures) == 1:
+            return figures[0]
+        losses, accuracies = zip(*figures, strict=True)
+        return torch.cat(losses), torch.cat(accuracies)
 
-        d_y = self._linear_back("lm_head", y, d_logits)
-        d_context = self._linear_back("blocks.0.attn.out_proj", context, d_y)
-        by_head = d_context.view(M * B, T, self.attn.n_heads, self.attn.d_head).transpose(1, 2)
-        d_mixed = self._buffer("d_mixed", v.shape)
-        d_mixed.view(by_head.shape).copy_(by_head)
-        d_q, d_k, d_v = d_heads = self._buffer("d_heads", heads.shape)
-        torch.bmm(weights.transpose(1, 2), d_mixed, out=d_v)
-        d_weights = torch.bmm(d_mixed, v.transpose(1, 2), out=self._buffer("d_weights", weights.shape))
-        # Through the softmax, ds = w (dw - sum_k dw w), and through the division by sqrt(d_head).
-        product = torch.mul(d_weights, weights, out=self._buffer("product", weights.shape))
-        d_weights -= product.sum(-1, keepdim=True)
-        d_scores = d_weights.mul_(weights).mul_(self.scale)
-        torch.bmm(d_scores, k, out=d_q)
-        torch.bmm(d_scores.transpose(1, 2), q, out=d_k)
-        d_x = self._linear_back("blocks.0.attn.qkv_proj", x, self._merge("d_qkv", d_heads, M, B))
-        self._embeddings(inputs, d_x.view(M, B, T, -1))
-        return loss, accuracy
-
-    def _buffer(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Give the buffer called `name`, made anew only when its shape changes."""
-        found = self._buffers.get(name)
-        if found is None or found.shape != shape:
-            like = self.model.tok_emb.weight
-            found = self._buffers[name] = torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+    def _lay_out(self, M: int, B: int, T: int) -> list[tuple[slice, _Layout]]:
+        """Make every tensor of a step for ids (M, B, T), a few models at a time: all of these use the same memory."""
+        size = max(1, TOKENS // (B * T))
+        found = []
+        for first in range(0, M, size):
+            slots = slice(first, min(first + size, M))
+            weights, gradients = ({n: t[slots] for n, t in part.items()} for part in (self.weights, self.gradients))
+            found.append((slots, _Layout(self.model, weights, gradients, self._take, B, T)))
         return found
 
-    def _linear(self, name: str, x: Tensor) -> Tensor:
-        """Apply a linear map to x (M, N, in)."""
-        weight, bias = self._maps[name].weight, self._maps[name].bias
-        assert bias is not None
-        out = self._buffer(name, (*x.shape[:2], weight.size(1)))
-        return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2), out=out)
+    def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+        """Give the buffer of this name and shape, zeros at first."""
+        like = self.weights["tok_emb.weight"]
+        key = (name, torch.Size(shape))
+        if key not in self._space:
+            self._space[key] = torch.zeros(shape, dtype=dtype or like.dtype, device=like.device)
+        return self._space[key]
 
-    def _linear_back(self, name: str, x: Tensor, d_out: Tensor) -> Tensor:
-        """Pass d_out (M, N, out) back through a linear map of x (M, N, in): fills its gradients, returns d_x."""
-        torch.bmm(d_out.transpose(1, 2), x, out=self.gradients[f"{name}.weight"])
-        torch.sum(d_out, 1, out=self.gradients[f"{name}.bias"])
-        return torch.bmm(d_out, self._maps[name].weight, out=self._buffer(f"d_{name}", x.shape))
 
-    def _split(self, qkv: Tensor, rows: int, T: int) -> Tensor:
-        """Lay q, k and v out head by head: (M, B*T, 3D) to (3, M*B*H, T, d), in one copy."""
-        H, d = self.attn.n_heads, self.attn.d_head
-        heads = self._buffer("heads", (3, rows * H, T, d))
-        heads.view(3, rows, H, T, d).copy_(qkv.view(rows, T, 3, H, d).permute(2, 0, 3, 1, 4))
-        return heads
+class _Layout:
+    """The parts of a few models' step, each with its tensors: what one part writes the next one reads."""
 
-    def _merge(self, name: str, heads: Tensor, M: int, B: int) -> Tensor:
-        """Undo `_split`, for one tensor (M*B*H, T, d) or for n side by side: to (M, B*T, n*D)."""
-        H, (T, d) = self.attn.n_heads, heads.shape[-2:]
-        n = len(heads) if heads.dim() == 4 else 1
-        merged = self._buffer(name, (M, B * T, n * H * d))
-        merged.view(M * B, T, n, H, d).copy_(heads.view(n, M * B, H, T, d).permute(1, 3, 0, 2, 4))
-        return merged
+    def __init__(
+        self,
+        model: TransformerLM,
+        weights: dict[str, Tensor],
+        gradients: dict[str, Tensor],
+        take: Take,
+        B: int,
+        T: int,
+    ) -> None:
+        attn = model.attention[0]
+        M, V, D = weights["tok_emb.weight"].shape
 
-    def _weights(self, q: Tensor, k: Tensor) -> Tensor:
-        """Compute the attention weights of q and k (M*B*H, T, d): (M*B*H, T, T)."""
-        T = q.size(1)
-        mask = self._buffers.get("mask")
-        if mask is None or len(mask) != T:
-            causal = self.attn.causal_mask[:T, :T]
-            mask = torch.zeros(T, T, dtype=q.dtype, device=q.device).masked_fill(~causal, -math.inf)
-            self._buffers["mask"] = mask
-        weights = self._buffer("weights", (len(q), T, T))
-        torch.baddbmm(mask, q, k.transpose(1, 2), alpha=self.scale, out=weights)
-        # The softmax in its four parts: torch's own is slow on rows this short.
-        weights -= weights.amax(-1, keepdim=True)
-        weights.exp_()
-        weights /= weights.sum(-1, keepdim=True)
-        return weights
+        def pair(name: str, width: int) -> tuple[Tensor, Tensor]:
+            return take(name, (M, B * T, width)), take(f"d_{name}", (M, B * T, width))  # values and their gradient
 
-    def _answers(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Score logits (M, N, V) against targets (M, N): loss (M,), accuracy (M,), and d loss / d logits in place."""
-        scored = targets != IGNORE
-        count = scored.sum(1)
-        index = targets.clamp(min=0).unsqueeze(-1)
-        log_p = torch.log_softmax(logits, -1, out=self._buffer("log_p", logits.shape))
-        answer = log_p.gather(-1, index).squeeze(-1)
-        loss = -(answer * scored).sum(1) / count
-        accuracy = ((answer == log_p.amax(-1)) & scored).sum(1) / count
-        # d loss / d logits = (p - one-hot) / count on scored positions, 0 elsewhere.
-        d_logits = log_p.exp_()
-        d_logits.scatter_add_(-1, index, d_logits.new_full((1, 1, 1), -1.0).expand_as(index))
-        d_logits *= (scored / count.unsqueeze(1)).unsqueeze(-1)
-        return loss, accuracy, d_logits
+        def linear(name: str, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> _Linear:
+            parameters = f"{name}.weight", f"{name}.bias"
+            return _Linear([weights[p] for p in parameters], [gradients[p] for p in parameters], *x, *y)
 
-    def _embeddings(self, inputs: Tensor, d_x: Tensor) -> None:
-        """Add up d_x (M, B, T, D) per id, and per position where positions are learned."""
-        table = self.gradients["tok_emb.weight"].zero_()  # (M, V, D)
+        x, qkv, context, y = pair("x", D), pair("qkv", 3 * D), pair("context", D), pair("y", D)
+        logits = pair("logits", V)
+        self.embedding = _Embedding(model.positions, weights, gradients, take, *x, T)
+        self.qkv_proj = linear("blocks.0.attn.qkv_proj", x, qkv)
+        self.attention = _Attention(*qkv, *context, attn.causal_mask[:T, :T], attn.n_heads, take)
+        self.out_proj = linear("blocks.0.attn.out_proj", context, y)
+        self.lm_head = linear("lm_head", y, logits)
+        self.answers = _Answers(*logits, take)
+
+    def run(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Go through all parts and back."""
+        self.embedding.forward(inputs)
+        self.qkv_proj.forward()
+        self.attention.forward()
+        self.out_proj.forward()
+        self.lm_head.forward()
+        figures = self.answers(targets)
+        self.lm_head.backward()
+        self.out_proj.backward()
+        self.attention.backward()
+        self.qkv_proj.backward()
+        self.embedding.backward()
+        return figures
+
+
+class _Embedding:
+    """Token vectors plus position vectors: ids (M, B, T) to x (M, B*T, D)."""
+
+    def __init__(
+        self,
+        positions: Positions,
+        weights: dict[str, Tensor],
+        gradients: dict[str, Tensor],
+        take: Take,
+        x: Tensor,
+        d_x: Tensor,
+        T: int,
+    ) -> None:
+        table, gradient = weights["tok_emb.weight"], gradients["tok_emb.weight"]
         M, V, D = table.shape
-        offset = torch.arange(0, M * V, V, device=inputs.device).view(M, 1, 1)
-        table.view(M * V, D).index_add_(0, (inputs + offset).flatten(), d_x.view(-1, D))
-        if "positions.pos_emb.weight" in self.gradients:
-            positions = self.gradients["positions.pos_emb.weight"].zero_()
-            torch.sum(d_x, 1, out=positions[:, : d_x.size(2)])
+        rows = (M, x.size(1) // T, T, D)
+        self.table, self.d_table = table.view(M * V, D), gradient.view(M * V, D)
+        self.x, self.d_x = x.view(-1, D), d_x.view(-1, D)
+        self.x_rows, self.d_x_rows = x.view(rows), d_x.view(rows)
+        self.first = torch.arange(0, M * V, V, device=x.device).view(M, 1, 1)  # where each model's table begins
+        self.ids = take("ids", rows[:3], torch.int64)
+        self.flat_ids = self.ids.view(-1)
+        self.shift = positions.table[:T].to(x.dtype) if isinstance(positions, SinusoidalPositions) else None
+        self.d_shift = None
+        if isinstance(positions, LearnedPositions):
+            name = "positions.pos_emb.weight"
+            self.shift = weights[name][:, :T].unsqueeze(1)
+            self.d_shift = gradients[name][:, :T]
+            gradients[name].zero_()  # rows beyond T stay so
+
+    def forward(self, ids: Tensor) -> None:
+        torch.add(ids, self.first, out=self.ids)
+        torch.index_select(self.table, 0, self.flat_ids, out=self.x)
+        if self.shift is not None:
+            self.x_rows += self.shift
+
+    def backward(self) -> None:
+        self.d_table.zero_().index_add_(0, self.flat_ids, self.d_x)
+        if self.d_shift is not None:
+            torch.sum(self.d_x_rows, 1, out=self.d_shift)
+
+
+class _Linear:
+    """A linear map with bias: x (M, N, in) to y (M, N, out)."""
+
+    def __init__(
+        self, parameters: list[Tensor], gradients: list[Tensor], x: Tensor, d_x: Tensor, y: Tensor, d_y: Tensor
+    ) -> None:
+        self.weight, bias = parameters
+        self.d_weight, self.d_bias = gradients
+        self.weight_t, self.bias = self.weight.transpose(1, 2), bias.unsqueeze(1)
+        self.x, self.d_x, self.y, self.d_y, self.d_y_t = x, d_x, y, d_y, d_y.transpose(1, 2)
+
+    def forward(self) -> None:
+        torch.baddbmm(self.bias, self.x, self.weight_t, out=self.y)
+
+    def backward(self) -> None:
+        torch.bmm(self.d_y_t, self.x, out=self.d_weight)
+        torch.sum(self.d_y, 1, out=self.d_bias)
+        torch.bmm(self.d_y, self.weight, out=self.d_x)
+
+
+class _Attention:
+    """Softmax attention between the projections: qkv (M, B*T, 3D) to context (M, B*T, D), H heads of width d."""
+
+    def __init__(
+        self,
+        qkv: Tensor,
+        d_qkv: Tensor,
+        context: Tensor,
+        d_context: Tensor,
+        allowed: Tensor,
+        n_heads: int,
+        take: Take,
+    ) -> None:
+        T, D = len(allowed), context.size(-1)
+        R, H, d = context.numel() // (T * D), n_heads, D // n_heads  # R rows of all models
+        self.scale = 1 / math.sqrt(d)  # not sqrt(d_model)
+        self.mask = torch.zeros_like(allowed, dtype=qkv.dtype).masked_fill_(~allowed, -math.inf)
+        # In memory the heads of a token lie side by side, but products want every head's tokens together.
+        by_token, by_head = (R, T, 3, H, d), (3, R, H, T, d)
+        self.qkv_by_token = qkv.view(by_token).permute(2, 0, 3, 1, 4)
+        self.d_qkv_by_token = d_qkv.view(by_token).permute(2, 0, 3, 1, 4)
+        self.context_by_token = context.view(R, T, H, d).transpose(1, 2)
+        self.d_context_by_token = d_context.view(R, T, H, d).transpose(1, 2)
+        self.heads, self.d_heads = take("heads", by_head), take("d_heads", by_head)
+        self.q, self.k, self.v = self.heads.view(3, R * H, T, d).unbind(0)
+        self.d_q, self.d_k, self.d_v = self.d_heads.view(3, R * H, T, d).unbind(0)
+        self.k_t, self.v_t = self.k.transpose(1, 2), self.v.transpose(1, 2)
+        self.mixed, self.d_mixed, self.product = (take(n, self.q.shape) for n in ("mixed", "d_mixed", "product"))
+        self.mixed_by_head, self.d_mixed_by_head = self.mixed.view(R, H, T, d), self.d_mixed.view(R, H, T, d)
+        numbers = R * H * T * T
+        self.padded = take("weights", (padded(numbers),))
+        self.weights, self.d_weights = self.padded[:numbers].view(R * H, T, T), take("d_weights", (R * H, T, T))
+        self.weights_t, self.d_weights_t = self.weights.transpose(1, 2), self.d_weights.transpose(1, 2)
+        self.each_row = take("each_row", (R * H, T, 1))
+
+    def forward(self) -> None:
+        weights, each_row = self.weights, self.each_row
+        self.heads.copy_(self.qkv_by_token)
+        # Scores in units of ln 2: exp2 takes the mask's -inf in its stride, exp is ten times slower on it. The softmax
+        # in its parts: torch's own is slow on rows this short.
+        torch.baddbmm(self.mask, self.q, self.k_t, alpha=self.scale / math.log(2), out=weights)
+        torch.amax(weights, -1, keepdim=True, out=each_row)
+        weights -= each_row
+        self.padded.exp2_()
+        torch.sum(weights, -1, keepdim=True, out=each_row)
+        weights /= each_row
+        torch.bmm(weights, self.v, out=self.mixed)
+        self.context_by_token.copy_(self.mixed_by_head)
+
+    def backward(self) -> None:
+        d_weights = self.d_weights
+        self.d_mixed_by_head.copy_(self.d_context_by_token)
+        torch.bmm(self.weights_t, self.d_mixed, out=self.d_v)
+        torch.bmm(self.d_mixed, self.v_t, out=d_weights)
+        # Through the softmax, d_scores = w (d_w - sum_k d_w w), where the sum is also d_mixed . mixed.
+        torch.mul(self.d_mixed, self.mixed, out=self.product)
+        torch.sum(self.product, -1, keepdim=True, out=self.each_row)
+        d_scores = d_weights.sub_(self.each_row).mul_(self.weights)
+        torch.baddbmm(self.d_q, d_scores, self.k, beta=0, alpha=self.scale, out=self.d_q)
+        torch.baddbmm(self.d_k, self.d_weights_t, self.q, beta=0, alpha=self.scale, out=self.d_k)
+        self.d_qkv_by_token.copy_(self.d_heads)
+
+
+class _Answers:
+    """Cross-entropy: logits (M, N, V) and targets (M, B, T) to the figures, and to d loss / d logits."""
+
+    def __init__(self, logits: Tensor, d_logits: Tensor, take: Take) -> None:
+        M, N, _ = logits.shape
+        self.logits, self.d_logits = logits, d_logits
+        self.index, self.answer = take("index", (M, N, 1), torch.int64), take("answer", (M, N, 1))
+        self.top, self.scored, self.part = (take(name, (M, N)) for name in ("top", "scored", "part"))
+        self.scored_column, self.answer_row = self.scored.unsqueeze(-1), self.answer.squeeze(-1)
+        self.minus_one = logits.new_full((1, 1, 1), -1.0).expand(M, N, 1)
+
+    def __call__(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        scored, part, answer = self.scored, self.part, self.answer_row
+        targets = targets.view(scored.shape)
+        torch.ne(targets, IGNORE, out=scored)
+        count = scored.sum(1)
+        torch.clamp(targets.unsqueeze(-1), min=0, out=self.index)
+        log_p = torch.log_softmax(self.logits, -1, out=self.d_logits)
+        torch.gather(log_p, -1, self.index, out=self.answer)
+        torch.amax(log_p, -1, out=self.top)
+        loss = -torch.mul(answer, scored, out=part).sum(1) / count
+        accuracy = torch.eq(answer, self.top, out=part).mul_(scored).sum(1) / count
+        # d loss / d logits = (p - one-hot) / count on scored positions, 0 elsewhere.
+        scored /= count.unsqueeze(1)
+        log_p.exp_().scatter_add_(-1, self.index, self.minus_one).mul_(self.scored_column)
+        return loss, accuracy

@@ -34,6 +34,18 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     return F.embedding(ids + offset, table.view(M * V, D))
 
 
+VECTOR = 64  # numbers; a multiple of what any CPU takes at once
+
+
+def padded(n: int) -> int:
+    """Round a buffer's length up to whole vectors.
+
+    Torch computes in vectors of numbers and finishes a remainder one by one, for some functions with other rounding.
+    Without a remainder a number's bits do not depend on where in the buffer it lies (with one thread).
+    """
+    return -(-n // VECTOR) * VECTOR
+
+
 def slotwise(function: Callable[[Tensor], Tensor], x: Tensor, stacked: bool) -> Tensor:
     """Apply an elementwise function, in a stack to each model's part on its own.
 

@@ -13,15 +13,12 @@ from torch.optim.adamw import adamw
 
 from mhsa_cli.config.schema import TrainConfig
 from mhsa_cli.core.bare import BareGradient, is_bare
-from mhsa_cli.core.layers import Dropout
+from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
 from mhsa_cli.errors import NonFiniteError
 
 PARAMETER_DTYPE = {"float64": torch.float64}
-# The update works on vectors of numbers and finishes a remainder one by one, with other rounding. With padding there is
-# no remainder, and a weight's bits do not depend on where in the buffer it lies.
-PADDED = 64
 
 
 def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
@@ -35,11 +32,8 @@ def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
 
 def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     """Copy one model out of a stack, as an ordinary model in eval mode."""
-    single = copy.deepcopy(stacked)
-    for parameter in single.parameters():
-        parameter.data = parameter.data[slot].clone()
-        parameter.grad = None
-    return single.eval()
+    own = {id(p): torch.nn.Parameter(p.data[slot].clone()) for p in stacked.parameters()}
+    return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # no parameter of the stack is copied
 
 
 def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,7 +69,7 @@ class Stack:
         self.size = sum(p.numel() for p in self.leaves)
         dtype = next(iter(self.parameters.values())).dtype
         self.weights, self.gradients, self.moment1, self.moment2 = (
-            torch.zeros(-(-self.size // PADDED) * PADDED, device=device, dtype=dtype) for _ in range(4)
+            torch.zeros(padded(self.size), device=device, dtype=dtype) for _ in range(4)
         )
         self._point_into_buffer()
         bare = is_bare(self.model, config.dtype)
