@@ -42,7 +42,7 @@ def compare_steps(batch_size: int) -> None:
 
     def ours() -> None:
         for _ in range(CHUNK):
-            batch = trainer.batches[trainer.step + 1]
+            batch = trainer.group.batches[0][trainer.step + 1]
             rate = learning_rate(config.train, trainer.step + 1)
             trainer.stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), rate)
             float(trainer.stack.loss)
