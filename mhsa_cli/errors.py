@@ -17,6 +17,10 @@ class MhsaError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[MhsaError], tuple[str, str | None]]:
+        """Travel between processes with the hint."""
+        return type(self), (self.message, self.hint)
+
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import asdict
 from statistics import quantiles
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +50,8 @@ def sweep(
     """
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.commands.sweeping import train_missing
+    from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweepdir import SweepDir
 
@@ -67,18 +68,18 @@ def sweep(
         folder = SweepDir.open(root, resume, write=True)
     else:
         folder = _new(config, overrides or [], seeds, skip_invalid, name, target, root)
-    with folder as owned, StopSignal() as stop:
+    with folder as owned, StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         plan = owned.read()
         trials = _trials(plan)
-        missing = [trial for trial in trials if not owned.is_done(trial.name)]
-        _train(owned, missing, len(trials), jobs, plan["target"], stop)
+        faults = train_missing(owned, plan, trials, jobs, stop)
         report, curves = _report(owned, plan, trials)
         _keep(owned, plan, report)
     _show(owned, plan, report, curves, as_json)
-    if stop.caught is not None:
-        left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
+    left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
+    if stop.caught is not None or left:
         tell(f"stopped; {left} trials are missing; to go on: mhsa sweep --resume {owned.name}")
-        raise typer.Exit(128 + stop.caught)
+    if stop.caught is not None or faults:
+        raise typer.Exit(1 if stop.caught is None else 128 + stop.caught)
 
 
 def _new(
@@ -117,27 +118,6 @@ def _trials(plan: dict[str, Any]) -> list[Trial]:
             config = Config.model_validate(content)
             found.append(Trial(number, trial_name(cell["overrides"], config.train.seed, number), config))
     return found
-
-
-def _train(folder: SweepDir, missing: list[Trial], total: int, jobs: int, target: float, stop: Any) -> None:
-    """Train and tell how far it is, a line for each chunk that is done."""
-    from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.commands.sweeping import train_all
-
-    done, began = total - len(missing), time.monotonic()
-    if missing:
-        tell(f"{total} trials, {done} done already" if done else f"{total} trials")
-    first = done
-    for count in train_all(folder, missing, jobs, target, stop):
-        done += count
-        spent = time.monotonic() - began
-        left = spent / max(done - first, 1) * (total - done)
-        tell(f"trials {done}/{total}  {clock(spent)} < {clock(left)}")
-
-
-def clock(seconds: float) -> str:
-    """Write a time as minutes and seconds."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _report(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> tuple[SweepReport, list[Any]]:

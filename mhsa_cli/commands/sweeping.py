@@ -1,67 +1,157 @@
-"""The work of a sweep: its trials in chunks that train as stacks, here or in processes of their own."""
+"""The work of a sweep: its trials in chunks that train as stacks, and what becomes of one that does not end well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, Protocol
 
+from mhsa_cli.commands.chunk import Chunk, give_up
 from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.trials import Trial, train_chunk
+from mhsa_cli.commands.stderr import tell
+from mhsa_cli.commands.trials import Trial
+from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.load import Config
+from mhsa_cli.records.progress import ChunkPlan
+from mhsa_cli.renderers.console import make_console, surface_of
+from mhsa_cli.renderers.live_sweep import LiveSweep
 from mhsa_cli.runs.sweepdir import SweepDir
 
 MAX_STACK = 64  # models that train together: more gains nothing and holds more memory
 STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them
 
 
-def chunks(trials: Sequence[Trial], jobs: int) -> list[list[Trial]]:
-    """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for all jobs."""
-    groups: dict[str, list[Trial]] = {}
+class Watcher(Protocol):
+    """Whoever shows how the work goes on."""
+
+    def begin(self, plan: ChunkPlan) -> None:
+        """A chunk begins."""
+
+    def end(self, chunk: int, done: int) -> None:
+        """A chunk ended, and so many of its trials have a result."""
+
+    def say(self, text: str) -> None:
+        """Something is to be told."""
+
+
+def chunks(
+    trials: Sequence[Trial], jobs: int, steps: Mapping[str, int], largest: Callable[[Config], int]
+) -> list[Chunk]:
+    """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for all jobs.
+
+    `steps` are those of their newest checkpoints: only trials of one step can go on together.
+    """
+    groups: dict[tuple[str, int], list[Trial]] = {}
     for trial in trials:
         train = trial.config.train.model_copy(update={"seed": 0})
         alike = trial.config.model_copy(update={"train": train})
-        groups.setdefault(alike.model_dump_json(), []).append(trial)
-    found = []
+        groups.setdefault((alike.model_dump_json(), steps.get(trial.name, 0)), []).append(trial)
+    found: list[Chunk] = []
     for group in groups.values():
-        size = min(largest_stack(group[0].config), max(1, -(-len(group) // jobs)))
-        found += [group[i : i + size] for i in range(0, len(group), size)]
+        size = min(largest(group[0].config), max(1, -(-len(group) // jobs)))
+        found += [Chunk(len(found) + i // size, tuple(group[i : i + size])) for i in range(0, len(group), size)]
     return found
 
 
 def largest_stack(config: Config) -> int:
-    """Count the models of a config that fit into memory together."""
+    """Count the models of a config that train well together."""
     task, rows = config.task, min(256, config.train.eval_sequences)
     size = getattr(task, "vocab_size", 256)
     return max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
 
 
-def train_all(sweep: SweepDir, trials: Sequence[Trial], jobs: int, target: float, stop: StopSignal) -> Iterator[int]:
-    """Train what is missing; yields how many trials each finished chunk had."""
-    work = chunks(trials, jobs)
-    if jobs == 1 or len(work) == 1:
-        for chunk in work:
-            if stop():
-                return
-            yield train_chunk(sweep.path, chunk, target, stop)
-        return
-    yield from _in_processes(sweep.path, work, jobs, target, stop)
+def train_missing(
+    folder: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], jobs: int, stop: StopSignal
+) -> int:
+    """Train what has no result yet and show how far it is; returns how many chunks met an internal error."""
+    missing = [trial for trial in trials if not folder.is_done(trial.name)]
+    if not missing:
+        return 0
+    done = len(trials) - len(missing)
+    tell(f"{len(trials)} trials, {done} done already" if done else f"{len(trials)} trials")
+    steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
+    work = chunks(missing, jobs, steps, largest_stack)
+    left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
+    names = [" ".join(f"{key}={value}" for key, value in cell["overrides"].items()) for cell in plan["cells"]]
+    console = make_console(stderr=True)
+    slots = min(jobs, len(work))
+    view = LiveSweep(console, surface_of(console), trials=len(trials), done=done, work=left, slots=slots)
+    engine: Engine
+    if slots == 1:
+        engine = Here(folder.path, plan["target"], stop, view.hear)
+    else:
+        engine = Workers(folder.path, plan["target"], slots, stop, view.hear)
+    running = Work(folder, engine, work, names, view)
+    try:
+        with view:
+            running.run(stop)
+    finally:
+        engine.close()
+    return running.faults
 
 
-def _in_processes(path: Path, work: Iterable[list[Trial]], jobs: int, target: float, stop: StopSignal) -> Iterator[int]:
-    """Train chunks in processes of their own; once a stop is wanted nothing new begins."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting, running = list(reversed(list(work))), set[Future[int]]()
-        while running or (waiting and not stop()):
-            while waiting and len(running) < jobs and not stop():
-                running.add(pool.submit(_train_alone, path, waiting.pop(), target))
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+class Work:
+    """All chunks of a sweep on their way through an engine.
 
+    A chunk that finds no memory, or whose process is killed, is tried again in halves; a single trial is tried once
+    more with nothing beside it and then has failed. Any other fault ends its own chunk, and the others go on.
+    """
 
-def _train_alone(path: Path, chunk: list[Trial], target: float) -> int:
-    """Train a chunk in this process, which a signal stops as it stops the command itself."""
-    with StopSignal() as stop:
-        return train_chunk(path, chunk, target, stop)
+    def __init__(
+        self, sweep: SweepDir, engine: Engine, work: Sequence[Chunk], names: Sequence[str], watcher: Watcher
+    ) -> None:
+        self.sweep, self.engine, self.names, self.watcher = sweep, engine, names, watcher
+        self.faults = 0
+        self._waiting, self._alone = deque(work), list[Chunk]()
+        self._running = 0
+        self._numbers = count(len(work))
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Train all; once a stop is wanted nothing new begins. Raises: MhsaError that the others would meet as well."""
+        while True:
+            while self._waiting and self._running < self.engine.slots and not stop():
+                self._start(self._waiting.popleft())
+            if not self._running:
+                if stop() or not self._alone:
+                    return
+                self._start(self._alone.pop())
+            for chunk, fault in self.engine.wait():
+                self._running -= 1
+                left = tuple(trial for trial in chunk.trials if not self.sweep.is_done(trial.name))
+                self.watcher.end(chunk.number, len(chunk.trials) - len(left))
+                if fault is not None:
+                    self._meet(fault, replace(chunk, trials=left), stop())
+
+    def _start(self, chunk: Chunk) -> None:
+        config = chunk.trials[0].config
+        first = max(self.sweep.steps(chunk.trials[0].name), default=0)
+        name = self.names[chunk.trials[0].cell]
+        self.watcher.begin(ChunkPlan(chunk.number, name, len(chunk.trials), config.total_steps, first))
+        self.engine.start(chunk)
+        self._running += 1
+
+    def _meet(self, fault: Fault, chunk: Chunk, stopping: bool) -> None:
+        """Decide what a fault means for what is left of a chunk."""
+        if fault.error is not None:
+            raise fault.error
+        if not chunk.trials or (stopping and fault.kind == "killed"):
+            return
+        size, first = len(chunk.trials), chunk.trials[0]
+        named = first.name if size == 1 else f"{size} trials from {first.name} on"
+        if fault.kind == "internal":
+            self.faults += 1
+            where = self.sweep.note_error(f"{named}\n{fault.trace}")
+            self.watcher.say(f"internal error in {named}: {fault.message}; the details are in {where}")
+        elif size > 1:
+            self.watcher.say(f"{named}: {fault.message}; they are trained in halves now")
+            halves = chunk.trials[: size // 2], chunk.trials[size // 2 :]
+            self._waiting.extendleft(Chunk(next(self._numbers), half) for half in reversed(halves))
+        elif not chunk.again:
+            self.watcher.say(f"{named}: {fault.message}; it is tried once more, alone")
+            self._alone.append(Chunk(next(self._numbers), chunk.trials, again=True))
+        else:
+            self.watcher.say(f"{named}: {fault.message}; it is given up")
+            message = f"twice without success, the second time alone: {fault.message}"
+            give_up(self.sweep, first, message)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
+
 import torch
 
 from mhsa_cli.core.attention import attention_weights, fused_attention
@@ -47,3 +50,28 @@ def self_check(device: torch.device) -> None:
 def torch_version() -> str:
     """Name the torch that computes, for a run's record."""
     return str(torch.__version__)
+
+
+def cpu_kind() -> str:
+    """Name the processor and the vector instructions that torch uses on it: other kinds round in another order."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that memory ran out, in whichever words this torch and device say it."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = ("not enough memory", "DefaultCPUAllocator", "out of memory")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def free_cached_memory() -> None:
+    """Hand back the device memory that torch keeps for later, so that a smaller attempt finds it."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

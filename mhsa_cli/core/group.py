@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mhsa_cli.config.schema import Config
+from mhsa_cli.config.schema import Config, TrainConfig
 from mhsa_cli.core.checkpoint import pack, restore
 from mhsa_cli.core.heads.snapshots import Snapshots, snapshot_steps
 from mhsa_cli.core.model import TransformerLM, build
@@ -33,8 +33,9 @@ class Group:
     """M runs whose configs differ in their seeds alone: iterate `records()` for (run, record), runs counted from 0.
 
     `resume` takes each run's checkpoint files, all of one step; training then goes on as if it had never stopped.
-    `stop` is asked after every step; once it says True that step's checkpoints are yielded and all end. A run whose
-    loss or gradient is not finite ends with its last finite weights and a FailRecord; the others go on, unchanged.
+    `stop` is asked after every step; once it says True that step's checkpoints are yielded and all end. `wants_save`
+    decides after which steps checkpoints are yielded; left out, train.save_every does. A run whose loss or gradient is
+    not finite ends with its last finite weights and a FailRecord; the others go on, unchanged.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Group:
         models: Sequence[TransformerLM] | None = None,
         resume: Sequence[Mapping[str, bytes]] | None = None,
         stop: Callable[[], bool] = lambda: False,
+        wants_save: Callable[[int], bool] | None = None,
         watch: bool = True,
     ) -> None:
         self.configs, self.task, self.device, self.stop = list(configs), task, device, stop
@@ -54,9 +56,10 @@ class Group:
             raise ValueError("the runs of a group differ in their seeds alone")
         torch.set_num_threads(train.threads)
         self.total = train.epochs * train.steps_per_epoch
-        self.log_every = train.log_every or max(1, math.ceil(self.total / MAX_RECORDS))
+        self.log_every = log_every(train)
         self.eval_every = train.eval_every or train.steps_per_epoch
-        self.save_every = train.save_every or train.steps_per_epoch
+        save_every = train.save_every or train.steps_per_epoch
+        self.wants_save = wants_save or (lambda step: step % save_every == 0)
         self.runs = list(range(len(configs)))  # the run in each slot of the stack
         seeds = [config.train.seed for config in configs]
         self.stack = Stack(models or [build_model(config, task) for config in configs], seeds, train, device)
@@ -126,7 +129,7 @@ class Group:
                 continue
             pending.append((step, self.stack.loss, self.stack.accuracy))
             epoch_ends = step % self.train.steps_per_epoch == 0
-            evaluate, save = step % self.eval_every == 0, step % self.save_every == 0
+            evaluate, save = step % self.eval_every == 0, self.wants_save(step)
             stopping, last = self.stop(), step == self.total
             yield from self._look(flush=epoch_ends or save or stopping or last)
             if not (epoch_ends or evaluate or save or stopping or last or len(pending) == REPORT):
@@ -193,6 +196,11 @@ class Group:
                 self.epoch_loss_sums[run] += loss
                 if told:
                     yield run, StepRecord(step, loss, accuracy, learning_rate(self.train, step))
+
+
+def log_every(train: TrainConfig) -> int:
+    """Count the steps from one recorded step to the next; the first and the last are recorded as well."""
+    return train.log_every or max(1, math.ceil(train.epochs * train.steps_per_epoch / MAX_RECORDS))
 
 
 def same_but_seed(first: Config, second: Config) -> bool:

@@ -167,7 +167,7 @@ class LiveTraining:
         if done > 0 and seconds > 0:
             if self._tokens_per_step:
                 facts.append(f"{_count(done * self._tokens_per_step / seconds)} tok/s")
-            facts.append(f"{_duration(seconds)} < {_duration(seconds / done * max(0, self._total - step))}")
+            facts.append(f"{duration(seconds)} < {duration(seconds / done * max(0, self._total - step))}")
         while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
             facts.pop()
         text = "  ".join(facts)
@@ -226,7 +226,7 @@ def _count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Write seconds as 0:02, 12:05 or 3:12:05."""
     if not math.isfinite(seconds) or seconds > 359_999:
         return "?"

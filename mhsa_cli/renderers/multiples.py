@@ -19,18 +19,22 @@ _GAP = 2
 _SIDE_BY_SIDE = ((120, 4), (80, 3), (60, 2))  # from this many columns on, so many panels
 
 
-def small_multiples(curves: Sequence[Curve], *, width: int, surface: Surface) -> Lines:
+def small_multiples(
+    curves: Sequence[Curve], *, width: int, surface: Surface, side: int | None = None, last: int | None = None
+) -> Lines:
     """Draw a panel for each (title, steps, median, low, high): the median as a line, low to high as a shaded band.
 
     All panels share their axes: steps from 0, loss in nats on a log scale. None, NaN and infinities are gaps.
+    `side` panels stand side by side, else as many as there is room for; the axis of steps ends at `last`, else at the
+    last one there is.
     """
     width = max(20, width)
     if not curves:
         return Lines(wrap_phrases([[("no curves recorded yet", DIM)]], width))
-    x_axis, y_axis = _axes(curves)
+    x_axis, y_axis = _axes(curves, last)
     ticks = [(log_tick_text(tick), tick) for tick in log_ticks(y_axis.low, y_axis.high, ROWS - 2)]
     margin = max([2, *(len(text) + 1 for text, _ in ticks)])
-    side = next((count for least, count in _SIDE_BY_SIDE if width >= least), 1)
+    side = side or next((count for least, count in _SIDE_BY_SIDE if width >= least), 1)
     # Only the first panel of a row carries the ticks' numbers; the plots are equally wide whatever their number.
     columns = (width - margin - side - _GAP * (side - 1)) // side
     lines = Lines([])
@@ -47,7 +51,7 @@ def small_multiples(curves: Sequence[Curve], *, width: int, surface: Surface) ->
     return lines + _legend(curves, width, surface)
 
 
-def _axes(curves: Sequence[Curve]) -> tuple[Axis, Axis]:
+def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
     scale = Axis(0.0, 1.0, log=True)
     drawn = [
         value
@@ -59,7 +63,7 @@ def _axes(curves: Sequence[Curve]) -> tuple[Axis, Axis]:
     low, high = min(drawn, default=0.1), max(drawn, default=1.0)
     if not high > low:
         low, high = (low / 2, low) if low > 1 else (low, low * 2)
-    last = max((step for _, steps, *_ in curves for step in steps), default=1)
+    last = last or max((step for _, steps, *_ in curves for step in steps), default=1)
     return Axis(0.0, float(max(1, last))), Axis(low, high, log=True)
 
 

@@ -18,7 +18,7 @@ from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.rundir import RunDir, claim
 
-TABLE = "sweep.csv"
+TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
@@ -94,8 +94,17 @@ class SweepDir:
         write_file_atomic(self.path / TABLE, text.getvalue().encode())
 
     def is_done(self, trial: str) -> bool:
-        """Tell whether a trial has its result."""
-        return self.info(trial).get("status") in DONE
+        """Tell whether a trial has its result; one that this machine had no memory for may yet get another."""
+        info = self.info(trial)
+        own = info.get("sweep")
+        return info.get("status") in DONE and not (isinstance(own, dict) and own.get("again"))
+
+    def steps(self, trial: str) -> list[int]:
+        """List the steps of a trial's checkpoints, lowest first, unread."""
+        try:
+            return [item.step for item in RunDir(self.path / trial).checkpoints()]
+        except MhsaError:
+            return []
 
     def info(self, trial: str) -> dict[str, Any]:
         """Read a trial's run.json; empty if there is none, or none that can be read."""
@@ -104,11 +113,28 @@ class SweepDir:
         except MhsaError:
             return {}
 
+    def note_error(self, trace: str) -> Path:
+        """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
+        path = self.path / ERRORS
+        try:
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(trace + "\n")
+        except OSError as error:
+            raise storage_error("write", path, error) from error
+        return path
+
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
-        """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed."""
+        """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed.
+
+        Raises: BusyError if that attempt is still alive, StorageError.
+        """
         path = self.path / trial
         if self.is_done(trial):
             raise UsageError(f"{show(path)} is finished already")
+        if (path / LOCK).exists():
+            left = RunLock(path / LOCK)
+            left.acquire()
+            left.release()
         remove(path)
         try:
             retried(path.mkdir)

@@ -1,0 +1,114 @@
+"""What was recorded of a trial in training, and where one that was broken off can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mhsa_cli.commands.trials import Trial
+from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.runs.metrics import record_to_dict, records_of
+from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.snapshots import snapshot_to_dict
+from mhsa_cli.runs.sweepdir import SweepDir
+
+
+class Book:
+    """What was recorded of one trial, and what of it is not on the disk yet: a folder is written seldom and whole."""
+
+    def __init__(self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = ()) -> None:
+        self.metrics = list(metrics)
+        self.fail: FailRecord | None = None
+        self._kept = len(self.metrics)
+        self._heads: list[SnapshotRecord] = []
+        self._save: SaveRecord | None = None
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The training steps."""
+        return [record for record in self.metrics if isinstance(record, StepRecord)]
+
+    def add(self, record: Record | FailRecord) -> None:
+        """Note one record."""
+        if isinstance(record, SaveRecord):
+            self._save = record
+        elif isinstance(record, SnapshotRecord):
+            self._heads.append(record)
+        elif isinstance(record, FailRecord):
+            self.fail = record
+        else:
+            self.metrics.append(record)
+
+    def keep(self, run: RunDir, checkpoints: int = 1) -> None:
+        """Write what is new, the checkpoint last, and keep so many of those."""
+        run.append_metrics([record_to_dict(record) for record in self.metrics[self._kept :]])
+        run.append_head_scores([snapshot_to_dict(record) for record in self._heads])
+        self._kept, self._heads = len(self.metrics), []
+        if self._save is not None:
+            run.commit_checkpoint(self._save.step, self._save.files, checkpoints)
+            self._save = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a chunk goes on: a step that all its trials have, their checkpoints and what was recorded until then."""
+
+    step: int
+    files: Sequence[dict[str, bytes]]
+    books: Sequence[Book]
+    seconds: float
+
+
+def find_start(
+    sweep: SweepDir, trials: Sequence[Trial], own: Mapping[str, Any], tell: Callable[[str], None]
+) -> Start | None:
+    """Find the newest step whose checkpoints all trials have, whole; None if they have to start anew.
+
+    `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
+    """
+    steps = [set(sweep.steps(trial.name)) for trial in trials]
+    named = trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
+    problems = []
+    for step in sorted(set.intersection(*steps), reverse=True):
+        try:
+            found = _load(sweep, trials, step, own)
+        except MhsaError as error:
+            problems.append(error.message)
+            continue
+        if problems:
+            tell(f"on from step {step}, not from a later one: {named}: {problems[0]}")
+        return found
+    if any(steps):
+        tell(f"trained from the start: {named}: {problems[0] if problems else 'they have no step in common'}")
+    return None
+
+
+def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> Start:
+    """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
+    from mhsa_cli.commands.resuming import check_same_machine, check_unedited
+    from mhsa_cli.core.checkpoint import read_state
+    from mhsa_cli.core.group import log_every
+    from mhsa_cli.core.heads.snapshots import snapshot_steps
+
+    files, books, seconds = [], [], 0.0
+    for trial in trials:
+        run = RunDir(sweep.path / trial.name)
+        info = run.read_run_json()
+        check_same_machine(info, own, allow=False)
+        loaded = run.load_checkpoint(step)
+        check_unedited(trial.config, read_state(loaded.files)["config"])
+        book = Book([record for record in records_of(run.read_metrics()) if record.step <= step])
+        told = [0, *(record.step for record in book.steps), step]
+        every = log_every(trial.config.train)
+        if any(not 0 <= later - earlier <= every for earlier, later in pairwise(told)):
+            raise RunError(f"its metrics do not reach its checkpoint of step {step} whole")
+        looked = {line["step"] for line in run.read_head_scores() if line.get("step", step) <= step}
+        if looked and looked != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
+            raise RunError(f"its head scores do not reach its checkpoint of step {step} whole")
+        files.append(loaded.files)
+        books.append(book)
+        seconds += float(info.get("seconds") or 0.0)
+    return Start(step, files, books, seconds)

@@ -1,0 +1,187 @@
+"""One chunk of a sweep: trials of one shape that train as one stack, kept on the disk now and then."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mhsa_cli.commands.books import Book, find_start
+from mhsa_cli.commands.trials import Trial, write_trial
+from mhsa_cli.config.load import dump_yaml
+from mhsa_cli.records import FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.sweepdir import SweepDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.core.group import Group
+
+SAVE_SECONDS = 60.0  # between two checkpoints of a chunk; a chunk of seconds writes none but the last
+PARTS = 100  # times that a chunk tells its losses
+TOLD_SECONDS = 0.5  # between two words about its steps
+KEPT = 2  # checkpoints of a trial in training: a kill while they are written leaves one that all its chunk share
+
+Tell = Callable[[ChunkProgress | str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Trials that train together; `again` is set for one that failed once and is tried with nothing beside it."""
+
+    number: int
+    trials: tuple[Trial, ...]
+    again: bool = False
+
+
+def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
+    """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
+    from mhsa_cli.commands.training import machine, prepare_device
+    from mhsa_cli.core.devices import cpu_kind
+    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.tasks import build_task
+
+    sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
+    device, task = prepare_device(config), build_task(config.task)
+    own = {**machine(config, device), "cpu": cpu_kind()}
+    start = find_start(sweep, trials, own, tell)
+    order, runs = time.time_ns() // 1000, list[RunDir]()
+    try:
+        for number, trial in enumerate(trials):
+            if start is None:
+                runs.append(sweep.begin(trial.name, order + number, ["mhsa", "sweep"]))
+                runs[-1].write_config(dump_yaml(trial.config))
+            else:
+                runs.append(RunDir.open(path, path / trial.name, write=True))
+                runs[-1].truncate_metrics(start.step)
+        files = None if start is None else start.files
+        clock = _Clock(0.0 if start is None else start.seconds)
+        group = Group([t.config for t in trials], task, device, resume=files, stop=stop, wants_save=clock.is_due)
+        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
+        facts |= {"total_steps": group.total, **own}
+        facts |= {} if start is None else {"status": "running"}
+        for run, trial in zip(runs, trials, strict=True):
+            run.update(**facts, seed=trial.config.train.seed)
+        books = [Book() for _ in trials] if start is None else start.books
+        _train(group, chunk, runs, books, clock, tell)
+        _write(group, chunk, runs, books, clock, target, tell)
+    finally:
+        for run in runs:
+            run.close()
+
+
+def give_up(sweep: SweepDir, trial: Trial, message: str) -> None:
+    """Leave a trial that cannot be trained here as failed; `--resume` tries it again."""
+    with sweep.begin(trial.name, time.time_ns() // 1000, ["mhsa", "sweep"]) as run:
+        run.write_config(dump_yaml(trial.config))
+        own = {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "again": True}
+        run.update(status="failed", step=0, seed=trial.config.train.seed, sweep=own)
+
+
+class _Clock:
+    """The time a chunk has trained, and when its next checkpoint is due."""
+
+    def __init__(self, before: float) -> None:
+        self._before, self._began = before, time.monotonic()
+        self._saved = self._began
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this process began."""
+        return time.monotonic() - self._began
+
+    def share(self, count: int) -> float:
+        """One trial's share of all seconds, those before a resume counted."""
+        return round((self._before + self.seconds) / count, 3)
+
+    def is_due(self, step: int) -> bool:
+        """Tell whether a checkpoint is wanted."""
+        return time.monotonic() - self._saved >= SAVE_SECONDS
+
+    def saved(self) -> None:
+        """Note that one was written; the time that took does not count."""
+        self._saved = time.monotonic()
+
+
+def _train(
+    group: Group, chunk: Chunk, runs: Sequence[RunDir], books: Sequence[Book], clock: _Clock, tell: Tell
+) -> None:
+    """Note every record; write a checkpoint of all now and then, and a trial that fails at once."""
+    told = _Losses(chunk.number, group.total, clock, tell)
+    for number, record in group.records():
+        books[number].add(record)
+        told.add(number, record)
+        if isinstance(record, FailRecord):
+            books[number].keep(runs[number])
+            own = {"cell": chunk.trials[number].cell, "seed": chunk.trials[number].config.train.seed}
+            seconds = clock.share(len(runs))
+            runs[number].update(
+                status="failed", step=record.step, seconds=seconds, sweep={**own, "message": record.message}
+            )
+        elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
+            for own_number in group.runs:  # the last one's has come, so all have
+                books[own_number].keep(runs[own_number], KEPT)
+                runs[own_number].update(step=record.step, seconds=clock.share(len(runs)))
+            clock.saved()
+    told.flush(group.step)
+
+
+def _write(
+    group: Group,
+    chunk: Chunk,
+    runs: Sequence[RunDir],
+    books: Sequence[Book],
+    clock: _Clock,
+    target: float,
+    tell: Tell,
+) -> None:
+    """Write every checkpoint, then every result; after a stop the results are left to `--resume`."""
+    from mhsa_cli.core.heads.null import null_limits
+
+    trained, seconds, began = clock.seconds, clock.share(len(runs)), time.monotonic()
+    ended = group.step == group.total
+    for number in group.runs:
+        books[number].keep(runs[number], 1 if ended else KEPT)
+        if not ended:
+            runs[number].update(status="stopped", step=group.step, seconds=seconds)
+    if not ended or not group.runs:
+        return
+    limits = null_limits(group.model(group.runs[0]), group.task)  # one null for all of a shape
+    for count, number in enumerate(group.runs, 1):
+        write_trial(runs[number], chunk.trials[number], books[number].steps, group, number, seconds, target, limits)
+        tell(ChunkProgress(chunk.number, group.step, (), trained, count, time.monotonic() - began))
+
+
+class _Losses:
+    """The losses of a chunk's trials on their way to whoever watches: means over hundredths of the training."""
+
+    def __init__(self, chunk: int, total: int, clock: _Clock, tell: Tell) -> None:
+        self._chunk, self._total, self._clock, self._tell = chunk, total, clock, tell
+        self._sums: dict[int, list[float]] = {}
+        self._part, self._step, self._told = 0, 0, 0.0
+
+    def add(self, number: int, record: Record | FailRecord) -> None:
+        """Take any record of a trial."""
+        if not isinstance(record, StepRecord):
+            return
+        part = (record.step - 1) * PARTS // self._total
+        if part != self._part:
+            self.flush(self._step)
+            self._part = part
+        elif self._clock.seconds - self._told >= TOLD_SECONDS:
+            self._say(record.step - 1, ())
+        self._sums.setdefault(number, []).append(record.loss)
+        self._step = record.step
+
+    def flush(self, step: int) -> None:
+        """Tell the means of what has come."""
+        if self._sums:
+            self._say(step, [math.fsum(losses) / len(losses) for losses in self._sums.values()])
+            self._sums = {}
+
+    def _say(self, step: int, losses: Sequence[float]) -> None:
+        self._told = self._clock.seconds
+        self._tell(ChunkProgress(self._chunk, step, losses, self._told))

@@ -1,0 +1,194 @@
+"""Where chunks train: in this process, or in processes of their own. One that dies costs its own chunk alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Literal, Protocol
+
+from mhsa_cli.commands.chunk import Chunk, Tell, train_chunk
+from mhsa_cli.commands.signals import NAMES
+from mhsa_cli.errors import MhsaError
+from mhsa_cli.records.progress import ChunkProgress
+
+WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a chunk ended without all its results. `error` is one that the others would meet as well."""
+
+    kind: Literal["memory", "killed", "internal", "refused"]
+    message: str
+    trace: str = ""
+    error: MhsaError | None = None
+
+
+Ended = list[tuple[Chunk, Fault | None]]
+
+
+class Engine(Protocol):
+    """What trains chunks: `start` at most `slots` of them at a time, then `wait` for those that ended, if any did."""
+
+    slots: int
+
+    def start(self, chunk: Chunk) -> None:
+        """Begin a chunk."""
+
+    def wait(self) -> Ended:
+        """Pass on what running chunks say, for a moment; returns those that ended."""
+
+    def close(self) -> None:
+        """End whatever still runs."""
+
+
+def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> Fault | None:
+    """Train a chunk; what goes wrong becomes a fault in plain words, without the memory that hung on the error."""
+    from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
+
+    try:
+        train_chunk(path, chunk, target, stop, tell)
+        return None
+    except MhsaError as error:
+        return Fault("refused", error.message, error=type(error)(error.message, error.hint))
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        if not is_out_of_memory(error):
+            return Fault("internal", f"{type(error).__name__}: {first}", traceback.format_exc())
+    free_cached_memory()
+    return Fault("memory", first or "out of memory")
+
+
+class Here:
+    """Trains in this process, one chunk after the other."""
+
+    slots = 1
+
+    def __init__(self, path: Path, target: float, stop: Callable[[], bool], tell: Tell) -> None:
+        self._attempt: Callable[[Chunk], Fault | None] = lambda chunk: attempt(path, target, chunk, stop, tell)
+        self._chunks: list[Chunk] = []
+
+    def start(self, chunk: Chunk) -> None:
+        """Take a chunk; `wait` trains it."""
+        self._chunks.append(chunk)
+
+    def wait(self) -> Ended:
+        """Train what was started."""
+        chunks, self._chunks = self._chunks, []
+        return [(chunk, self._attempt(chunk)) for chunk in chunks]
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    chunk: Chunk | None = None
+
+
+class Workers:
+    """Trains in up to `slots` processes, each a fresh Python; one that dies is replaced when there is more to do."""
+
+    def __init__(self, path: Path, target: float, slots: int, stop: Callable[[], bool], tell: Tell) -> None:
+        self.slots, self._path, self._target, self._stop, self._tell = slots, path, target, stop, tell
+        self._workers: list[_Worker] = []
+        self._stopped = False
+
+    def start(self, chunk: Chunk) -> None:
+        """Give a chunk to an idle process, or to a new one."""
+        for worker in self._workers:
+            if worker.chunk is None:
+                with contextlib.suppress(OSError):  # it died while it had nothing to do
+                    worker.pipe.send(chunk)
+                    worker.chunk = chunk
+                    return
+        context = get_context("spawn")
+        pipe, other = context.Pipe()
+        process = context.Process(target=_serve, args=(other, self._path, self._target), daemon=True)
+        process.start()
+        other.close()  # so that its death shows as the end of what can be read
+        self._workers.append(_Worker(process, pipe, chunk))
+        with contextlib.suppress(OSError):  # it died already: `wait` will see it
+            pipe.send(chunk)
+
+    def wait(self) -> Ended:
+        """Hear every process for a moment."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.chunk is not None}
+        ready = wait(list(busy), WAIT_SECONDS)
+        if self._stop() and not self._stopped:
+            self._stopped = True
+            for pipe in busy:
+                with contextlib.suppress(OSError):
+                    pipe.send(None)
+        return [end for pipe in ready if isinstance(pipe, Connection) for end in self._hear(busy[pipe])]
+
+    def _hear(self, worker: _Worker) -> Ended:
+        chunk = worker.chunk
+        assert chunk is not None
+        try:
+            message = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            worker.pipe.close()
+            self._workers.remove(worker)
+            return [(chunk, Fault("killed", _last_words(worker.process.exitcode)))]
+        if isinstance(message, ChunkProgress | str):
+            self._tell(message)
+            return []
+        worker.chunk = None
+        return [(chunk, message)]
+
+    def close(self) -> None:
+        """Close the pipes, at which every process ends."""
+        for worker in self._workers:
+            worker.pipe.close()
+        for worker in self._workers:
+            worker.process.join(5)
+            if worker.process.is_alive():
+                worker.process.kill()
+
+
+def _last_words(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"its process ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was ended by {name}" + (", as by a system out of memory" if name == "SIGKILL" else "")
+
+
+def _serve(pipe: Connection, path: Path, target: float) -> None:
+    """Be a worker: train the chunks that come through the pipe until it is closed, by an end of any kind."""
+    for name in NAMES:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent hears it and says what to do
+    chunks, stop = queue.SimpleQueue[Chunk](), threading.Event()
+
+    def listen() -> None:
+        try:
+            while True:
+                message = pipe.recv()
+                stop.set() if message is None else chunks.put(message)
+        except (EOFError, OSError):
+            os._exit(1)  # the parent is gone: nobody waits for what is being trained
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        chunk = chunks.get()
+        try:
+            pipe.send(attempt(path, target, chunk, stop.is_set, pipe.send))
+        except OSError:
+            os._exit(1)
