@@ -114,8 +114,8 @@ def test_the_standard_error_is_the_scatter_of_deltas_over_draws() -> None:
 def test_some_heads_together_are_those_and_no_others() -> None:
     ground = Ground(small(1, n_layers=2, residual=True), batch_of(Noise()))
     assert ground.heads == [(layer, head) for layer in (0, 1) for head in (0, 1, 2)]
-    rows = ground.rows("zero", torch.tensor([[False, True, False, False, False, True]]))[0]
-    assert ground.together("zero", [(0, 1), (1, 2)]) == ground.effect(rows)
+    rows = ground.rows("zero", torch.tensor([[False, True, False, False, False, True]]))
+    assert ground.together("zero", [(0, 1), (1, 2)]) == ground.effects(rows)[0]
     assert ground.together("zero", []).delta == pytest.approx(0.0, abs=1e-7)
     singles = ground.one_by_one("zero")
     assert singles is not None

@@ -13,7 +13,7 @@ from mhsa_cli.core.heads import null, probe
 from mhsa_cli.core.heads.null import null_lifts, null_limits, percentile
 from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.targets import SCORES, aim, duplicates, first_token, followers, itself, offset_aims
+from mhsa_cli.core.heads.targets import SCORES, aim, duplicates, first_token, followers, itself, offset_chances
 from mhsa_cli.core.heads.walk import walk
 from mhsa_cli.core.model import draw_weights
 from mhsa_cli.core.tasks.base import Batch, stream_generator
@@ -29,7 +29,7 @@ def probe_of(ids: Tensor, window: int | None = None) -> Probe:
     visible = causal_window(length, length, window)
     aims = {name: aim(score.target(ids), visible) for name, score in SCORES.items() if name != "offset"}
     found = {name: one for name, one in aims.items() if one is not None}
-    return Probe(Batch(ids, ids), ids, visible, found, offset_aims(visible), "by hand")
+    return Probe(Batch(ids, ids), ids, visible, found, offset_chances(visible), "by hand")
 
 
 def measured(kind: str, task: Seen, rows: int = 12) -> dict[str, float]:
@@ -79,10 +79,10 @@ def test_the_best_offset_is_named_by_its_distance() -> None:
 
 def test_distances_leave_enough_queries() -> None:
     """With one or two queries left a head would be named after a few weights."""
-    assert list(offset_aims(causal_window(16, 16))) == list(range(2, 13))
-    assert list(offset_aims(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
-    assert list(offset_aims(causal_window(5, 5))) == [2, 3]
-    assert offset_aims(causal_window(3, 3)) == {}
+    assert list(offset_chances(causal_window(16, 16))) == list(range(2, 13))
+    assert list(offset_chances(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
+    assert list(offset_chances(causal_window(5, 5))) == [2, 3]
+    assert offset_chances(causal_window(3, 3)) == {}
 
 
 # Plain loops over rows, heads, queries and keys: the definitions again, without a tensor operation.

@@ -140,7 +140,7 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     return HeadMaps(step, task.name, labels, nested, heads, note)
 
 
-def figure(value: Tensor) -> float | None:
+def figure(value: Tensor | float) -> float | None:
     """Give a finite figure, or None."""
     return float(value) if math.isfinite(value) else None
 

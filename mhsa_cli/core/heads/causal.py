@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import uniform_weights
+from mhsa_cli.core.attention import merge_heads, uniform_weights
 from mhsa_cli.core.heads.probe import row_flops
-from mhsa_cli.core.heads.walk import attend, eval_mode, finish, walk
+from mhsa_cli.core.heads.walk import attend, eval_mode, hand_on, walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -91,42 +91,56 @@ class Ground:
 
     @torch.no_grad()
     def logits(self, kind: str, chosen: Tensor) -> Tensor:
-        """Run the variants `chosen` (S, n) together: logits of the scored tokens (S, N, V).
-
-        Up to the first layer's results all variants are the clean pass.
-        """
-        by_layer = chosen.to(self.inputs.device).split([block.n_heads for block in self.model.attention], dim=1)
+        """Run the variants `chosen` (S, n) together: logits of the scored tokens (S, N, V)."""
+        blocks, attention = self.model.blocks, self.model.attention
+        by_layer = chosen.to(self.inputs.device).split([attn.n_heads for attn in attention], dim=1)
         with eval_mode(self.model):
             x = self.model.embed(self.inputs, self.pos)  # (B, T, D), and (S, B, T, D) from the first block on
-            for layer, block in enumerate(self.model.blocks):
+            for layer, (block, attn) in enumerate(zip(blocks, attention, strict=True)):
                 if layer == 0:
-                    v, z = self.clean.values[0], self.clean.results[0]
+                    y = self.first_layer(kind, by_layer[0])
                 else:
                     A, v = attend(block, x, self.pos)
-                    z = A.to(v.dtype) @ v  # (S, B, H, T, d)
-                replaced = by_layer[layer][:, None, :, None, None]
-                x = finish(block, x, torch.where(replaced, REPLACEMENTS[kind](self, layer, v), z))
-            return self.model.lm_head(self.model.final_norm(x[:, self.scored]))
+                    replaced = by_layer[layer][:, None, :, None, None]
+                    z = torch.where(replaced, REPLACEMENTS[kind](self, layer, v), A.to(v.dtype) @ v)
+                    y = attn.out_proj(merge_heads(z))
+                if layer + 1 == len(blocks):  # from here on every token goes alone
+                    x, y = x[..., self.scored, :], y[..., self.scored, :]
+                x = hand_on(block, x, y)
+            return self.model.lm_head(self.model.final_norm(x))
 
-    def effect(self, rows: Tensor) -> Effect:
-        """Compare a variant's rows (B,) with the clean ones; the standard error is that of a ratio of sums."""
-        difference, n = rows - self.clean_rows, len(rows)
+    def first_layer(self, kind: str, chosen: Tensor) -> Tensor:
+        """Let the first layer's attention speak for every variant, `chosen` (S, H): (S, B, T, D).
+
+        All variants read the same, so each head's part is computed once, and a variant is a sum of parts.
+        """
+        attn, v, z = self.model.attention[0], self.clean.values[0], self.clean.results[0]  # (B, H, T, d)
+        changes = REPLACEMENTS[kind](self, 0, v) - z
+        maps = attn.out_proj.weight.unflatten(1, (attn.n_heads, -1)).permute(1, 2, 0)  # (H, d, D)
+        parts = changes.transpose(0, 1).flatten(1, 2) @ maps  # (H, B * T, D)
+        moved = chosen.to(parts.dtype) @ parts.flatten(1)  # (S, B * T * D)
+        clean = attn.out_proj(merge_heads(z))
+        return clean + moved.view(-1, *clean.shape)
+
+    def effects(self, rows: Tensor) -> list[Effect]:
+        """Compare variants' rows (S, B) with the clean ones; the standard error is that of a ratio of sums."""
+        difference, n = rows - self.clean_rows, rows.size(1)
         total = self.counts.sum()
-        delta = difference.sum() / total
-        spread = (difference - delta * self.counts).square().sum()
-        se = math.sqrt(float(spread) * n / max(n - 1, 1)) / float(total)
-        return Effect(float(delta), se)
+        delta = difference.sum(1) / total
+        spread = (difference - delta.unsqueeze(1) * self.counts).square().sum(1)
+        se = (spread * n / max(n - 1, 1)).sqrt() / total
+        return [Effect(*pair) for pair in zip(delta.tolist(), se.tolist(), strict=True)]
 
     def one_by_one(self, kind: str) -> list[Effect] | None:
         """Replace each head alone; None if that costs too much."""
         if not self.affords(len(self.heads)):
             return None
-        return [self.effect(rows) for rows in self.rows(kind, torch.eye(len(self.heads), dtype=torch.bool))]
+        return self.effects(self.rows(kind, torch.eye(len(self.heads), dtype=torch.bool)))
 
     def together(self, kind: str, heads: Sequence[tuple[int, int]] | None = None) -> Effect:
         """Replace several heads at once, or all."""
         chosen = torch.tensor([[heads is None or head in heads for head in self.heads]])
-        return self.effect(self.rows(kind, chosen)[0])
+        return self.effects(self.rows(kind, chosen))[0]
 
 
 def uniform_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
@@ -169,9 +183,9 @@ def ablate(model: TransformerLM, batch: Batch, heads: Sequence[tuple[int, int]])
     chosen = torch.tensor([[head in heads for head in ground.heads]])
     found = []
     for way, flags in (("none", ~chosen & chosen), *((kind, chosen) for kind in REPLACEMENTS)):
-        logits = ground.logits("zero" if way == "none" else way, flags)[0]
-        effect = ground.effect(ground.row_losses(logits.unsqueeze(0))[0])
-        right = (logits.argmax(-1) == ground.answers).double().mean().item()
+        logits = ground.logits("zero" if way == "none" else way, flags)
+        effect = ground.effects(ground.row_losses(logits))[0]
+        right = (logits[0].argmax(-1) == ground.answers).double().mean().item()
         found.append(Ablation(way, ground.loss + effect.delta, right, effect.delta, effect.se))
     return found
 

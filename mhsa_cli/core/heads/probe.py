@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_aims
+from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_chances
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -24,14 +24,15 @@ GAPS, GAP_ROWS = 4, 16  # distances between repeats that are tried, of each kind
 class Probe:
     """Task rows and random rows (B, T), what each query sees (T, T), and every target that can be measured on the rows.
 
-    `aims` holds the targets of SCORES but for the offset's, which is `offsets` by distance.
+    `aims` holds the targets of SCORES but for the offset's, which is `offsets`:
+    the uniform head's mass by distance.
     """
 
     batch: Batch
     random: Tensor
     visible: Tensor
     aims: dict[str, Aim]
-    offsets: dict[int, Aim]
+    offsets: dict[int, float]
     inputs: str
 
     @property
@@ -66,7 +67,9 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
     tokens = f"{T} token{'' if T == 1 else 's'} each"
     said = f"{n} rows of {task.name}, {tokens}, from a stream that training never reads"
-    return Probe(batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_aims(visible), said)
+    return Probe(
+        batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_chances(visible), said
+    )
 
 
 def gaps_to_try(task: Task, length: int) -> tuple[list[int], list[int]]:

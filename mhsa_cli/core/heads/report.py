@@ -14,7 +14,7 @@ from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundan
 from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
 from mhsa_cli.core.heads.null import null_limits
 from mhsa_cli.core.heads.probe import Probe, build_probe
-from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
@@ -70,36 +70,36 @@ def _scored(
     """Score every head's weights."""
     weights = heads_together(ground.clean.weights)
     found, limits = lifts(weights, probe), null_limits(model, task) if limits is None else limits
-    spread, bound = shape(weights, probe.visible), _bound(model, probe)
-    gaps = gap_lifts(model, task, seed)
+    rows = {name: _columns(one) for name, one in found.items()}
+    looks = [values.tolist() for values in (*shape(weights, probe.visible), _bound(model, probe))]
+    gaps = [{gap: lift.tolist() for gap, lift in part.items()} for part in gap_lifts(model, task, seed)]
     heads = []
     for i, (layer, head) in enumerate(ground.heads):
-        scores = {
-            name: TargetScore(
-                float(one.mass[i]),
-                float(one.chance[i]),
-                float(one.lift[i]),
-                None if one.distance is None else int(one.distance[i]),
-                limits.get(name),
-            )
-            for name, one in found.items()
-        }
-        trained, unseen, duplicate = ({gap: float(lift[i]) for gap, lift in part.items()} for part in gaps)
+        scores = {name: TargetScore(*columns[i], limits.get(name)) for name, columns in rows.items()}
+        entropy, uniformity, confidence, bound = (figure(values[i]) for values in looks)
+        trained, unseen, duplicate = ({gap: lift[i] for gap, lift in part.items()} for part in gaps)
         heads.append(
             HeadScore(
                 layer,
                 head,
                 scores,
-                entropy=figure(spread.entropy[i]),
-                uniformity=figure(spread.uniformity[i]),
-                confidence=figure(spread.confidence[i]),
-                positionality=figure(bound[i]),
+                entropy=entropy,
+                uniformity=uniformity,
+                confidence=confidence,
+                positionality=bound,
                 trained_gaps=trained,
                 unseen_gaps=unseen,
                 duplicate_gaps=duplicate,
             )
         )
     return heads
+
+
+def _columns(one: Lift) -> list[tuple[float, float, float, int | None]]:
+    """Give each head's mass, the uniform head's, the lift and the distance."""
+    mass, chance, lift = one.mass.tolist(), one.chance.tolist(), one.lift.tolist()
+    distance = [None] * len(mass) if one.distance is None else one.distance.tolist()
+    return list(zip(mass, chance, lift, distance, strict=True))
 
 
 def _bound(model: TransformerLM, probe: Probe) -> Tensor:

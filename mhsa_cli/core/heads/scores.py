@@ -6,13 +6,14 @@ writes into them. Definitions and sources: docs/heads.md.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads.probe import Probe, gaps_to_try, repeated_blocks
-from mhsa_cli.core.heads.targets import SCORES, Aim, aim, lift_of
+from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
 from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task
@@ -54,11 +55,11 @@ def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
     return found
 
 
-def best_offset(mean: Tensor, offsets: dict[int, Aim]) -> Lift:
+def best_offset(mean: Tensor, offsets: dict[int, float]) -> Lift:
     """Find for each head the distance of largest lift; `mean` (N, T, T) are its weights averaged over rows."""
     T, distances = mean.size(-1), list(offsets)
     mass = torch.stack([mean.diagonal(-d, -2, -1).sum(-1) / (T - d) for d in distances])  # (distances, N)
-    chance = torch.tensor([a.chance for a in offsets.values()], dtype=mass.dtype, device=mass.device)
+    chance = torch.tensor(list(offsets.values()), dtype=mass.dtype, device=mass.device)
     lift = (mass - chance.unsqueeze(1)) / (1 - chance.unsqueeze(1))
     best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
     where = torch.tensor(distances, device=mass.device)[best[0]]
@@ -127,17 +128,19 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
     visible = model.attention[0].causal_mask[:length, :length].cpu()
     trained, unseen = gaps_to_try(task, length)
     found, gaps = GapLifts({}, {}, {}), (*trained, *unseen)
-    blocks = [repeated_blocks(task, gap, length, seed) for gap in gaps]
-    if not blocks:
+    if not gaps:
         return found
-    weights = heads_together(head_weights(model, torch.cat(blocks)))  # one pass: they are equally long
-    for gap, ids, rows in zip(gaps, blocks, weights.split(len(blocks[0])), strict=True):
-        used = {"induction": found.trained}
-        new = {"induction": found.unseen, "duplicate": found.duplicate}
-        for name, into in (used if gap in trained else new).items():
-            target = aim(SCORES[name].target(ids[:1]), visible)  # the same in every row: its symbols are distinct
-            if target is not None:
-                into[gap] = lift_of(masses(rows, target), target.chance)
+    blocks = torch.stack([repeated_blocks(task, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
+    weights = heads_together(head_weights(model, blocks.flatten(0, 1)))  # one pass: they are equally long
+    mean = weights.unflatten(0, blocks.shape[:2]).mean(1, dtype=torch.float64)  # (gaps, N, length, length)
+    for name, new, used in (("induction", found.unseen, found.trained), ("duplicate", found.duplicate, {})):
+        # A gap's rows have one target: the symbols of a block are distinct.
+        share, chance = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
+        mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))
+        lift = lift_of(mass, chance.unsqueeze(1).to(mean.device))
+        for gap, u, one in zip(gaps, chance.tolist(), lift, strict=True):
+            if math.isfinite(u):
+                (used if gap in trained else new)[gap] = one
     return found
 
 

@@ -50,7 +50,7 @@ class Snapshots:
         self.ids = torch.stack([torch.cat([p.ids, p.random]) for p in self.probes]).to(stack.device)  # (M, 2B, T)
         self.layers = [block.n_heads for block in self.model.attention]
         weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
-        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // (stack.size * stack.M)))  # steps scored together
+        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # steps scored together
 
     def note(self) -> bool:
         """Keep the weights as they are now; True if it is time to flush."""

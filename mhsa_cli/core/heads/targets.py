@@ -100,14 +100,27 @@ def least_rows(T: int) -> int:
     return max(2, T // 4)
 
 
-def offset_aims(visible: Tensor) -> dict[int, Aim]:
-    """Aim at every distance d >= 2 that leaves enough queries, by distance."""
-    T = visible.size(-1)
-    ids = torch.zeros(1, T, dtype=torch.long, device=visible.device)
-    found = {d: aim(at_distance(d)(ids), visible) for d in range(2, T - least_rows(T) + 1)}
-    return {d: a for d, a in found.items() if a is not None}
+def aims_by_row(targets: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Aim at the target of each of G rows alone: (G, T, T) to shares (G, T, T) and chances (G,), NaN if none counts."""
+    targets = targets & visible
+    size, seen = targets.sum(-1), visible.sum(-1)  # (G, T), (T,)
+    counts = (size > 0) & (size < seen)
+    n = counts.sum(-1).double()
+    share = (targets & counts.unsqueeze(-1)).double() / n.view(-1, 1, 1)
+    return share, (size.double() / seen * counts).sum(-1) / n
 
 
-def lift_of(mass: Tensor, chance: float) -> Tensor:
+def offset_chances(visible: Tensor) -> dict[int, float]:
+    """Give the uniform head's mass at every distance d >= 2 that leaves enough queries, by distance."""
+    T, seen = visible.size(-1), visible.sum(-1).double()
+    found = {}
+    for d in range(2, T - least_rows(T) + 1):
+        counts = visible.diagonal(-d) & (seen[d:] > 1)
+        if bool(counts.any()):
+            found[d] = float((1 / seen[d:])[counts].mean())
+    return found
+
+
+def lift_of(mass: Tensor, chance: float | Tensor) -> Tensor:
     """Rescale the mean weight on a target so that 0 is the uniform head and 1 all weight."""
     return (mass - chance) / (1 - chance)

@@ -67,7 +67,10 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 @contextmanager
 def eval_mode(model: TransformerLM) -> Iterator[None]:
     """Switch dropout off for a while; every module is left in the mode it was in."""
-    training = [module for module in model.modules() if module.training]  # often none, and `eval()` is slow
+    if not model.training:
+        yield
+        return
+    training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:
@@ -88,7 +91,12 @@ def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
 def finish(block: nn.Module, x: Tensor, z: Tensor) -> Tensor:
     """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
     assert isinstance(block, Block)
-    y = block.attn.out_proj(merge_heads(z))
+    return hand_on(block, x, block.attn.out_proj(merge_heads(z)))
+
+
+def hand_on(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Go on from what attention says, y (..., D), to what the block hands on; every token goes alone."""
+    assert isinstance(block, Block)
     x = x + y if block.residual else y
     if block.mlp is not None and block.mlp_norm is not None:
         y = block.mlp(block.mlp_norm(x))
