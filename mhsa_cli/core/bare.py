@@ -8,20 +8,18 @@ gradients against autograd on the ordinary model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from mhsa_cli.core.answers import Answers, Take
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import Block, TransformerLM
 from mhsa_cli.core.positions import LearnedPositions, Positions, SinusoidalPositions
-from mhsa_cli.core.tasks.base import IGNORE
 
 LONGEST = 64  # tokens; beyond it the (T, T) weights, kept for the backward pass, cost more than they save
 TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
-
-Take = Callable[..., Tensor]
 
 
 def is_bare(model: TransformerLM, dtype: str) -> bool:
@@ -77,12 +75,11 @@ class BareGradient:
             found.append((slots, _Layout(self.model, weights, gradients, self._take, B, T)))
         return found
 
-    def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Give the buffer of this name and shape, zeros at first."""
-        like = self.weights["tok_emb.weight"]
         key = (name, torch.Size(shape))
         if key not in self._space:
-            self._space[key] = torch.zeros(shape, dtype=dtype or like.dtype, device=like.device)
+            self._space[key] = torch.zeros(shape, dtype=dtype, device=self.model.pos.device)
         return self._space[key]
 
 
@@ -99,10 +96,11 @@ class _Layout:
         T: int,
     ) -> None:
         attn = model.attention[0]
-        M, V, D = weights["tok_emb.weight"].shape
+        (M, V, D), dtype = weights["tok_emb.weight"].shape, weights["tok_emb.weight"].dtype
 
         def pair(name: str, width: int) -> tuple[Tensor, Tensor]:
-            return take(name, (M, B * T, width)), take(f"d_{name}", (M, B * T, width))  # values and their gradient
+            shape = (M, B * T, width)
+            return take(name, shape, dtype), take(f"d_{name}", shape, dtype)  # values and their gradient
 
         def linear(name: str, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> _Linear:
             parameters = f"{name}.weight", f"{name}.bias"
@@ -115,7 +113,7 @@ class _Layout:
         self.attention = _Attention(*qkv, *context, attn.causal_mask[:T, :T], attn.n_heads, take)
         self.out_proj = linear("blocks.0.attn.out_proj", context, y)
         self.lm_head = linear("lm_head", y, logits)
-        self.answers = _Answers(*logits, take)
+        self.logits, self.answers = logits[0], Answers(logits[1], take)
 
     def run(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Go through all parts and back."""
@@ -124,7 +122,7 @@ class _Layout:
         self.attention.forward()
         self.out_proj.forward()
         self.lm_head.forward()
-        figures = self.answers(targets)
+        figures = self.answers(self.logits, targets)
         self.lm_head.backward()
         self.out_proj.backward()
         self.attention.backward()
@@ -208,7 +206,7 @@ class _Attention:
         n_heads: int,
         take: Take,
     ) -> None:
-        T, D = len(allowed), context.size(-1)
+        T, D, dtype = len(allowed), context.size(-1), qkv.dtype
         R, H, d = context.numel() // (T * D), n_heads, D // n_heads  # R rows of all models
         self.scale = 1 / math.sqrt(d)  # not sqrt(d_model)
         self.mask = torch.zeros_like(allowed, dtype=qkv.dtype).masked_fill_(~allowed, -math.inf)
@@ -218,17 +216,17 @@ class _Attention:
         self.d_qkv_by_token = d_qkv.view(by_token).permute(2, 0, 3, 1, 4)
         self.context_by_token = context.view(R, T, H, d).transpose(1, 2)
         self.d_context_by_token = d_context.view(R, T, H, d).transpose(1, 2)
-        self.heads, self.d_heads = take("heads", by_head), take("d_heads", by_head)
+        self.heads, self.d_heads = take("heads", by_head, dtype), take("d_heads", by_head, dtype)
         self.q, self.k, self.v = self.heads.view(3, R * H, T, d).unbind(0)
         self.d_q, self.d_k, self.d_v = self.d_heads.view(3, R * H, T, d).unbind(0)
         self.k_t, self.v_t = self.k.transpose(1, 2), self.v.transpose(1, 2)
-        self.mixed, self.d_mixed, self.product = (take(n, self.q.shape) for n in ("mixed", "d_mixed", "product"))
+        self.mixed, self.d_mixed, self.product = (take(n, self.q.shape, dtype) for n in ("mixed", "d_mixed", "product"))
         self.mixed_by_head, self.d_mixed_by_head = self.mixed.view(R, H, T, d), self.d_mixed.view(R, H, T, d)
         numbers = R * H * T * T
-        self.padded = take("weights", (padded(numbers),))
-        self.weights, self.d_weights = self.padded[:numbers].view(R * H, T, T), take("d_weights", (R * H, T, T))
+        self.padded = take("weights", (padded(numbers),), dtype)
+        self.weights, self.d_weights = self.padded[:numbers].view(R * H, T, T), take("d_weights", (R * H, T, T), dtype)
         self.weights_t, self.d_weights_t = self.weights.transpose(1, 2), self.d_weights.transpose(1, 2)
-        self.each_row = take("each_row", (R * H, T, 1))
+        self.each_row = take("each_row", (R * H, T, 1), dtype)
 
     def forward(self) -> None:
         weights, each_row = self.weights, self.each_row
@@ -256,31 +254,3 @@ class _Attention:
         torch.baddbmm(self.d_q, d_scores, self.k, beta=0, alpha=self.scale, out=self.d_q)
         torch.baddbmm(self.d_k, self.d_weights_t, self.q, beta=0, alpha=self.scale, out=self.d_k)
         self.d_qkv_by_token.copy_(self.d_heads)
-
-
-class _Answers:
-    """Cross-entropy: logits (M, N, V) and targets (M, B, T) to the figures, and to d loss / d logits."""
-
-    def __init__(self, logits: Tensor, d_logits: Tensor, take: Take) -> None:
-        M, N, _ = logits.shape
-        self.logits, self.d_logits = logits, d_logits
-        self.index, self.answer = take("index", (M, N, 1), torch.int64), take("answer", (M, N, 1))
-        self.top, self.scored, self.part = (take(name, (M, N)) for name in ("top", "scored", "part"))
-        self.scored_column, self.answer_row = self.scored.unsqueeze(-1), self.answer.squeeze(-1)
-        self.minus_one = logits.new_full((1, 1, 1), -1.0).expand(M, N, 1)
-
-    def __call__(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        scored, part, answer = self.scored, self.part, self.answer_row
-        targets = targets.view(scored.shape)
-        torch.ne(targets, IGNORE, out=scored)
-        count = scored.sum(1)
-        torch.clamp(targets.unsqueeze(-1), min=0, out=self.index)
-        log_p = torch.log_softmax(self.logits, -1, out=self.d_logits)
-        torch.gather(log_p, -1, self.index, out=self.answer)
-        torch.amax(log_p, -1, out=self.top)
-        loss = -torch.mul(answer, scored, out=part).sum(1) / count
-        accuracy = torch.eq(answer, self.top, out=part).mul_(scored).sum(1) / count
-        # d loss / d logits = (p - one-hot) / count on scored positions, 0 elsewhere.
-        scored /= count.unsqueeze(1)
-        log_p.exp_().scatter_add_(-1, self.index, self.minus_one).mul_(self.scored_column)
-        return loss, accuracy

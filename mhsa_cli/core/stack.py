@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from mhsa_cli.config.schema import TrainConfig
+from mhsa_cli.core.answers import Answers
 from mhsa_cli.core.bare import BareGradient, is_bare
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
@@ -72,8 +73,10 @@ class Stack:
             torch.zeros(padded(self.size), device=device, dtype=dtype) for _ in range(4)
         )
         self._point_into_buffer()
+        self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
         bare = is_bare(self.model, config.dtype)
         self._by_hand = BareGradient(self.model, self.views(self.gradients)) if bare else None
+        self._answers: Answers | None = None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self._ones = torch.ones(self.M, device=device, dtype=dtype)
         self.loss = torch.zeros(self.M, device=device)
@@ -99,8 +102,7 @@ class Stack:
 
     def finite_slots(self) -> list[int]:
         """List the models whose last loss and gradient are finite."""
-        views = self.views(self.gradients).values()
-        whole = torch.stack([v.flatten(1).isfinite().all(1) for v in views]).all(0) & self.loss.isfinite()
+        whole = torch.stack([g.isfinite().all(1) for g in self._by_model]).all(0) & self.loss.isfinite()
         return whole.nonzero().flatten().tolist()
 
     def keep(self, slots: Sequence[int]) -> Stack:
@@ -142,12 +144,15 @@ class Stack:
         """Fill the gradients; returns each model's loss (nats) and accuracy, (M,)."""
         with autocast(self.config.dtype, self.device):
             logits = self.model(inputs)
-        total, right, count = sums(logits, targets)
-        loss = total / count
+        flat = logits.detach().flatten(1, 2).to(self.weights.dtype)  # (M, B*T, V)
+        if self._answers is None or self._answers.d_logits.shape != flat.shape:
+            self._answers = Answers(torch.empty_like(flat), lambda _, shape, dtype: flat.new_empty(shape, dtype=dtype))
+        figures = self._answers(flat, targets)
         # One backward pass for all: a model's loss depends on its own parameters only.
-        gradients = torch.autograd.grad(loss, self.leaves, self._ones, materialize_grads=True)
+        d_logits = self._answers.d_logits.view(logits.shape).to(logits.dtype)
+        gradients = torch.autograd.grad(logits, self.leaves, d_logits, materialize_grads=True)
         torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
-        return loss.detach(), right / count
+        return figures
 
     def _update(self, lr: float) -> None:
         beta1, beta2 = self.config.betas
@@ -170,13 +175,12 @@ class Stack:
 
     def _clip(self, limit: float) -> None:
         """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
-        views = self.views(self.gradients).values()
         square = torch.zeros_like(self._ones)
-        for g in views:  # one after another: torch orders a sum over a stack by the stack's size
-            square += g.flatten(1).square().sum(1)
+        for g in self._by_model:  # one after another: torch orders a sum over a stack by the stack's size
+            square += g.square().sum(1)
         scale = (limit / (square.sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
-        for g in views:
-            g.mul_(scale.view(-1, *[1] * (g.dim() - 1)))
+        for g in [self.gradients] if self.M == 1 else self._by_model:
+            g *= scale.unsqueeze(-1) if g.dim() == 2 else scale
 
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:

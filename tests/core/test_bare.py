@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.core.answers import Answers
 from mhsa_cli.core.bare import LONGEST, is_bare
 from mhsa_cli.core.engine import build_model
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.stack import Stack, unstack
 from mhsa_cli.core.tasks import TrainBatches, build_task
+from mhsa_cli.core.tasks.base import IGNORE
 
 CPU = torch.device("cpu")
 
@@ -38,14 +42,43 @@ def test_every_gradient_equals_autograds(positions: str, task: list[str], seeds:
     assert stack._by_hand is not None
     stack.gradients.fill_(7.0)
     by_hand, by_hand_gradients = stack._by_hand(inputs, targets), stack.gradients.clone()
-    by_autograd = stack._by_autograd(inputs, targets)
-    assert torch.allclose(by_hand[0], by_autograd[0], atol=1e-12)
-    assert torch.equal(by_hand[1].float(), by_autograd[1])
-    mine, theirs = stack.views(by_hand_gradients), stack.views(stack.gradients)
-    for name in mine:
-        assert torch.allclose(mine[name], theirs[name], atol=1e-12), name
+    losses = torch.stack([plain_loss(stack, *rows) for rows in enumerate(zip(inputs, targets, strict=True))])
+    theirs = dict(zip(stack.parameters, torch.autograd.grad(losses.sum(), stack.leaves), strict=True))
+    assert torch.allclose(by_hand[0], losses, atol=1e-12)
+    for name, mine in stack.views(by_hand_gradients).items():
+        assert torch.allclose(mine, theirs[name], atol=1e-12), name
         # Keys shifted by one constant change no score: their bias has no gradient. All else has.
         assert float(theirs[name].abs().max()) > 1e-6, name
+    by_autograd = stack._by_autograd(inputs, targets)
+    assert torch.equal(by_hand[1], by_autograd[1])
+    assert torch.allclose(by_hand_gradients, stack.gradients, atol=1e-12)
+
+
+def plain_loss(stack: Stack, slot: int, rows: tuple[Tensor, Tensor]) -> Tensor:
+    """Compute one model's loss with torch's own functions from the stack's parameters."""
+    model, inputs, targets = unstack(stack.model, slot), *rows
+    logits = torch.func.functional_call(model, {n: p[slot] for n, p in stack.parameters.items()}, inputs)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.4, 0.9])
+def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
+    M, B, T, V = 3, 4, 6, 11
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(M, B, T, V, generator=generator, dtype=torch.float64).mul_(4).requires_grad_()
+    targets = torch.randint(V, (M, B, T), generator=generator)
+    targets[torch.rand(M, B, T, generator=generator) < hidden] = IGNORE
+    targets[:, 0, 0] = 3  # each model has an answer
+    answers = Answers(torch.empty(M, B * T, V, dtype=torch.float64), lambda _, s, d: torch.full(s, 7, dtype=d))
+    for _ in range(2):  # its buffers are used again
+        loss, accuracy = answers(logits.detach().flatten(1, 2), targets)
+    for m in range(M):
+        theirs = F.cross_entropy(logits[m].flatten(0, 1), targets[m].flatten(), ignore_index=IGNORE)
+        (gradient,) = torch.autograd.grad(theirs, logits)
+        assert torch.allclose(loss[m], theirs, atol=1e-12)
+        assert torch.allclose(answers.d_logits[m], gradient[m].flatten(0, 1), atol=1e-12)
+        right = [i == t for i, t in zip(logits[m].argmax(-1).flatten(), targets[m].flatten(), strict=True) if t >= 0]
+        assert float(accuracy[m]) == pytest.approx(sum(map(int, right)) / len(right), abs=1e-12)
 
 
 @pytest.mark.parametrize(
