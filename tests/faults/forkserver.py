@@ -1,0 +1,120 @@
+"""A process that has torch loaded and copies itself, a copy for each command: a start costs milliseconds, not seconds.
+
+Its side of the talk: a JSON line a command on stdin, on stdout a line with the copy's process id and one with its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import selectors
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+
+def warm() -> None:
+    """Import what a command may need, so that its copies have it."""
+    import torch
+
+    torch.set_num_threads(1)
+    for name in ("commands.app", "commands.train", "commands.training", "commands.resuming", "commands.looking"):
+        importlib.import_module(f"mhsa_cli.{name}")
+    for name in ("engine", "heads.capture", "heads.report", "heads.snapshots", "checkpoint", "tasks.overlap", "load"):
+        importlib.import_module(f"mhsa_cli.core.{name}")
+
+
+def prepare(name: str, *arguments: Any) -> None:
+    """Call `module:function(patch, *arguments)`, which changes this process as a fault or a mutant wants it."""
+    module, _, function = name.partition(":")
+    getattr(importlib.import_module(module), function)(pytest.MonkeyPatch(), *arguments)
+
+
+def be_the_command(wanted: dict[str, Any]) -> None:
+    """Become `mhsa ...` in the copied process; never returns."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    for target, (path, flags) in enumerate(
+        [
+            (os.devnull, os.O_RDONLY),
+            (wanted["out"], os.O_WRONLY | os.O_CREAT),
+            (wanted["err"], os.O_WRONLY | os.O_CREAT),
+        ]
+    ):
+        os.dup2(os.open(path, flags, 0o666), target)
+    os.chdir(wanted["cwd"])
+    os.environ.update(wanted["env"])
+    sys.argv = ["mhsa", *wanted["argv"]]
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+    code = 1
+    try:
+        for name, *arguments in wanted["prepare"]:
+            prepare(name, *arguments)
+        from mhsa_cli.__main__ import run
+
+        run()
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    with contextlib.suppress(Exception):
+        sys.stdout.flush(), sys.stderr.flush()  # noqa: B018
+    os._exit(code)
+
+
+def serve() -> None:
+    """Read commands until stdin ends."""
+    answers = os.dup(1)
+    os.set_inheritable(answers, False)
+    os.dup2(2, 1)  # whatever prints here must not disturb the talk
+
+    def say(**content: Any) -> None:
+        os.write(answers, (json.dumps(content) + "\n").encode())
+
+    warm()
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(wake, selectors.EVENT_READ)
+    running: dict[int, int] = {}
+    unread = b""
+    say(ready=True)
+    while True:
+        ready = {key.fd for key, _ in selector.select()}
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+            for pid in list(running):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    say(id=running.pop(pid), code=os.waitstatus_to_exitcode(status))
+        if 0 in ready:
+            data = os.read(0, 1 << 16)
+            if not data:
+                return
+            *lines, unread = (unread + data).split(b"\n")
+            for line in lines:
+                wanted = json.loads(line)
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    be_the_command(wanted)
+                running[pid] = wanted["id"]
+                say(id=wanted["id"], pid=pid)
+
+
+if __name__ == "__main__":
+    serve()
