@@ -40,13 +40,8 @@ def be_the_command(wanted: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    for target, (path, flags) in enumerate(
-        [
-            (os.devnull, os.O_RDONLY),
-            (wanted["out"], os.O_WRONLY | os.O_CREAT),
-            (wanted["err"], os.O_WRONLY | os.O_CREAT),
-        ]
-    ):
+    create = os.O_WRONLY | os.O_CREAT
+    for target, path, flags in [(0, os.devnull, os.O_RDONLY), (1, wanted["out"], create), (2, wanted["err"], create)]:
         os.dup2(os.open(path, flags, 0o666), target)
     os.chdir(wanted["cwd"])
     os.environ.update(wanted["env"])

@@ -29,8 +29,8 @@ class Place:
 class Row:
     """A row of the table of faults.
 
-    `cases(count, seed)` yields that many cases, the same ones for the same seed; `check` raises AssertionError where the
-    promise is broken. `mutant` names a function that breaks the program in the process it is called in.
+    `cases(count, seed)` yields that many cases, the same ones for the same seed; `check` raises AssertionError where
+    the promise is broken. `mutant` names a function that breaks the program in the process it is called in.
     """
 
     fault: str
