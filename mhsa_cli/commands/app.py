@@ -8,6 +8,7 @@ import typer
 
 from mhsa_cli import __version__
 from mhsa_cli.commands import (
+    bench,
     compare,
     config,
     curve,
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("inspect-heads")(inspect_heads.inspect_heads)
+app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
 app.command("curve")(curve.curve)
 app.command("explain")(explain.explain)

@@ -1,5 +1,15 @@
 """What crosses the walls between rooms: plain frozen data, no torch, no rich."""
 
+from mhsa_cli.records.bench import (
+    AttentionSpeed,
+    BenchRecord,
+    ImportSpeed,
+    Machine,
+    NotMeasured,
+    Spread,
+    StackSpeed,
+    StepSpeed,
+)
 from mhsa_cli.records.heads import (
     Ablation,
     Circuits,
@@ -29,6 +39,14 @@ from mhsa_cli.records.training import (
 )
 
 __all__ = [
+    "StepSpeed",
+    "StackSpeed",
+    "Spread",
+    "NotMeasured",
+    "Machine",
+    "ImportSpeed",
+    "BenchRecord",
+    "AttentionSpeed",
     "Ablation",
     "Circuits",
     "Composition",

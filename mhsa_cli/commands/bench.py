@@ -1,0 +1,73 @@
+"""`mhsa bench`: how fast this machine is at what mhsa does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
+
+if TYPE_CHECKING:
+    from mhsa_cli.records import BenchRecord
+
+QuickOption = Annotated[bool, typer.Option("--quick", help="Measure less, in a few seconds.")]
+
+
+def bench(
+    overrides: Overrides = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    quick: QuickOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.
+
+    Example: mhsa bench d_model=64 batch_size=32
+    """
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.training import prepare_device
+    from mhsa_cli.config.load import load_config
+
+    wanted = load_config(config, all_overrides(overrides, settings))
+    device = prepare_device(wanted)
+    from mhsa_cli.core.bench import EFFORTS, measure
+    from mhsa_cli.renderers.bench import bench_section
+
+    records = measure(wanted, device, EFFORTS["quick" if quick else "full"])
+    if as_json:
+        print_json(document(list(records)))
+        return
+    paper = Paper()
+    for number, (_, section) in enumerate(groupby(records, key=lambda record: record.section)):
+        if number:
+            paper.say()
+        paper.draw(bench_section(list(section), width=paper.width, surface=paper.surface))
+
+
+def document(records: Sequence[BenchRecord]) -> dict[str, Any]:
+    """Gather the records of each section: a list, or the one record of those that have one; left out in a list."""
+    from mhsa_cli.records import ImportSpeed, Machine, NotMeasured
+
+    found: dict[str, Any] = {"machine": None, "steps": [], "stacks": [], "attention": [], "import_torch": None}
+    found["not_measured"] = []
+    for record in records:
+        if isinstance(record, NotMeasured):
+            found["not_measured"].append(_plain(record))
+        elif isinstance(record, Machine | ImportSpeed):
+            found[record.section] = _plain(record)
+        else:
+            found[record.section].append(_plain(record))
+    return found
+
+
+def _plain(record: BenchRecord) -> dict[str, Any]:
+    """Write a record as plain data, quartiles by their names."""
+    quartiles = ("q25", "median", "q75")
+    return {
+        key: dict(zip(quartiles, value, strict=True)) if isinstance(value, tuple) else value
+        for key, value in asdict(record).items()
+    }
