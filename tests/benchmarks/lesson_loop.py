@@ -59,7 +59,7 @@ class LessonLoop:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    loop = LessonLoop(16)
+    loop = LessonLoop(int(sys.argv[2]) if len(sys.argv) > 2 else 16)
     for step in range(1, int(sys.argv[1]) + 1):
         loss = loop()
         if step % 120 == 0:

@@ -24,13 +24,13 @@ def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int)
     """
     if task.n_rows is None:
         return None
-    missing = row_keys(fixed_batch(task, seed, "eval", n).inputs)
+    wanted = row_keys(fixed_batch(task, seed, "eval", n).inputs).tolist()
+    missing = set(wanted)
     for index in range(-(-steps // BLOCK)):
         if index * BLOCK * batch_size > MAX_ROWS:
             return None
         rows = task.sample(BLOCK * batch_size, stream_generator(seed, "train", index)).inputs
-        rows = rows[: (steps - index * BLOCK) * batch_size]
-        missing = missing[~torch.isin(missing, row_keys(rows))]
-        if len(missing) == 0:
+        missing.difference_update(row_keys(rows[: (steps - index * BLOCK) * batch_size]).tolist())
+        if not missing:
             break
-    return n - len(missing)
+    return sum(key not in missing for key in wanted)
