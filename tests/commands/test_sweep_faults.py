@@ -1,0 +1,231 @@
+"""One trial or chunk that goes wrong is told, tried again where that makes sense, and the others finish."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from mhsa_cli.commands import chunk as chunks
+from mhsa_cli.commands.chunk import Chunk
+from mhsa_cli.commands.sweeping import Work
+from mhsa_cli.commands.trials import Trial
+from mhsa_cli.commands.workers import Ended, Fault
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.group import Group
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.errors import StorageError
+from mhsa_cli.records.progress import ChunkPlan
+from mhsa_cli.runs.sweepdir import SweepDir
+from tests.commands.shell import at_step, facts, mhsa
+
+SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=6", "batch_size=5"]
+GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", 3]
+
+
+LONG = [text.replace("epochs=2", "epochs=12") if isinstance(text, str) else text for text in GRID]
+
+
+def digests(sweep: str = "s") -> dict[str, Any]:
+    found = {p.parent.name: facts(p.parent) for p in sorted(Path("runs", sweep).glob("*/run.json"))}
+    return {name: info.get("weights_sha256", info["status"]) for name, info in found.items()}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("unbroken")
+    assert mhsa("sweep", *GRID, "--name", "s", "--runs", root).code == 0
+    return {p.parent.name: facts(p.parent)["weights_sha256"] for p in sorted((root / "s").glob("*/run.json"))}
+
+
+def no_memory(error: BaseException, fits: Callable[[list[int]], bool]) -> Any:
+    """Let a group raise as it is built, unless its seeds fit."""
+    original = Group.__init__
+
+    def build(self: Group, configs: Any, *given: Any, **more: Any) -> None:
+        if not fits([config.train.seed for config in configs]):
+            raise error
+        original(self, configs, *given, **more)
+
+    return mock.patch.object(Group, "__init__", build)
+
+
+OUT = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+    RuntimeError("not enough memory: you tried to allocate 9 bytes"),
+]
+
+
+@pytest.mark.parametrize("error", OUT, ids=lambda error: str(error)[:20])
+def test_a_stack_without_memory_is_trained_in_halves(error: BaseException, unbroken: dict[str, Any]) -> None:
+    with no_memory(error, lambda seeds: len(seeds) < 3):
+        said = mhsa("sweep", *GRID, "--name", "s")
+    assert said.code == 0 and digests() == unbroken
+    first = (str(error).splitlines() or ["out of memory"])[0]
+    assert f"3 trials from n_heads=1_seed=42 on: {first}; they are trained in halves now" in said.err
+
+
+def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken: dict[str, Any]) -> None:
+    with no_memory(MemoryError("no room"), lambda seeds: 43 not in seeds):
+        said = mhsa("sweep", *GRID, "--name", "s", "--json")
+    assert said.code == 0
+    lost = ["n_heads=1_seed=43", "n_heads=2_seed=43"]
+    assert digests() == {**unbroken, **dict.fromkeys(lost, "failed")}
+    failed = [run for run in said.json["runs"] if run["status"] == "failed"]
+    assert [Path(run["run"]).name for run in failed] == lost
+    assert all("twice without success" in run["message"] and "no room" in run["message"] for run in failed)
+    again = mhsa("sweep", "--resume", "s")
+    assert again.code == 0 and "6 trials, 4 done already" in again.err and digests() == unbroken
+
+
+def test_memory_that_ends_in_the_middle_costs_no_step_that_was_saved(unbroken: dict[str, Any]) -> None:
+    made: list[tuple[int, int]] = []
+    original = Stack.step
+
+    def stepping(self: Stack, *given: Any) -> None:
+        if self.M == 3 and self.updates == 7:
+            raise MemoryError
+        original(self, *given)
+        made.append((self.M, self.updates))
+
+    with (
+        mock.patch.object(chunks._Clock, "is_due", lambda self, step: step == 5),
+        mock.patch.object(Stack, "step", stepping),
+    ):
+        assert mhsa("sweep", *GRID, "--name", "s").code == 0
+    assert digests() == unbroken
+    assert [step for models, step in made if models == 1] == [*range(6, 13)] * 2
+
+
+def test_an_unexpected_error_costs_its_own_chunk_and_the_exit_code_says_so(unbroken: dict[str, Any]) -> None:
+    def stumble() -> None:
+        raise ValueError("a bug\nof ours")
+
+    fired: list[int] = []
+    with at_step(4, lambda: stumble() if not fired and fired.append(1) is None else None):
+        said = mhsa("sweep", *GRID, "--name", "s")
+    assert said.code == 1 and "wrote runs/s" in said.out
+    assert "internal error in 3 trials from n_heads=1_seed=42 on: ValueError: a bug; the details are in" in said.err
+    assert "3 trials are missing; to go on: mhsa sweep --resume s" in said.err
+    assert "line" in Path("runs/s/errors.txt").read_text() and "a bug" in Path("runs/s/errors.txt").read_text()
+    assert digests() == {name: "running" if "=1_" in name else digest for name, digest in unbroken.items()}
+    assert mhsa("sweep", "--resume", "s").code == 0 and digests() == unbroken
+
+
+def test_what_all_chunks_would_meet_ends_the_sweep_at_once() -> None:
+    def full() -> None:
+        raise StorageError("the disk is full", "free some space")
+
+    with at_step(4, full):
+        said = mhsa("sweep", *GRID, "--name", "s")
+    assert said.code == 5 and "the disk is full\n  free some space" in said.err
+    assert len(list(Path("runs/s").glob("*/run.json"))) == 3
+
+
+class Scripted:
+    """An engine that does what a script says: chunks end at once, by a fault or with results."""
+
+    slots = 2
+
+    def __init__(self, sweep: SweepDir, script: Callable[[list[str], int], Fault | None]) -> None:
+        self.sweep, self.script = sweep, script
+        self.begun: list[list[str]] = []
+        self.running: list[Chunk] = []
+        self.beside: list[int] = []
+
+    def start(self, chunk: Chunk) -> None:
+        self.begun.append([trial.name for trial in chunk.trials])
+        self.running.append(chunk)
+
+    def wait(self) -> Ended:
+        self.beside.append(len(self.running))
+        chunk = self.running.pop(0)
+        names = [trial.name for trial in chunk.trials]
+        fault = self.script(names, sum(begun == names for begun in self.begun))
+        for trial in chunk.trials if fault is None else ():
+            with self.sweep.begin(trial.name, 1, []) as run:
+                run.update(status="finished")
+        return [(chunk, fault)]
+
+    def close(self) -> None:
+        pass
+
+
+class Quiet:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.ended: list[int] = []
+
+    def begin(self, plan: ChunkPlan) -> None:
+        assert plan.trials > 0
+
+    def end(self, chunk: int, done: int) -> None:
+        self.ended.append(done)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+KILLED = Fault("killed", "its process was ended by SIGKILL")
+
+
+def scripted(
+    tmp_path: Path, sizes: list[int], script: Callable[[list[str], int], Fault | None]
+) -> tuple[Scripted, Quiet, SweepDir]:
+    sweep = SweepDir.create(tmp_path / "runs", "s", "s", {})
+    config, work, seed = load_config(None, []), [], 0
+    for number, size in enumerate(sizes):
+        names = range(seed, seed + size)
+        work.append(Chunk(number, tuple(Trial(0, f"seed={i}", config) for i in names)))
+        seed += size
+    engine, watcher = Scripted(sweep, script), Quiet()
+    with sweep:
+        Work(sweep, engine, work, ["x"], watcher).run(lambda: False)
+    return engine, watcher, sweep
+
+
+def test_a_killed_chunk_is_halved_until_the_culprit_is_alone(tmp_path: Path) -> None:
+    engine, watcher, sweep = scripted(tmp_path, [8, 3], lambda names, _: KILLED if "seed=5" in names else None)
+    status = [sweep.info(f"seed={i}")["status"] for i in range(11)]
+    assert status == ["finished"] * 5 + ["failed"] + ["finished"] * 5
+    assert "SIGKILL" in sweep.info("seed=5")["sweep"]["message"] and not sweep.is_done("seed=5")
+    assert engine.begun.count(["seed=5"]) == 2 and engine.begun[-1] == ["seed=5"]
+    assert engine.beside[-1] == 1  # at last nothing trained beside it
+    assert sum(watcher.ended) == 10 and "it is given up" in watcher.said[-1]
+
+
+def test_what_was_killed_once_and_fits_alone_is_finished(tmp_path: Path) -> None:
+    script = lambda names, time: KILLED if names in (["seed=1"], ["seed=0", "seed=1"]) and time == 1 else None  # noqa: E731
+    engine, watcher, sweep = scripted(tmp_path, [2, 1], script)
+    assert [sweep.info(f"seed={i}")["status"] for i in range(3)] == ["finished"] * 3
+    assert engine.begun[-1] == ["seed=1"] and "once more, alone" in watcher.said[-1]
+
+
+def test_a_worker_that_is_killed_costs_nothing_but_time() -> None:
+    """Two real processes; the first that has begun a trial is killed with the signal nobody can catch."""
+    give_up = time.monotonic() + 60
+
+    def hunt() -> None:
+        while time.monotonic() < give_up:
+            if list(Path("runs/s").glob("*/config.yaml")):
+                for process in multiprocessing.active_children():
+                    process.kill()
+                    return
+            time.sleep(0.002)
+
+    hunter = threading.Thread(target=hunt)
+    hunter.start()
+    said = mhsa("sweep", *LONG, "--name", "s", "--jobs", 2)
+    hunter.join()
+    assert said.code == 0 and "was ended by SIGKILL, as by a system out of memory" in said.err
+    assert mhsa("sweep", *LONG, "--name", "whole").code == 0
+    assert digests() == digests("whole")
