@@ -39,9 +39,9 @@ class Command:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def ended(self) -> bool:
-        """Tell whether it has ended, without waiting."""
-        return self._server.code(self._number, wait=0) is not None
+    def ended_with(self) -> list[int]:
+        """Give its exit code in a list, which is empty while it runs; does not wait."""
+        return self._server.peek(self._number)
 
     def wait(self, seconds: float = 60) -> Done:
         """Wait for the end; a command that hangs is killed and fails the test."""
@@ -121,6 +121,12 @@ class ForkServer:
         while number not in self._codes and self._read(max(0.0, until - time.monotonic())):
             pass
         return self._codes.pop(number, None)
+
+    def peek(self, number: int) -> list[int]:
+        """Give the exit code of a command in a list, empty while it runs."""
+        while self._read(0):
+            pass
+        return [self._codes[number]] if number in self._codes else []
 
     def _read(self, seconds: float) -> bool:
         """Take in what the server says, waiting at most so long for it; False if it said nothing."""

@@ -46,7 +46,7 @@ def be_the_command(wanted: dict[str, Any]) -> None:
     os.chdir(wanted["cwd"])
     os.environ.update(wanted["env"])
     sys.argv = ["mhsa", *wanted["argv"]]
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+    sys.stdin, sys.stdout, sys.stderr = (open(fd, mode, closefd=False) for fd, mode in enumerate("rww"))  # noqa: PTH123, SIM115
     code = 1
     try:
         for name, *arguments in wanted["prepare"]:

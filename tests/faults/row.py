@@ -72,10 +72,11 @@ def run_row(
         folder = Path(tempfile.mkdtemp(prefix="fault-"))
         try:
             row.check(case, Place(folder, server, mutant))
-        except AssertionError as error:
-            outcome.failures.append(f"{case}: {error}"[:600])
         except pytest.skip.Exception as skipped:
             outcome.notes.add(str(skipped))
+        except Exception as error:
+            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            outcome.failures.append(f"{case}: {kind}{error}"[:600])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         outcome.count += 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.faults.row import Row
-from tests.faults.rows import resume
+from tests.faults.rows import owners, resume, signals
 
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
+    "owners": owners.ROW,
+    "signals": signals.ROW,
 }
