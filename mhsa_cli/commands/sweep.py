@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from statistics import quantiles
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -207,8 +208,10 @@ def _show(folder: SweepDir, plan: dict[str, Any], report: SweepReport, curves: l
         paper.say()
     paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
     paper.say(f"\nwrote {folder.path}")
-    first = RunDir(folder.path / report.trials[0].run.rpartition("/")[2])
-    paper.say(f"next: mhsa explain {run_argument(first)}")
+    for trial in report.trials:
+        if trial.is_finished:
+            paper.say(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
+            break
 
 
 def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:

@@ -74,7 +74,7 @@ def train_missing(
     steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
     work = chunks(missing, jobs, steps, largest_stack)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
-    names = [" ".join(f"{key}={value}" for key, value in cell["overrides"].items()) for cell in plan["cells"]]
+    names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     console = make_console(stderr=True)
     slots = min(jobs, len(work))
     view = LiveSweep(console, surface_of(console), trials=len(trials), done=done, work=left, slots=slots)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import quantiles
+from statistics import median, quantiles
 from types import TracebackType
 
 from rich.console import Console
@@ -22,7 +22,7 @@ from mhsa_cli.renderers.multiples import ROWS, Curve, small_multiples
 from mhsa_cli.renderers.palette import DIM, PLAIN, line_style
 from mhsa_cli.renderers.scale import short
 
-LEAST_ROWS = ROWS + 6  # a terminal with fewer rows gets the status line only
+LEAST_ROWS, LEAST_COLUMNS = ROWS + 6, 28  # a smaller terminal gets the status line only
 PANEL = 56  # columns of a single panel at most: it is a glance, not the result
 _SECONDS_BETWEEN = 0.5  # between two pictures
 _LINE_SECONDS, _LINES = 10.0, 20  # between two plain lines: never less, and never less than so much of the whole time
@@ -151,17 +151,17 @@ class LiveSweep:
         """Compose the curves of the running groups and the status line, for so many columns and rows."""
         width = max(16, width - FREE_COLUMNS)
         status = Lines([self._status(width)])
-        if height < LEAST_ROWS:
+        if height < LEAST_ROWS or width < LEAST_COLUMNS:
             return status
         curves = self._curves()
-        side = max(1, min(len(curves), width // 28))
+        side = max(1, min(len(curves), width // LEAST_COLUMNS))
         surface = replace(self._surface, width=width, height=height)
         last = max((chunk.plan.steps for chunk in self._running.values()), default=1)
         size = min(width, PANEL) if side == 1 else width
         shown = small_multiples(curves[:side], width=size, surface=surface, side=side, last=last)
         if len(curves) > side:
             shown += Lines([assemble([(f"and {len(curves) - side} more groups in training", DIM)])])
-        return shown + status
+        return shown + status if len(shown.lines) < height else status
 
     def _curves(self) -> list[Curve]:
         """Give each running group's median and quartiles, over its trials that were there at a step."""
@@ -196,7 +196,7 @@ class LiveSweep:
             facts.append(f"written {sum(c.written for c in written)}/{sum(c.plan.trials for c in written)}")
         latest = [loss for c in training for loss in (c.points[-1][1] if c.points else ()) if math.isfinite(loss)]
         if latest:
-            facts.append(f"loss {short(sorted(latest)[len(latest) // 2])}")
+            facts.append(f"loss {short(median(latest))}")
         spent, left = self._clock() - self._started, self._left()
         facts.append(f"{duration(spent)} < {'?' if left is None else duration(left)}")
         return facts
