@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tests.faults.row import Row
-from tests.faults.rows import owners, resume, signals
+from tests.faults.rows import bad_configs, good_configs, owners, resume, signals, sweep
 
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
     "owners": owners.ROW,
     "signals": signals.ROW,
+    "sweep": sweep.ROW,
+    "bad-configs": bad_configs.ROW,
+    "good-configs": good_configs.ROW,
 }
