@@ -69,7 +69,8 @@ class LiveSweep:
         self._environ = os.environ if environ is None else environ
         self._running: dict[int, _Running] = {}
         self._work_done, self._training, self._written, self._writing = 0, 0.0, 0, 0.0  # of chunks that ended
-        self._started = self._drawn = self._told = clock()
+        self._started = self._told = clock()
+        self._drawn = -math.inf  # the first word is drawn at once
         self._live: Live | None = None
 
     def __enter__(self) -> LiveSweep:

@@ -143,13 +143,6 @@ def break_all(path: Path) -> None:
         spoil(path.name, step)
 
 
-def other_torch(path: Path) -> None:
-    for folder in path.parent.iterdir():
-        state = folder / "run.json"
-        if state.exists():
-            state.write_text(json.dumps({**facts(folder), "torch": "1.0"}))
-
-
 def cut(path: Path, words: str) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if words not in line))
@@ -160,7 +153,6 @@ def cut(path: Path, words: str) -> None:
     ("harm", "why"),
     [
         (break_all, "is damaged"),
-        (other_torch, "torch: 1.0"),
         (lambda path: (path / "metrics.jsonl").unlink(), "its metrics do not reach"),
         (lambda path: cut(path / "metrics.jsonl", '"kind": "step", "step": 3,'), "its metrics do not reach"),
         (lambda path: cut(path / "heads.jsonl", '"step": 2,'), "its head scores do not reach"),
@@ -174,6 +166,15 @@ def test_what_cannot_go_on_is_trained_from_the_start_and_said(harm: Any, why: st
     said, made = resume()
     assert [step for models, step in made if models == 3] == [*range(1, 25)] * 2
     assert "trained from the start: 3 trials from n_heads=1_seed=42 on: " in said.err and why in said.err
+    assert kept(Path("runs/s")) == unbroken
+
+
+def test_what_another_torch_began_is_trained_from_the_start(unbroken: dict[str, Any]) -> None:
+    with mock.patch("mhsa_cli.core.devices.torch_version", lambda: "1.0"):
+        broken_off(13, 4, 11)
+    said, made = resume()
+    assert [step for models, step in made if models == 3] == [*range(1, 25)] * 2
+    assert "trained from the start" in said.err and "torch: 1.0 -> " in said.err
     assert kept(Path("runs/s")) == unbroken
 
 
