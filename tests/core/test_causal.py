@@ -21,11 +21,15 @@ from mhsa_cli.core.heads.causal import (
     sampled_shares,
     shapley,
 )
+from mhsa_cli.core.heads.walk import walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
+from tests.core.forms import FORMS, Form, tokens
+from tests.core.forms import B as ROWS
+from tests.core.forms import T as TOKENS
 from tests.core.handmade import Seen, handmade, induction
 from tests.core.noise import Noise, small
-from tests.core.reference import array, loop_attention
+from tests.core.reference import array, loop_attention, worst
 
 LENGTH = 6
 
@@ -101,6 +105,26 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
         rest = [a - c - delta * n for a, c, n in zip(after, clean, counts, strict=True)]
         se = math.sqrt(sum(r * r for r in rest) * 5 / 4) / tokens
         assert effect.se == pytest.approx(se, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+@pytest.mark.parametrize("form", FORMS[::4], ids=str)
+def test_variants_are_the_model_walked_with_those_heads_replaced(form: Form, kind: str) -> None:
+    """The other road: a whole pass for each variant, every layer and every token of it."""
+    model, ids = form.model(), tokens(ROWS, TOKENS)
+    targets = tokens(ROWS, TOKENS, seed=5).masked_fill(tokens(ROWS, TOKENS, seed=6) < 6, IGNORE)
+    ground, n = Ground(model, Batch(ids, targets)), len(model.heads)
+    chosen = torch.rand(5, n, generator=torch.Generator().manual_seed(n)) < 0.5
+    found = ground.logits(kind, chosen)
+    assert len(found) == 5 and 1 < found.size(1) < ids.numel()
+    for flags, logits in zip(chosen, found, strict=True):
+        by_layer = flags.split([attn.n_heads for attn in model.attention])
+
+        def act(layer: int, A: Tensor, v: Tensor, by_layer: tuple[Tensor, ...] = by_layer) -> Tensor:
+            return torch.where(by_layer[layer][:, None, None], REPLACEMENTS[kind](ground, layer, v), A @ v)
+
+        assert worst(logits, walk(model, ids, act).logits[targets != IGNORE]) < 1e-4
+    assert form.kind == "uniform" or worst(found[0], ground.clean.logits[ground.scored]) > 1e-3  # or nothing was shown
 
 
 def test_the_standard_error_is_the_scatter_of_deltas_over_draws() -> None:

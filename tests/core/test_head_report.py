@@ -140,6 +140,17 @@ def test_measuring_changes_nothing_of_the_model(training: bool) -> None:
     assert report(model, Seen("self", vocab_size=17, seq_len=13)) == first
 
 
+def test_limits_that_models_of_one_shape_share_are_those_of_each() -> None:
+    task = Seen("self", vocab_size=17, seq_len=13)
+    limits = null.null_limits(small(0), task)
+    for seed in (1, 2):
+        model = small(seed)
+        with mock.patch.object(probe, "ROWS", ROWS):
+            assert head_report(model, task, seed, limits) == head_report(model, task, seed)
+            doubled = {name: 2 * limit for name, limit in limits.items()}
+            assert head_report(model, task, seed, doubled).heads[0].scores["self"].null == 2 * limits["self"]
+
+
 # Trained runs
 
 

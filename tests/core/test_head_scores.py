@@ -1,4 +1,4 @@
-"""Lifts and shapes of heads: perfect and even heads, plain loops, small cases by hand, and what random heads give."""
+"""Lifts and shapes of heads: perfect and even heads, plain loops, small cases by hand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.attention import causal_window, uniform_weights
-from mhsa_cli.core.heads import null, probe
-from mhsa_cli.core.heads.null import null_lifts, null_limits, percentile
 from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
-from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.targets import SCORES, aim, duplicates, first_token, followers, itself, offset_chances
+from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, masses, positionality, shape
+from mhsa_cli.core.heads.targets import (
+    SCORES,
+    aim,
+    at_distance,
+    duplicates,
+    first_token,
+    followers,
+    itself,
+    offset_chances,
+)
 from mhsa_cli.core.heads.walk import walk
-from mhsa_cli.core.model import draw_weights
-from mhsa_cli.core.tasks.base import Batch, stream_generator
+from mhsa_cli.core.tasks.base import Batch
 from tests.core.handmade import FAR, MODELS, Period, Seen, T, V, handmade, induction
 from tests.core.noise import small
 from tests.core.reference import draw
@@ -83,6 +89,17 @@ def test_distances_leave_enough_queries() -> None:
     assert list(offset_chances(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
     assert list(offset_chances(causal_window(5, 5))) == [2, 3]
     assert offset_chances(causal_window(3, 3)) == {}
+
+
+@pytest.mark.parametrize(("length", "window"), [(16, None), (16, 4), (7, 1), (7, 2), (7, 7)])
+def test_the_chance_of_a_distance_is_that_of_its_picture(length: int, window: int | None) -> None:
+    """Two roads: from the diagonal alone, and as every other target."""
+    visible, ids = causal_window(length, length, window), torch.zeros(1, length, dtype=torch.long)
+    wanted = {d: aim(at_distance(d)(ids), visible) for d in range(2, length - max(2, length // 4) + 1)}
+    found = offset_chances(visible)
+    assert list(found) == [d for d, one in wanted.items() if one is not None]
+    for d, chance in found.items():
+        assert chance == pytest.approx(wanted[d].chance, abs=1e-7)  # type: ignore[union-attr]
 
 
 # Plain loops over rows, heads, queries and keys: the definitions again, without a tensor operation.
@@ -215,51 +232,6 @@ def test_scores_do_not_depend_on_threads() -> None:
     assert float((found[0] - found[1]).abs().max()) < 1e-6
 
 
-def test_random_heads_are_at_least_two_hundred_of_the_shape_alone() -> None:
-    task = Seen("self", vocab_size=17, seq_len=13)
-    one, other, wider = small(0), small(1), small(0, d_model=24)
-    found, again, more = null_lifts(one, task), null_lifts(other, task), null_lifts(wider, task)
-    assert set(found) == set(SCORES)
-    for name, values in found.items():
-        assert len(values) == 201  # 67 models of three heads
-        assert torch.equal(values, again[name]), "the null depends on the weights that are judged"
-        assert len(values.unique()) > 190  # each model drew its own
-        assert not torch.equal(values, more[name])
-    assert null_limits(one, task) == {name: percentile(values) for name, values in found.items()}
-
-
-def test_random_heads_are_untrained_models_read_one_by_one() -> None:
-    """The other road: model after model, drawn and walked alone."""
-    task, model, wanted = Seen("self", vocab_size=17, seq_len=13), small(0), []
-    rows = build_probe(model, task, null.SEED, null.ROWS)
-    assert rows is not None and len(rows.ids) == null.ROWS == 16
-    for index in range(67):
-        draw_weights(model, stream_generator(null.SEED, "null", index))
-        wanted.append(lifts(heads_together(walk(model, rows.ids).weights), rows))
-    for name, values in null_lifts(small(1), task).items():
-        alone = torch.cat([one[name].lift for one in wanted])
-        assert float((values - alone).abs().max()) < 1e-6
-
-
-def test_of_long_rows_random_heads_see_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, task = small(0), Seen("self", vocab_size=17, seq_len=13)
-    full = null_lifts(model, task)
-    monkeypatch.setattr(null, "MAX_ALL", 200 * 13 * 13 * 5)
-    found = null_lifts(model, task)
-    monkeypatch.setattr(null, "MAX_ALL", 2**24)
-    monkeypatch.setattr(null, "ROWS", 5)
-    assert all(torch.equal(found[name], wanted) for name, wanted in null_lifts(model, task).items())
-    assert percentile(full["duplicate"]) < percentile(found["duplicate"])  # a mean over fewer rows scatters more
-    monkeypatch.setattr(probe, "MAX_WEIGHTS", 0)
-    assert null_lifts(model, task) == {}
-
-
-def test_the_limit_is_the_99th_percentile() -> None:
-    assert percentile(torch.arange(101.0)) == pytest.approx(99.0)
-    assert percentile(torch.tensor([0.0] * 100 + [7.0])) == pytest.approx(0.0)  # 1 in 101 lies above
-    assert percentile(torch.tensor([4.0])) == 4.0
-
-
 def test_distances_to_try_are_not_those_trained_nor_what_divides_them() -> None:
     assert gaps_to_try(Period(6), T) == ([6], [4, 7, 10, 12])  # 2 and 3 divide 6; 5, 8, 9 and 11 lie between
     assert gaps_to_try(Seen("self"), T) == ([], [2, 5, 9, 12])
@@ -272,6 +244,21 @@ def test_blocks_hold_distinct_symbols_again_and_again() -> None:
     assert rows.shape == (5, T) and torch.equal(rows[:, 7:], rows[:, :-7]) and int(rows.max()) < V
     assert all(len(set(row)) == 7 for row in rows[:, :7].tolist())
     assert len({tuple(row) for row in rows.tolist()}) == 5
+
+
+def test_distances_scored_together_are_those_scored_one_by_one() -> None:
+    """The other road: for each distance its own pass and its own target, in every row."""
+    model, task, length = small(0, n_layers=2, residual=True), Period(6), 13
+    found, visible = gap_lifts(model, task, seed=1), causal_window(length, length)
+    assert len(found.trained) == 1 and len(found.unseen) == len(found.duplicate) == 4
+    for name, part in (("induction", {**found.trained, **found.unseen}), ("duplicate", found.duplicate)):
+        for gap, lift in part.items():
+            ids = repeated_blocks(task, gap, length, seed=1)
+            target = aim(SCORES[name].target(ids), visible)
+            weights = heads_together(walk(model, ids).weights)
+            assert target is not None and len(lift) == 6
+            wanted = (masses(weights, target) - target.chance) / (1 - target.chance)
+            assert float((lift - wanted).abs().max()) < 1e-6
 
 
 def test_only_content_finds_repeats_at_every_distance() -> None:

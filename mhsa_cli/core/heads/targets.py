@@ -115,9 +115,9 @@ def offset_chances(visible: Tensor) -> dict[int, float]:
     T, seen = visible.size(-1), visible.sum(-1).double()
     found = {}
     for d in range(2, T - least_rows(T) + 1):
-        counts = visible.diagonal(-d) & (seen[d:] > 1)
-        if bool(counts.any()):
-            found[d] = float((1 / seen[d:])[counts].mean())
+        there = visible.diagonal(-d)
+        if bool(there.any()):
+            found[d] = float((1 / seen[d:])[there].mean())
     return found
 
 
