@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.attention import causal_window, uniform_weights
+from mhsa_cli.core.heads import scores
 from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, masses, positionality, shape
 from mhsa_cli.core.heads.targets import (
@@ -246,8 +247,10 @@ def test_blocks_hold_distinct_symbols_again_and_again() -> None:
     assert len({tuple(row) for row in rows.tolist()}) == 5
 
 
-def test_distances_scored_together_are_those_scored_one_by_one() -> None:
+@pytest.mark.parametrize("room", [scores.MAX_WEIGHTS, 1])
+def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other road: for each distance its own pass and its own target, in every row."""
+    monkeypatch.setattr(scores, "MAX_WEIGHTS", room)
     model, task, length = small(0, n_layers=2, residual=True), Period(6), 13
     found, visible = gap_lifts(model, task, seed=1), causal_window(length, length)
     assert len(found.trained) == 1 and len(found.unseen) == len(found.duplicate) == 4

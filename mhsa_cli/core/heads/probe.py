@@ -24,8 +24,8 @@ GAPS, GAP_ROWS = 4, 16  # distances between repeats that are tried, of each kind
 class Probe:
     """Task rows and random rows (B, T), what each query sees (T, T), and every target that can be measured on the rows.
 
-    `aims` holds the targets of SCORES but for the offset's, which is `offsets`:
-    the uniform head's mass by distance.
+    `aims` holds the targets of SCORES but for the offset's, which is
+    `offsets`: the uniform head's mass by distance.
     """
 
     batch: Batch
@@ -67,9 +67,8 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
     tokens = f"{T} token{'' if T == 1 else 's'} each"
     said = f"{n} rows of {task.name}, {tokens}, from a stream that training never reads"
-    return Probe(
-        batch, random, visible, {k: a for k, a in aims.items() if a is not None}, offset_chances(visible), said
-    )
+    found = {name: one for name, one in aims.items() if one is not None}
+    return Probe(batch, random, visible, found, offset_chances(visible), said)
 
 
 def gaps_to_try(task: Task, length: int) -> tuple[list[int], list[int]]:

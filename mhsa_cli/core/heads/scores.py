@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.probe import Probe, gaps_to_try, repeated_blocks
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_try, repeated_blocks
 from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
 from mhsa_cli.core.heads.walk import head_weights
 from mhsa_cli.core.model import TransformerLM
@@ -131,8 +131,12 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
     if not gaps:
         return found
     blocks = torch.stack([repeated_blocks(task, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
-    weights = heads_together(head_weights(model, blocks.flatten(0, 1)))  # one pass: they are equally long
-    mean = weights.unflatten(0, blocks.shape[:2]).mean(1, dtype=torch.float64)  # (gaps, N, length, length)
+    each = blocks.size(1) * len(model.heads) * length**2  # weights of one gap
+    means = []
+    for part in blocks.split(max(1, MAX_WEIGHTS // each)):  # all in one pass where they are short
+        weights = heads_together(head_weights(model, part.flatten(0, 1)))
+        means.append(weights.unflatten(0, part.shape[:2]).mean(1, dtype=torch.float64))
+    mean = torch.cat(means)  # (gaps, N, length, length)
     for name, new, used in (("induction", found.unseen, found.trained), ("duplicate", found.duplicate, {})):
         # A gap's rows have one target: the symbols of a block are distinct.
         share, chance = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
