@@ -178,6 +178,7 @@ def _written(key: str, value: Any) -> str:
 
 def _labels(run: RunDir) -> Heads:
     """Read the labels of a run's heads, where they were measured on its newest checkpoint."""
+    from mhsa_cli.commands.looking import is_stale
     from mhsa_cli.runs.listing import HEADS
 
     if not (run.path / HEADS).exists():
@@ -188,9 +189,8 @@ def _labels(run: RunDir) -> Heads:
     except (MhsaError, AttributeError, KeyError, TypeError):
         tell(f"note: the heads.json of {run.name} is damaged; its labels are left out")
         return {}
-    saved = run.checkpoints()
-    if saved and saved[-1].step != content.get("step"):
-        return {}  # training went on after it was written
+    if is_stale(run, content):
+        return {}
     return {head: label for head, label in found.items() if isinstance(label, str) and label}
 
 

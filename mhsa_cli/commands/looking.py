@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadReport
@@ -20,9 +22,13 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
     if not (folder.path / HEADS).exists():
         return None
     content = folder.read_heads()
-    step, saved = content.get("step"), folder.checkpoints()
-    went_on = isinstance(step, int) and saved and saved[-1].step != step
-    return None if went_on else maps_from_dict(content)
+    return None if is_stale(folder, content) else maps_from_dict(content)
+
+
+def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
+    """Tell whether training went on after the content of heads.json was measured."""
+    step, saved = heads.get("step"), folder.checkpoints()
+    return isinstance(step, int) and bool(saved) and saved[-1].step != step
 
 
 def measured_maps(folder: RunDir) -> HeadMaps:

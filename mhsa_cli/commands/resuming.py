@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.runs.disk import show, write_file_atomic
+from mhsa_cli.runs.checkpoints import STATE
+from mhsa_cli.runs.disk import read_file, show, write_file_atomic
+from mhsa_cli.runs.jsonfile import parse_json
+from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.seal import LIMIT, ChangedError
 
-TEXT_COPY = "text.txt"
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
 MACHINE = {"train.device", "train.threads"}  # compared with run.json instead, which knows what `auto` came to
@@ -26,9 +30,11 @@ def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in pairs if key != "task.path"}
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], may_change: Set[str] = frozenset(CHANGEABLE | MACHINE)
+) -> list[str]:
     """Name the settings that differ, `key: before -> after`, leaving out those that may change."""
-    keys = [key for key in {**before, **after} if key not in CHANGEABLE | MACHINE]
+    keys = [key for key in {**before, **after} if key not in may_change]
     return [f"{k}: {before.get(k)} -> {after.get(k)}" for k in keys if before.get(k) != after.get(k)]
 
 
@@ -37,11 +43,12 @@ def run_config(run: RunDir, overrides: Sequence[str] = ()) -> Config:
 
     Raises: RunError if it is damaged, UsageError if an override changes what was trained.
     """
-    own = run.path / "config.yaml"
+    own = run.path / CONFIG
     try:
-        config = parse(run.read_config_text().encode(), str(own))
-    except UsageError as error:
-        raise RunError(f"the run's config is damaged:\n{error}") from error
+        config = _parse_own(run, run.read_config_text())
+    except ChangedError as error:
+        config = _parse_own(run, run.read_config_text(compare=False))
+        _check_settings(config, run, error)
     if overrides:
         changed = load_config(str(own), overrides)
         wrong = differences(flat(config.to_dict()), flat(changed.to_dict()))
@@ -52,32 +59,60 @@ def run_config(run: RunDir, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
+def _parse_own(run: RunDir, text: str) -> Config:
+    try:
+        return parse(text.encode(), str(run.path / CONFIG))
+    except UsageError as error:
+        raise RunError(f"the run's config is damaged:\n{error}") from error
+
+
+def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
+    """Show which settings somebody changed in config.yaml; comments and the order may change."""
+    try:
+        files = run.load_checkpoint().files
+        trained_with = parse_json(files[STATE], run.path / STATE)["config"]
+    except (RunError, KeyError):
+        raise changed from None
+    _refuse_edited(config, trained_with, frozenset())
+
+
 def own_text(config: Config, run: RunDir) -> Config:
     """Let a text task read the run's copy of its file, wherever the original is now. Raises: RunError if it changed."""
-    copy = run.path / TEXT_COPY
-    if not isinstance(config.task, Text) or not copy.is_file():
+    if not isinstance(config.task, Text):
         return config
-    if sha256(copy.read_bytes()).hexdigest() != run.read_run_json().get("text_sha256"):
-        raise RunError(f"{show(copy)} is not the text the run was trained on", "put the original back")
-    return config.model_copy(update={"task": config.task.model_copy(update={"path": str(copy)})})
+    wanted = run.read_run_json().get("text_sha256")
+    copy, original = run.path / TEXT, Path(config.task.path)
+    if os.path.lexists(copy):
+        path, data = copy, read_file(copy, LIMIT)
+    elif wanted is None or not original.is_file():
+        return config  # the task says what is wrong with its file
+    else:
+        path, data = original, original.read_bytes()
+    if sha256(data).hexdigest() != wanted:
+        raise RunError(f"{show(path)} is not the text the run was trained on", "put the original back")
+    return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
 
 
 def keep_text(config: Config, run: RunDir) -> None:
     """Copy a text task's file, byte for byte, into the run folder, so that the folder needs nothing outside itself."""
     if isinstance(config.task, Text):
         data = Path(config.task.path).read_bytes()
-        write_file_atomic(run.path / TEXT_COPY, data)
+        write_file_atomic(run.path / TEXT, data)
         run.update(text_sha256=sha256(data).hexdigest())
 
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
+    _refuse_edited(config, trained_with, CHANGEABLE | MACHINE)
+
+
+def _refuse_edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> None:
     try:
         # Read as a config is: a setting that did not exist yet had what is now its default.
         before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
     except UsageError as error:
         raise RunError(f"the settings in the checkpoint's state.json are damaged:\n{error}") from error
-    wrong = differences(flat(before), flat(config.to_dict()))
+    wrong = differences(flat(before), flat(config.to_dict()), may_change)
     if wrong:
         raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "put the old values back")
 

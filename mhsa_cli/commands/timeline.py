@@ -138,9 +138,10 @@ def _stored(folder: RunDir) -> dict[str, Any]:
 
 def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[tuple[int, int], tuple[str, str]]:
     """Find the heads that were named, as (target, label), unless training went on after that."""
-    saved = folder.checkpoints()
+    from mhsa_cli.commands.looking import is_stale
+
     heads = stored.get("heads")
-    if not isinstance(heads, list) or (saved and saved[-1].step != stored.get("step")):
+    if not isinstance(heads, list) or is_stale(folder, stored):
         return {}
     found: dict[tuple[int, int], tuple[str, str]] = {}
     for head in heads:

@@ -13,7 +13,7 @@ from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
 from mhsa_cli.runs.disk import retried, show, storage_error
 
-FOLDER = "checkpoints"
+FOLDER, STATE = "checkpoints", "state.json"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
 _ATTEMPTS = 5
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from mhsa_cli.errors import RunError
 from mhsa_cli.runs.disk import show
 
 NONFINITE = "nonfinite"
+OWN_HASH, FILES = "sha256", "files"
 _STRICT = json.JSONEncoder(allow_nan=False)  # made once: a record of a curve is written in some microseconds
+_LAST_LINE = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 
 
 def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
@@ -68,6 +72,24 @@ def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
     if found:
         clean[NONFINITE] = found
     return json.dumps(clean, allow_nan=False, indent=indent)
+
+
+def dump_sealed(value: Mapping[str, Any]) -> bytes:
+    """Write an object as a JSON file whose last line is the SHA-256 of all before it."""
+    body = dump_json(value, 1)[: -len("\n}")].encode("ascii")
+    return body + f',\n "{OWN_HASH}": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode("ascii")
+
+
+def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
+    """Compare a file with its own hash; one of an older version has none. Raises: RunError."""
+    if OWN_HASH not in content and FILES not in content:
+        return
+    found = _LAST_LINE.search(raw[-100:])
+    if found is None:
+        raise RunError(f"{show(path)} is damaged: its own hash is not on its last line")
+    body = raw[: -len(found[0])]
+    if hashlib.sha256(body).hexdigest() != found[1].decode("ascii"):
+        raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")
 
 
 def _without_nonfinite(value: Any, where: str | None, found: dict[str, str]) -> Any:

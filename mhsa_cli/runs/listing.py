@@ -11,13 +11,13 @@ from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import read_file, show, storage_error
-from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST
 
 FORMAT = 1
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
-METRICS, HEADS, SCORES = "metrics.jsonl", "heads.json", "heads.jsonl"
+METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
 SWEEP = "sweep.json"
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
@@ -45,21 +45,25 @@ class RunSummary:
         return self.status.startswith("damaged")
 
 
-def load_json(path: Path, limit: int) -> dict[str, Any]:
-    """Read a JSON file of ours and check its format number, NaN restored. Raises: RunError, StorageError."""
-    content = parse_json(read_file(path, limit), path)
+def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
+    """Read a JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
+    raw = read_file(path, limit)
+    content = parse_json(raw, path)
     check_format(content, FORMAT, path)
+    check_sealed(raw, content, path)
+    content.pop(OWN_HASH, None)
     return restore_nonfinite(content)
 
 
 def read_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json; "running" without an owner becomes "interrupted". Raises: RunError, StorageError."""
-    info = load_json(run / RUN, _LIMIT)
+    info = load_sealed(run / RUN)
     if info.get("status") == "running" and not is_locked(run / LOCK):
         # Between the two looks the owner may have finished: only what run.json says now counts.
-        info = load_json(run / RUN, _LIMIT)
+        info = load_sealed(run / RUN)
         if info.get("status") == "running":
             info["status"] = "interrupted"
+    info.pop(FILES, None)
     return info
 
 

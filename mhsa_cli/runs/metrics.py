@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -49,24 +49,25 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
     Raises: RunError with the line of a damaged record.
     """
-    return [restore_nonfinite(content) for content, _ in _lines(path)]
+    return parse_metrics(read_file(path, _LIMIT), path) if os.path.lexists(path) else []
 
 
-def _lines(path: Path) -> list[tuple[dict[str, Any], bytes]]:
-    """Each record with the bytes of its line."""
-    if not os.path.lexists(path):
-        return []
-    lines = read_file(path, _LIMIT).split(b"\n")
-    found = []
+def parse_metrics(data: bytes, path: Path) -> list[dict[str, Any]]:
+    """Read the records of a file's content, as `read_metrics` does."""
+    return [restore_nonfinite(content) for _, content, _ in numbered_lines(data, path)]
+
+
+def numbered_lines(data: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any], bytes]]:
+    """Yield each record with its line's number and bytes. Raises: RunError."""
+    lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            found.append((parse_json(line, path, number), line))
+            yield number, parse_json(line, path, number), line
         except RunError as error:
             if number < len(lines):  # only the very last line, without its newline, can be torn
                 raise RunError(error.message, "delete that line to go on without it") from error
-    return found
 
 
 class MetricsFile:
@@ -109,8 +110,9 @@ class MetricsFile:
         self.close()
         if not os.path.lexists(self.path):
             return
-        kept = b"".join(line + b"\n" for content, line in _lines(self.path) if wanted(content))
-        if kept != read_file(self.path, _LIMIT):
+        data = read_file(self.path, _LIMIT)
+        kept = b"".join(line + b"\n" for _, content, line in numbered_lines(data, self.path) if wanted(content))
+        if kept != data:
             write_file_atomic(self.path, kept)
 
     def sync(self) -> None:

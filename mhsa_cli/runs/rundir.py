@@ -13,14 +13,21 @@ from typing import Any
 
 from mhsa_cli import __version__
 from mhsa_cli.errors import RunError, StorageError, UsageError
-from mhsa_cli.runs import checkpoints, listing
+from mhsa_cli.runs import checkpoints, listing, seal
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, remove, retried, show, storage_error, write_file_atomic
-from mhsa_cli.runs.jsonfile import dump_json
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_json
+from mhsa_cli.runs.jsonfile import (
+    FILES,
+    check_format,
+    dump_json,
+    dump_sealed,
+    parse_json,
+    restore_nonfinite,
+)
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_sealed
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
-from mhsa_cli.runs.metrics import MetricsFile, read_metrics
+from mhsa_cli.runs.metrics import MetricsFile, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
 
 FORMAT = listing.FORMAT
@@ -39,6 +46,7 @@ class RunDir:
         self._lock = RunLock(path / LOCK)
         self._metrics = MetricsFile(path / METRICS)
         self._scores = MetricsFile(path / SCORES)
+        self._listed = True  # for all we know: run.json may list the files as they are
 
     @property
     def name(self) -> str:
@@ -83,7 +91,7 @@ class RunDir:
         """Write the first run.json."""
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
-        self._write_json(RUN, {**first, "order": order, "command": list(command), **info}, indent=1)
+        self._write_info({**first, "order": order, "command": list(command), **info})
 
     @classmethod
     def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
@@ -92,7 +100,7 @@ class RunDir:
         Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
         """
         run = cls(listing.find_run(root, name_or_path))
-        load_json(run.path / RUN, _TEXT_LIMIT)
+        load_sealed(run.path / RUN)
         if write:
             run._lock.acquire()
             sweep_orphans(run.path)
@@ -125,24 +133,46 @@ class RunDir:
 
     def write_config(self, text: str) -> None:
         """Write config.yaml. Raises: StorageError."""
-        self._lock.check()
+        self._go_on()
         write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
 
-    def read_config_text(self) -> str:
-        """Read config.yaml. Raises: RunError, StorageError."""
+    def read_config_text(self, *, compare: bool = True) -> str:
+        """Read config.yaml. Raises: ChangedError if it is not the one of the run's end, RunError, StorageError."""
+        path = self.path / CONFIG
+        data = seal.read_listed(self.path, CONFIG, _TEXT_LIMIT) if compare else read_file(path, _TEXT_LIMIT)
         try:
-            return read_file(self.path / CONFIG, _TEXT_LIMIT).decode("utf-8")
+            return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise RunError(f"{show(self.path / CONFIG)} is damaged: byte {error.start} is not UTF-8") from error
+            raise RunError(f"{show(path)} is damaged: byte {error.start} is not UTF-8") from error
 
     def write_run_json(self, info: Mapping[str, Any]) -> None:
-        """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError."""
+        """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError.
+
+        Any status but "running" ends the run: its files are listed with their hashes.
+        """
         self._lock.check()
-        self._write_json(RUN, {**load_json(self.path / RUN, _TEXT_LIMIT), **info, "format": FORMAT}, indent=1)
+        self._write_info({**load_sealed(self.path / RUN), **info})
 
     def update(self, **info: Any) -> None:
         """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""
         self.write_run_json(info)
+
+    def _write_info(self, info: Mapping[str, Any]) -> None:
+        files = None
+        if info.get("status") != "running":
+            self._metrics.sync()
+            self._scores.sync()
+            files = seal.list_files(self.path)
+        content = {key: value for key, value in info.items() if key != FILES}
+        self._lock.check()
+        write_file_atomic(self.path / RUN, dump_sealed({**content, "format": FORMAT, FILES: files}))
+        self._listed = files is not None
+
+    def _go_on(self) -> None:
+        """Take the list of files out of run.json before the first of them changes."""
+        self._lock.check()
+        if self._listed:
+            self.update(status="running")
 
     def read_run_json(self) -> dict[str, Any]:
         """Read run.json; a "running" run that nobody owns is "interrupted". Raises: RunError, StorageError."""
@@ -150,41 +180,51 @@ class RunDir:
 
     def write_heads(self, heads: Mapping[str, Any]) -> None:
         """Write heads.json. Raises: StorageError."""
-        self._write_json(HEADS, {"format": FORMAT, **heads})
+        self._go_on()
+        content = dump_json({"format": FORMAT, **heads}) + "\n"
+        write_file_atomic(self.path / HEADS, content.encode("ascii"))
 
     def read_heads(self) -> dict[str, Any]:
         """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
-        return load_json(self.path / HEADS, _HEADS_LIMIT)
-
-    def _write_json(self, name: str, content: Mapping[str, Any], indent: int | None = None) -> None:
-        self._lock.check()
-        write_file_atomic(self.path / name, (dump_json(content, indent) + "\n").encode("ascii"))
+        path = self.path / HEADS
+        content = parse_json(seal.read_listed(self.path, HEADS, _HEADS_LIMIT), path)
+        check_format(content, FORMAT, path)
+        return restore_nonfinite(content)
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
     def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records to metrics.jsonl, NaN as null and "nonfinite". Raises: StorageError."""
-        self._lock.check()
+        self._go_on()
         self._metrics.append(records)
 
     def truncate_metrics(self, step: int) -> None:
         """Drop the records and head scores after `step`, before resuming from it. Raises: RunError, StorageError."""
-        self._lock.check()
+        for name in (METRICS, SCORES):
+            if os.path.lexists(self.path / name):
+                seal.read_listed(self.path, name)
+        self._go_on()
         self._metrics.truncate_after(step)
         self._scores.truncate_after(step)
 
     def read_metrics(self) -> Sequence[dict[str, Any]]:
         """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
-        return read_metrics(self.path / METRICS)
+        return self._read_lines(METRICS)
 
     def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""
-        self._lock.check()
+        self._go_on()
         self._scores.append(records)
 
     def read_head_scores(self) -> Sequence[dict[str, Any]]:
         """Read heads.jsonl as `read_metrics` reads its file. Raises: RunError, StorageError."""
-        return read_metrics(self.path / SCORES)
+        return self._read_lines(SCORES)
+
+    def _read_lines(self, name: str) -> Sequence[dict[str, Any]]:
+        path = self.path / name
+        if not os.path.lexists(path) and name not in seal.listed_files(self.path):
+            return []
+        return parse_metrics(seal.read_listed(self.path, name), path)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -202,9 +242,14 @@ class RunDir:
     def load_checkpoint(self, step: int | None = None) -> Loaded:
         """Read the newest whole checkpoint, or that of `step`, as (step, files, notes).
 
-        `notes` says which newer ones were damaged and how. Raises: RunError with every reason if none is whole.
+        `notes` says which newer ones were damaged or are gone. Raises: RunError with every reason if none is whole.
         """
-        return checkpoints.load_checkpoint(self.path, step)
+        found = checkpoints.load_checkpoint(self.path, step)
+        info = self.read_run_json()
+        ended = info.get("status") in ("finished", "stopped") and isinstance(info.get("step"), int)
+        if step is None and ended and found.step < info["step"] and not found.notes:
+            return found._replace(notes=(f"the checkpoint of step {info['step']}, the run's last, is missing",))
+        return found
 
     def disk_space_check(self, bytes_needed: int) -> None:
         """Make sure there is room. Raises: StorageError saying how much is needed and how much is free."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
-from mhsa_cli.runs.jsonfile import dump_json
-from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, load_json, read_info
+from mhsa_cli.runs.jsonfile import dump_sealed
+from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.rundir import RunDir, claim
@@ -79,12 +79,11 @@ class SweepDir:
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
-        return load_json(self.path / SWEEP, LIMIT)
+        return load_sealed(self.path / SWEEP, LIMIT)
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""
-        data = dump_json({**content, "format": FORMAT}, 1) + "\n"
-        write_file_atomic(self.path / SWEEP, data.encode("ascii"))
+        write_file_atomic(self.path / SWEEP, dump_sealed({**content, "format": FORMAT}))
 
     def write_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Write sweep.csv, a row for each trial. Raises: StorageError."""

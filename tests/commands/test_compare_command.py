@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.shell import environment, facts, mhsa, tree
+from tests.commands.shell import environment, facts, mhsa, tree, without_hashes
 
 OTHER = ["--config", "tiny.yaml", "--name", "other"]
 
@@ -160,6 +160,7 @@ def test_a_broken_model_is_said_and_gives_no_figure(tiny: Path, monkeypatch: pyt
 
 
 def test_labels_stand_beside_heads_while_they_are_those_of_the_model(tiny: Path) -> None:
+    without_hashes(tiny)
     file = tiny / "heads.json"
     content = json.loads(file.read_text())
     for head, label in zip(content["heads"], ["previous token", "spread", None, "self", "", 7], strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import facts, mhsa, tree
+from tests.commands.shell import facts, mhsa, tree, without_hashes
 
 
 def document(*arguments: object) -> dict[str, Any]:
@@ -111,6 +111,7 @@ def test_wrong_questions(arguments: list[str], words: str, tiny: Path) -> None:
 
 
 def test_a_run_of_an_older_version_is_measured_anew(tiny: Path) -> None:
+    without_hashes(tiny)
     expected = document("explain", "tiny")
     heads = json.loads((tiny / "heads.json").read_text())
     del heads["verdict"]
@@ -134,6 +135,7 @@ def test_a_run_of_an_older_version_is_measured_anew(tiny: Path) -> None:
     ],  # fmt: skip # noqa: E501
 )
 def test_damaged_measurements_are_refused_in_words(part: str, value: object, tiny: Path) -> None:
+    without_hashes(tiny)
     heads = json.loads((tiny / "heads.json").read_text())
     (heads if part == "verdict" else heads["heads"][1])[part] = value
     (tiny / "heads.json").write_text(json.dumps(heads))
@@ -144,6 +146,7 @@ def test_damaged_measurements_are_refused_in_words(part: str, value: object, tin
 
 @pytest.mark.parametrize("path", ["scores/previous/lift", "scores/previous/mass", "unseen_gaps/2", "trained_gaps/2"])
 def test_a_missing_figure_is_damage_and_no_crash(path: str, tiny: Path) -> None:
+    without_hashes(tiny)
     heads = json.loads((tiny / "heads.json").read_text())
     place = heads["heads"][0]
     *parts, last = path.split("/")
@@ -157,8 +160,7 @@ def test_a_missing_figure_is_damage_and_no_crash(path: str, tiny: Path) -> None:
 
 def test_a_run_that_did_not_end_as_planned_is_introduced_as_such(tiny: Path) -> None:
     assert "tiny, step 10\n" in mhsa("explain", "tiny").out
-    info = json.loads((tiny / "run.json").read_text())
-    (tiny / "run.json").write_text(json.dumps({**info, "status": "stopped", "total_steps": 99}))
+    (tiny / "run.json").write_text(json.dumps({**facts(tiny), "status": "stopped", "total_steps": 99}))
     for command in (["explain"], ["inspect-heads"], ["inspect-heads", "--scores"]):
         assert "tiny, step 10 of 99: the run is stopped\n" in mhsa(*command, "tiny").out
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import facts, mhsa, tree
+from tests.commands.shell import facts, mhsa, tree, without_hashes
 
 
 def looked(*arguments: object) -> dict[str, Any]:
@@ -133,6 +133,7 @@ def test_looking_changes_nothing_wherever_the_run_is(tiny: Path, monkeypatch: py
 
 
 def test_maps_that_are_missing_old_or_damaged(tiny: Path) -> None:
+    without_hashes(tiny)
     stored, heads = looked("tiny"), tiny / "heads.json"
     text = heads.read_text()
     heads.unlink()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import environment, metrics, mhsa
+from tests.commands.shell import environment, metrics, mhsa, without_hashes
 
 STEPS = [0, 1, 2, 4, 6, 8, 10]
 T = 6
@@ -46,6 +46,7 @@ def line(step: int, lift: float) -> dict[str, Any]:
 @pytest.fixture
 def told(tiny: Path) -> Path:
     """The tiny run with snapshots made by hand, and L0.H0 named."""
+    without_hashes(tiny)
     lines = [line(step, lift) for step, lift in zip(STEPS, RISE, strict=True)]
     (tiny / "heads.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     name(tiny, target="previous", label="previous token")
