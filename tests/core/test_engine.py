@@ -55,6 +55,17 @@ def digest(config: Config) -> str:
     return weights_sha256(run(config)[0].model())
 
 
+@pytest.fixture(scope="module")
+def usual() -> str:
+    return digest(rich())
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Trainer, list[Record]]:
+    """A run that saved after every step and was never stopped; tests only read it."""
+    return run(rich("train.save_every=1"))
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     assert digest(rich()) == digest(rich()) != digest(rich("train.seed=43"))
 
@@ -62,8 +73,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
 @pytest.mark.parametrize(
     "how", [["train.log_every=5"], ["train.eval_every=2"], ["train.save_every=1"], ["train.eval_sequences=3"]]
 )
-def test_observing_more_or_less_often_changes_no_weight(how: list[str]) -> None:
-    assert digest(rich(*how)) == digest(rich())
+def test_observing_more_or_less_often_changes_no_weight(how: list[str], usual: str) -> None:
+    assert digest(rich(*how)) == usual
 
 
 def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up() -> None:
@@ -76,12 +87,14 @@ def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up() -> No
 
 
 @pytest.mark.parametrize("stop", range(1, 18))
-def test_stopping_after_any_step_and_resuming_equals_never_stopping(stop: int) -> None:
-    whole, records = run(rich("train.save_every=1"))
+def test_stopping_after_any_step_and_resuming_equals_never_stopping(
+    stop: int, whole: tuple[Trainer, list[Record]]
+) -> None:
+    trainer, records = whole
     files = next(r.files for r in records if isinstance(r, SaveRecord) and r.step == stop)
     resumed, rest = run(rich("train.save_every=1"), files)
-    assert weights_sha256(resumed.model()) == weights_sha256(whole.model())
-    assert torch.equal(resumed.stack.moment2, whole.stack.moment2)
+    assert weights_sha256(resumed.model()) == weights_sha256(trainer.model())
+    assert torch.equal(resumed.stack.moment2, trainer.stack.moment2)
     said = [r for r in records if not isinstance(r, SaveRecord) and r.step > stop]
     assert [r for r in rest if not isinstance(r, SaveRecord)] == said
 
@@ -115,9 +128,11 @@ def test_a_stop_is_obeyed_after_the_step_with_a_checkpoint_of_it() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("step", [1, 6, 12])
-def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(step: int, value: float) -> None:
+def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(
+    step: int, value: float, whole: tuple[Trainer, list[Record]]
+) -> None:
     healthy = rich("train.save_every=1")
-    expected = next(r for r in run(healthy)[1] if isinstance(r, SaveRecord) and r.step == step - 1)
+    expected = next(r for r in whole[1] if isinstance(r, SaveRecord) and r.step == step - 1)
     trainer = Trainer(healthy, build_task(healthy.task), CPU)
 
     def poison(gradient: Tensor) -> Tensor:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from mhsa_cli.config.load import load_config
+from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.group import Group
 from mhsa_cli.core.tasks import Batch, build_task
 from mhsa_cli.records import EpochRecord, StepRecord
 
@@ -37,6 +38,12 @@ class LessonBatches:
         return Batch(ids, ids)
 
 
+def epochs(config: Config) -> list[EpochRecord]:
+    """Train; give the epochs."""
+    records = Trainer(config, build_task(config.task), CPU, watch=False).records()
+    return [record for record in records if isinstance(record, EpochRecord)]
+
+
 def lesson_layers() -> tuple[nn.Embedding, nn.Linear, nn.Linear, nn.Linear]:
     """Draw the lesson's weights with plain torch modules, in its order: a throw-away block and input come first."""
     torch.manual_seed(42)
@@ -60,8 +67,8 @@ def test_the_lessons_weights_and_data_give_its_digits() -> None:
     records = list(trainer.records())
     losses = {r.step: r.loss for r in records if isinstance(r, StepRecord)}
     assert {step: losses[step] for step in STEP_LOSSES} == pytest.approx(STEP_LOSSES, abs=2e-3)
-    epochs = [r.loss for r in records if isinstance(r, EpochRecord)]
-    assert epochs == pytest.approx([2.8808, 0.0501, 0.0036], abs=2e-3)
+    means = [r.loss for r in records if isinstance(r, EpochRecord)]
+    assert means == pytest.approx([2.8808, 0.0501, 0.0036], abs=2e-3)
     assert min(s for s in losses if losses[s] < 1.0) == 94
     assert min(s for s in losses if losses[s] < 0.1) == 130
 
@@ -72,28 +79,29 @@ def test_it_has_the_lessons_8384_parameters_for_every_head_count() -> None:
         assert sum(p.numel() for p in build_model(config, build_task(config.task)).parameters()) == 8384
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_three_epochs_fall_as_the_lessons_do_for_any_seed(seed: int) -> None:
-    config = load_config(None, [f"train.seed={seed}"])
-    records = list(Trainer(config, build_task(config.task), CPU).records())
-    first, second, third = (r for r in records if isinstance(r, EpochRecord))
-    step_one = next(r for r in records if isinstance(r, StepRecord))
-    assert step_one.loss == pytest.approx(4.16, abs=0.15)
-    assert 2.3 < first.loss < 3.4 and 0.01 < second.loss < 0.25 and 0.001 < third.loss < 0.006
-    assert third.eval_accuracy == 1.0
+def test_the_three_epochs_fall_as_the_lessons_do_for_any_seed() -> None:
+    """Ten seeds, trained together: each run of a group is the run alone."""
+    configs = [load_config(None, [f"train.seed={seed}"]) for seed in range(10)]
+    records = list(Group(configs, build_task(configs[0].task), CPU, watch=False).records())
+    for seed in range(10):
+        own = [record for run, record in records if run == seed]
+        first, second, third = (r for r in own if isinstance(r, EpochRecord))
+        step_one = next(r for r in own if isinstance(r, StepRecord))
+        assert step_one.loss == pytest.approx(4.16, abs=0.15), f"seed {seed}"
+        assert 2.3 < first.loss < 3.4 and 0.01 < second.loss < 0.25 and 0.001 < third.loss < 0.006, f"seed {seed}"
+        assert third.eval_accuracy == 1.0, f"seed {seed}"
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 8])
 def test_the_lesson_learns_with_any_number_of_heads(n_heads: int) -> None:
     config = load_config(None, [f"model.n_heads={n_heads}"])
-    last = [r for r in Trainer(config, build_task(config.task), CPU).records() if isinstance(r, EpochRecord)][-1]
+    last = epochs(config)[-1]
     assert last.eval_accuracy == 1.0 and last.loss < 0.006
 
 
 def test_copy_is_learned_and_its_control_without_a_pattern_is_not() -> None:
     learned, control = (
-        [r for r in Trainer(c, build_task(c.task), CPU).records() if isinstance(r, EpochRecord)][-1]
-        for c in (load_config(None, ["task.name=copy", f"model.attention={kind}"]) for kind in ("softmax", "uniform"))
+        epochs(load_config(None, ["task.name=copy", f"model.attention={kind}"]))[-1] for kind in ("softmax", "uniform")
     )
     assert learned.eval_accuracy == 1.0 and learned.loss < 0.01
     assert control.eval_accuracy < 0.2 and control.loss > 3.0
