@@ -107,8 +107,12 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.layer_norm(x, x.shape[-1:]) * broadcast(self.weight, x)
-        return y if self.bias is None else y + broadcast(self.bias, x)
+        shape, scale, shift = x.shape[-1:], self.weight, self.bias
+        if scale.dim() == 1:
+            return F.layer_norm(x, shape, scale, shift)
+        # One call a model, with its scale and shift inside: two more passes over the numbers would cost more.
+        shifts = [None] * len(scale) if shift is None else shift
+        return torch.stack([F.layer_norm(*each) for each in zip(x, [shape] * len(scale), scale, shifts, strict=True)])
 
 
 class RMSNorm(nn.Module):

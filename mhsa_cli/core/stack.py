@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from mhsa_cli.config.schema import TrainConfig
-from mhsa_cli.core.answers import Answers
-from mhsa_cli.core.bare import BareGradient, is_bare
+from mhsa_cli.core.byhand.answers import Answers
+from mhsa_cli.core.byhand.gradient import WrittenGradient, is_written_out
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
@@ -74,8 +74,8 @@ class Stack:
         )
         self._point_into_buffer()
         self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
-        bare = is_bare(self.model, config.dtype)
-        self._by_hand = BareGradient(self.model, self.views(self.gradients)) if bare else None
+        written = is_written_out(self.model, config.batch_size, config.dtype)
+        self._by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
         self._answers: Answers | None = None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self._ones = torch.ones(self.M, device=device, dtype=dtype)
@@ -100,10 +100,17 @@ class Stack:
         self.updates = updates
         self._count.fill_(updates)
 
-    def finite_slots(self) -> list[int]:
-        """List the models whose last loss and gradient are finite."""
-        whole = torch.stack([g.isfinite().all(1) for g in self._by_model]).all(0) & self.loss.isfinite()
+    def sound_slots(self) -> list[int]:
+        """List the models whose weights and moments are finite."""
+        parts = [p for flat in (self.weights, self.moment1, self.moment2) for p in self.views(flat).values()]
+        whole = torch.stack([p.flatten(1).isfinite().all(1) for p in parts]).all(0)
         return whole.nonzero().flatten().tolist()
+
+    def finite_slots(self) -> list[int]:
+        """List the models that are sound and whose last loss and gradient, with its squares, are finite."""
+        squares = torch.stack([g.square().sum(1) for g in self._by_model]).sum(0)
+        finite = (squares.isfinite() & self.loss.isfinite()).nonzero().flatten().tolist()
+        return sorted(set(finite) & set(self.sound_slots()))
 
     def keep(self, slots: Sequence[int]) -> Stack:
         """Make a stack of some of the models, with their moments, after as many updates."""
@@ -125,18 +132,19 @@ class Stack:
     def step(self, inputs: Tensor, targets: Tensor, lr: float) -> None:
         """Update every model once on its own batch, ids (M, B, T).
 
-        Raises: NonFiniteError before the update if a loss or gradient is not finite; nothing has changed then.
+        Raises: NonFiniteError before the update if a loss, gradient or weight is not finite; nothing has changed then.
         """
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
             # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
         self.loss, self.accuracy = (self._by_hand or self._by_autograd)(inputs, targets)
+        # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
+        sums = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
+        if not all(math.isfinite(float(number)) for number in sums) and len(self.finite_slots()) < self.M:
+            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)
-        # A sum is finite exactly when all its terms are (short of overflow, which is a failure as well).
-        if not math.isfinite(float(self.gradients.sum())):
-            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
         self._update(lr)
         self.updates = step
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.byhand.parts import Take
 from mhsa_cli.core.tasks.base import IGNORE
-
-Take = Callable[[str, Sequence[int], torch.dtype], Tensor]
 
 
 class Answers:

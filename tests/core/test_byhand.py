@@ -1,4 +1,4 @@
-"""The gradient written by hand is autograd's, for every model it serves, and it serves no other."""
+"""The gradients written out are autograd's, for every model they serve, and they serve no other."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.config.load import Config, load_config
-from mhsa_cli.core.answers import Answers
-from mhsa_cli.core.bare import LONGEST, is_bare
+from mhsa_cli.core.byhand import attention
+from mhsa_cli.core.byhand.answers import Answers
+from mhsa_cli.core.byhand.gradient import LONGEST, is_written_out
 from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.stack import Stack, unstack
 from mhsa_cli.core.tasks import TrainBatches, build_task
@@ -28,30 +29,45 @@ def stack_of(settings: Config, seeds: list[int]) -> Stack:
     return Stack([build_model(settings, task, seed) for seed in seeds], seeds, settings.train, CPU)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
-@pytest.mark.parametrize("task", [["task.min_length=2"], ["task.name=shift"], ["model.max_seq_len=13"]])
+FORMS = {
+    "bare": [],
+    "learned positions": ["positions=learned", "max_seq_len=13"],
+    "no positions, no bias": ["positions=none", "model.bias=false"],
+    "residual": ["residual=true", "n_layers=2"],
+    "norm without residual": ["norm=layernorm"],
+    "mlp": ["d_mlp=20", "n_layers=2"],
+    "block": ["residual=true", "norm=layernorm", "d_mlp=20", "n_layers=3", "positions=learned"],
+    "block without bias": ["residual=true", "norm=layernorm", "d_mlp=20", "model.bias=false"],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("task", [["task.min_length=2"], ["task.name=shift"]])
 @pytest.mark.parametrize("seeds", [[4], [4, 9, 2]])
 @pytest.mark.parametrize("heads", [1, 3, 24])
-def test_every_gradient_equals_autograds(positions: str, task: list[str], seeds: list[int], heads: int) -> None:
-    wide = config(f"model.positions={positions}", f"model.n_heads={heads}", "train.dtype=float64", *task)
+def test_every_gradient_equals_autograds(form: str, task: list[str], seeds: list[int], heads: int) -> None:
+    wide = config(f"model.n_heads={heads}", "train.dtype=float64", *task, *FORMS[form])
     stack = stack_of(wide, seeds)
     # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
     stack.weights.normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(wide.task), seed, 7)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
     assert stack._by_hand is not None
+    stack._by_hand(inputs.flip(0), targets.flip(0))  # its buffers are used again
     stack.gradients.fill_(7.0)
+    if "pos_emb" in str(stack.parameters):
+        stack.views(stack.gradients)["positions.pos_emb.weight"].zero_()
     by_hand, by_hand_gradients = stack._by_hand(inputs, targets), stack.gradients.clone()
     losses = torch.stack([plain_loss(stack, *rows) for rows in enumerate(zip(inputs, targets, strict=True))])
     theirs = dict(zip(stack.parameters, torch.autograd.grad(losses.sum(), stack.leaves), strict=True))
     assert torch.allclose(by_hand[0], losses, atol=1e-12)
     for name, mine in stack.views(by_hand_gradients).items():
-        assert torch.allclose(mine, theirs[name], atol=1e-12), name
+        assert torch.allclose(mine, theirs[name], atol=1e-11), name
         # Keys shifted by one constant change no score: their bias has no gradient. All else has.
         assert float(theirs[name].abs().max()) > 1e-6, name
     by_autograd = stack._by_autograd(inputs, targets)
     assert torch.equal(by_hand[1], by_autograd[1])
-    assert torch.allclose(by_hand_gradients, stack.gradients, atol=1e-12)
+    assert torch.allclose(by_hand_gradients[: stack.size], stack.gradients[: stack.size], atol=1e-11)
 
 
 def plain_loss(stack: Stack, slot: int, rows: tuple[Tensor, Tensor]) -> Tensor:
@@ -84,31 +100,47 @@ def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "model.n_layers=2",
-        "model.d_mlp=5",
-        "model.residual=true",
-        "model.norm=layernorm",
+        "model.mlp=swiglu",
+        "model.norm=rmsnorm",
         "model.dropout=0.1",
         "model.attention=uniform",
+        "model.positions=rope",
+        "model.window=3",
+        "model.n_kv_heads=1",
         "model.tie_embeddings=true",
-        "model.bias=false",
         "train.dtype=bfloat16",
+        "train.batch_size=400000",
         f"model.max_seq_len={LONGEST + 1}",
     ],
 )
 def test_any_other_model_is_left_to_autograd(change: str) -> None:
-    plain, other = config(), config(change)
+    plain, other = config("d_mlp=20"), config("d_mlp=20", change)
     task = build_task(plain.task)
-    assert is_bare(build_model(plain, task), plain.train.dtype)
-    assert not is_bare(build_model(other, task), other.train.dtype)
+    assert is_written_out(build_model(plain, task), plain.train.batch_size, plain.train.dtype)
+    assert not is_written_out(build_model(other, task), other.train.batch_size, other.train.dtype)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 1000])
+def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config("n_layers=2", "residual=true")
+    batch = TrainBatches(build_task(settings.task), 4, 7)[1]
+    whole = stack_of(settings, [4])
+    assert whole._by_hand is not None
+    whole._by_hand(batch.inputs[None], batch.targets[None])
+    monkeypatch.setattr(attention, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
+    parts = stack_of(settings, [4])
+    assert parts._by_hand is not None
+    parts._by_hand(batch.inputs[None], batch.targets[None])
+    assert torch.equal(parts.gradients, whole.gradients)
 
 
 @pytest.mark.parametrize(
     ("T", "D", "heads", "batch", "M"), [(10, 24, 3, 7, 4), (7, 12, 2, 33, 9), (5, 18, 6, 1, 3), (13, 28, 4, 61, 5)]
 )
-def test_a_models_bits_do_not_depend_on_its_stack(T: int, D: int, heads: int, batch: int, M: int) -> None:
+@pytest.mark.parametrize("form", ["bare", "block"])
+def test_a_models_bits_do_not_depend_on_its_stack(form: str, T: int, D: int, heads: int, batch: int, M: int) -> None:
     sizes = [f"task.seq_len={T}", f"d_model={D}", f"n_heads={heads}", f"batch_size={batch}", "name=shift"]
-    settings, seeds = config(*sizes), list(range(M))
+    settings, seeds = config(*sizes, *FORMS[form]), list(range(M))
     stack = stack_of(settings, seeds)
     stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(settings.task), seed, batch)[1] for seed in seeds]
