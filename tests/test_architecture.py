@@ -78,6 +78,12 @@ def test_rooms_keep_to_their_libraries_and_neighbours(file: Path) -> None:
         assert top != "click", "typer brings its own click; another one may not be there"
 
 
+def test_one_file_alone_knows_ray() -> None:
+    assert [str(file.relative_to(PACKAGE)) for file in FILES if {n.split(".")[0] for n in imports(file)} & {"ray"}] == [
+        "commands/ray_engine.py"
+    ]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_commands_import_torch_only_inside_their_functions(file: Path) -> None:
     if room_of(file) not in ("commands", "__main__"):
@@ -149,3 +155,25 @@ def test_what_needs_no_torch_does_not_load_it(arguments: list[str], code: int) -
     assert found == code
     assert "torch" not in modules and "numpy" not in modules
     assert "mhsa_cli.commands.app" in modules
+
+
+TRAINING = """
+import sys
+from mhsa_cli.__main__ import main
+for command, *more in (["train"], ["sweep", "--seeds", "2"]):
+    sys.argv = ["mhsa", command, *more, "seq_len=5", "d_model=12", "n_heads=3", "d_mlp=7", "norm=layernorm"]
+    sys.argv += ["dropout=0.1", "grad_clip=1", "epochs=2", "steps_per_epoch=4", "batch_size=6", "eval_sequences=9"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, command
+    assert "torch" in sys.modules
+    assert "torch._dynamo" not in sys.modules, command
+"""
+
+
+def test_training_never_loads_the_compiler(tmp_path: Path) -> None:
+    """torch.optim would, at more cost than a small training."""
+    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs").is_dir() and len(list(tmp_path.glob("runs/*/*/run.json"))) == 2

@@ -151,15 +151,39 @@ def test_a_text_is_written_as_text(prose: Path) -> None:
         assert old.code == 0 and old.out.startswith("\\u2603") and "?" not in old.out
 
 
+# Copies itself once torch is loaded, a process for each command: the arguments after a "stdout=..." that says where its
+# output goes. Each is followed by its exit code.
+COPIES = """
+import os, sys
+import torch
+commands = []
+for text in sys.argv[1:]:
+    commands.append([text]) if text.startswith("stdout=") else commands[-1].append(text)
+for where, *sys.argv[1:] in commands:
+    reader, target = os.pipe() if where == "stdout=|head -c 1" else (None, os.open(where[7:], os.O_WRONLY))
+    child = os.fork()
+    if child == 0:
+        os.dup2(target, 1)
+        if reader is not None:
+            os.close(reader)
+        from mhsa_cli.__main__ import main
+        sys.exit(main())
+    os.close(target)
+    if reader is not None:
+        os.write(1, os.read(reader, 1))
+        os.close(reader)
+    os.write(1, b":%d\\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
 def test_real_processes_in_the_c_locale_and_with_readers_that_leave(tiny: Path, prose: Path) -> None:
     old = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONPATH=SOURCE)
-    program = f"{sys.executable} -m mhsa_cli generate"
-    line = (
-        f"set -o pipefail; {program} prose --prompt caf; {program} prose --prompt 'é' --json;"
-        f" {program} tiny --prompt 1 | head -c 1; echo :$?; {program} tiny --prompt 1 > /dev/full; echo $?"
-    )
-    done = subprocess.run(["bash", "-c", line], env=old, capture_output=True, check=False)
+    commands = ["stdout=/dev/stdout", "generate", "prose", "--prompt", "caf"]
+    commands += ["stdout=/dev/stdout", "generate", "prose", "--prompt", "é", "--json"]
+    commands += ["stdout=|head -c 1", "generate", "tiny", "--prompt", "1"]
+    commands += ["stdout=/dev/full", "generate", "tiny", "--prompt", "1"]
+    done = subprocess.run([sys.executable, "-c", COPIES, *commands], env=old, capture_output=True, check=False)
     out = done.stdout.decode("ascii")
     assert out.startswith("caf") and '{"run": "prose", "prompt": [' in out
-    assert out.split()[-2] in ("1:0", "1:1") and out.split()[-1] == "5"
+    assert out.count("\n:0\n") == 2 and out.split()[-2] in ("1:0", "1:1") and out.split()[-1] == ":5"
     assert done.stderr.count(b"error: ") == 1 and b"Traceback" not in done.stderr and b"internal" not in done.stderr
