@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Processes that share the tests out, file by file; `.venv/bin/python -m pytest tests/...` runs in one.
+WORKERS ?= 2
 
 .PHONY: demo test clean
 
@@ -9,7 +11,7 @@ demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/repeat.yaml
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mhsa-cli needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
