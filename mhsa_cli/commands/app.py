@@ -22,6 +22,7 @@ from mhsa_cli.commands import (
     timeline,
     trace,
     train,
+    verify,
 )
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ app.command("sweep")(sweep.sweep)
 app.command("tasks")(tasks.tasks)
 app.command("timeline")(timeline.timeline)
 app.command("trace")(trace.trace)
+app.command("verify")(verify.verify)
 app.add_typer(config.app, name="config")
 
 

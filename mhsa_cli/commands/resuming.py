@@ -38,14 +38,14 @@ def differences(
     return [f"{k}: {before.get(k)} -> {after.get(k)}" for k in keys if before.get(k) != after.get(k)]
 
 
-def run_config(run: RunDir, overrides: Sequence[str] = ()) -> Config:
-    """Read a run's own config.
+def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = True) -> Config:
+    """Read a run's own config, compared with what its run.json lists.
 
     Raises: RunError if it is damaged, UsageError if an override changes what was trained.
     """
     own = run.path / CONFIG
     try:
-        config = _parse_own(run, run.read_config_text())
+        config = _parse_own(run, run.read_config_text(compare=compare))
     except ChangedError as error:
         config = _parse_own(run, run.read_config_text(compare=False))
         _check_settings(config, run, error)

@@ -108,6 +108,9 @@ def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_j
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
             run.write_config(dump_yaml(config))
+            earlier = run.read_run_json().get("changes")
+            one = {"step": checkpoint.step, "settings": changes}
+            run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
         run_training(config, task, device, run, as_json, checkpoint.files)
 
 

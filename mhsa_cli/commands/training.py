@@ -18,7 +18,7 @@ from mhsa_cli.commands.summary import history, show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.records import EvalRecord, HeadMaps, SaveRecord, Series, SnapshotRecord
+from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
@@ -102,11 +102,13 @@ def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float) 
     if isinstance(error, StorageError):
         return
     failed = isinstance(error, Exception)  # else a second Ctrl-C
-    if isinstance(error, NonFiniteError):
-        kept = f"the weights of step {trainer.step}, the last finite ones, are kept: {run.path}"
-        error.hint = kept if error.hint is None else f"{error.hint}\n  {kept}"
+    step = trainer.step
     try:
-        run.update(status="failed" if failed else "interrupted", step=trainer.step, seconds=round(seconds, 3))
+        if isinstance(error, NonFiniteError):
+            step = max((item.step for item in run.checkpoints()), default=0)  # a state that is not finite is not saved
+            kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
+            error.hint = kept if error.hint is None else f"{error.hint}\n  {kept}"
+        run.update(status="failed" if failed else "interrupted", step=step, seconds=round(seconds, 3))
     except MhsaError as second:
         tell(f"note: {second}")
 
@@ -125,14 +127,19 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
     )
     with view:
         for record in trainer.records():
-            if isinstance(record, SaveRecord):
-                run.commit_checkpoint(record.step, record.files, config.train.keep)
-            elif isinstance(record, SnapshotRecord):
-                run.append_head_scores([snapshot_to_dict(record)])
-            else:
-                run.append_metrics([record_to_dict(record)])
+            keep_record(run, record, config.train.keep)
             view.add(record)
     return view.series()
+
+
+def keep_record(run: RunDir, record: Record, keep: int) -> None:
+    """Write a record where it belongs in the run folder."""
+    if isinstance(record, SaveRecord):
+        run.commit_checkpoint(record.step, record.files, keep)
+    elif isinstance(record, SnapshotRecord):
+        run.append_head_scores([snapshot_to_dict(record)])
+    else:
+        run.append_metrics([record_to_dict(record)])
 
 
 def look(

@@ -90,12 +90,13 @@ def _first_kept(older: list[Checkpoint], count: int) -> int:
     while len(whole) < count and at > 0:
         at -= 1
         with contextlib.suppress(RunError, StorageError):
-            _read(older[at])
+            read_checkpoint(older[at])
             whole.add(older[at].step)
     return at
 
 
-def _read(item: Checkpoint) -> dict[str, bytes]:
+def read_checkpoint(item: Checkpoint) -> dict[str, bytes]:
+    """Read one checkpoint, every byte verified. Raises: RunError, StorageError."""
     check_real_folder(item.path)
     return read_directory(item.path, item.path.name.removesuffix(REPLACED))
 
@@ -118,7 +119,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         problems = []
         for item in reversed(wanted):
             try:
-                files = _read(item)
+                files = read_checkpoint(item)
             except (RunError, StorageError) as error:
                 problems.append(f"{item.path.name}: {error.message}")
                 continue

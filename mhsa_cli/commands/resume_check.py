@@ -1,0 +1,78 @@
+"""`mhsa verify --resume-check`: a training against the same one with a stop and a resume, compared bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mhsa_cli.commands.stderr import tell
+from mhsa_cli.errors import UsageError
+from mhsa_cli.runs.rundir import RunDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.config.load import Config
+    from mhsa_cli.core.tasks import Task
+
+
+def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
+    """Train a config's steps at once and with a stop half-way; say whether all bits are equal, exit 1 if not."""
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.training import machine, prepare_device
+    from mhsa_cli.config.load import load_config
+    from mhsa_cli.core.tasks import build_task
+
+    config = load_config(file, overrides)
+    total, half = config.total_steps, config.total_steps // 2
+    if half == 0:
+        raise UsageError(f"{total} steps cannot be stopped half-way", "ask for more: train.epochs=2")
+    device, task = prepare_device(config), build_task(config.task)
+    tell(f"training {total} steps at once, then {half} and {total - half} more")
+    with TemporaryDirectory(prefix="mhsa-") as folder:
+        runs = [RunDir.create(Path(folder), name) for name in ("at-once", "resumed")]
+        for run, stop in zip(runs, (None, half), strict=True):
+            with run:
+                if stop is not None:
+                    _train(config, task, device, run, stop)
+                _train(config, task, device, run)
+        difference = _difference(*runs)
+    own = machine(config, device)
+    if as_json:
+        document = {"equal": not difference, "steps": total, "stopped_at": half, "difference": difference or None}
+        print_json({**document, **own})
+    else:
+        where = f"{own['device']}, threads: {own['threads']}, torch {own['torch']}"
+        said = f"not equal: {difference}" if difference else "equal, bit for bit: weights, moments, state and metrics"
+        Paper().say(f"{said}\n{total} steps against {half} + {total - half} after a resume; {where}")
+    if difference:
+        raise typer.Exit(1)
+
+
+def _train(config: Config, task: Task, device: Any, run: RunDir, stop: int | None = None) -> None:
+    """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
+    from mhsa_cli.commands.training import keep_record
+    from mhsa_cli.core.engine import Trainer
+
+    files = run.load_checkpoint().files if run.checkpoints() else None
+    trainer = Trainer(config, task, device, resume=files, stop=lambda: trainer.step == stop)
+    for record in trainer.records():
+        keep_record(run, record, config.train.keep)
+
+
+def _difference(first: RunDir, second: RunDir) -> str:
+    """Say where two runs differ first: in the files of their last checkpoints, or in a line of their metrics."""
+    from mhsa_cli.core.load import first_difference
+    from mhsa_cli.runs.listing import METRICS
+
+    found = first_difference(first.load_checkpoint().files, second.load_checkpoint().files)
+    if found:
+        return found
+    lines = ((run.path / METRICS).read_text().splitlines() for run in (first, second))
+    for number, (one, other) in enumerate(zip_longest(*lines), 1):
+        if one != other:
+            return f"{METRICS}, line {number}: {one} and {other}"
+    return ""

@@ -1,0 +1,29 @@
+"""What was found when a run was verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: its name, `state` ("ok", "note" or "wrong"), and what was found."""
+
+    name: str
+    state: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """All checks of a run; of one with damage also what can still be used, and the newest whole checkpoint's step."""
+
+    checks: Sequence[Check]
+    usable: Sequence[str]
+    checkpoint: int | None
+
+    @property
+    def damage(self) -> list[Check]:
+        """List what is wrong."""
+        return [check for check in self.checks if check.state == "wrong"]

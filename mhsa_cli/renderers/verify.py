@@ -1,0 +1,15 @@
+"""What a verification found, a line for each thing."""
+
+from __future__ import annotations
+
+from mhsa_cli.records.verify import Verification
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.table import Column, table
+
+
+def verification_table(found: Verification, *, width: int, surface: Surface) -> Lines:
+    """Draw a row for each check: its name, ok or wrong, and what was found."""
+    columns = [Column("checked", flexible=True), Column(""), Column("found", wraps=True)]
+    rows = [[c.name, "WRONG" if c.state == "wrong" else c.state, c.found] for c in found.checks]
+    return table(columns, rows, width=width, surface=surface)

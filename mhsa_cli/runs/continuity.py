@@ -1,0 +1,115 @@
+"""Does a curve hang together? Its lines tell much twice, so damage shows also where no hash was kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mhsa_cli.errors import RunError
+from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.jsonfile import restore_nonfinite
+from mhsa_cli.runs.metrics import KINDS, MetricRecord, numbered_lines, record_from_dict
+
+
+class Rhythm(NamedTuple):
+    """How often a run wrote: a step record every `log_every` steps, but before `since` perhaps otherwise."""
+
+    log_every: int
+    steps_per_epoch: int
+    since: int = 0
+
+
+class Curve:
+    """The records of metrics.jsonl, followed line by line: `problem` is the first thing that is wrong, or empty.
+
+    All lines up to number `line` are right; they reach to `step`.
+    """
+
+    def __init__(self, data: bytes, path: Path, rhythm: Rhythm | None) -> None:
+        self.rhythm = rhythm
+        self.problem, self.line, self.step = "", 0, 0
+        self.steps = self.epochs = self.last_step = 0
+        self.evals: dict[int, EvalRecord] = {}
+        self._losses: list[float] = []
+        self._epoch_line = self._epoch_step = 0  # where the epoch began
+        try:
+            for number, content, _ in numbered_lines(data, path):
+                self._number = number
+                if content.get("kind") in KINDS:
+                    self._add(record_from_dict(restore_nonfinite(content)))
+                if self.problem:
+                    break
+                self.line = number
+        except RunError as error:
+            self.problem = error.message.removeprefix(f"{show(path)}:")
+
+    def _add(self, record: MetricRecord) -> None:
+        if self.line == 0 and record.step > 1 and self.rhythm is not None:  # the earlier part of the run is gone
+            self.epochs = (record.step - 1) // self.rhythm.steps_per_epoch
+        if record.step < self.step:
+            self.problem = f"step {record.step} comes after step {self.step}"
+        elif isinstance(record, StepRecord):
+            self._add_step(record)
+        elif isinstance(record, EvalRecord):
+            if record.step in self.evals:
+                self.problem = f"step {record.step} was evaluated twice"
+            self.evals[record.step] = record
+        else:
+            self._add_epoch(record)
+        if not self.problem:
+            self.step = record.step
+
+    def _add_step(self, record: StepRecord) -> None:
+        after, last = record.step, self.last_step
+        known = last if self.rhythm is None else max(last, self.rhythm.since)  # from here on the rhythm is this one
+        wanted = self.rhythm.log_every if self.rhythm is not None and known else 1
+        if after == last:
+            self.problem = f"step {after} comes twice"
+        elif self.rhythm is not None and after - known > wanted:
+            self.problem = f"steps {known + 1} to {after - 1} are missing"
+        elif not 0 <= record.accuracy <= 1:
+            self.problem = f"step {after}: its accuracy is {record.accuracy}"
+        self.steps, self.last_step = self.steps + 1, after
+        self._losses.append(record.loss)
+
+    def _add_epoch(self, record: EpochRecord) -> None:
+        evaluated, losses = self.evals.get(record.step), self._losses
+        named = f"epoch {record.epoch}"
+        size = None if self.rhythm is None else self.rhythm.steps_per_epoch
+        whole = size is not None and len(losses) == size and all(map(math.isfinite, losses))
+        if record.epoch != self.epochs + 1:
+            self.problem = f"{named} comes after epoch {self.epochs}"
+        elif size is not None and record.step != record.epoch * size:
+            self.problem = f"{named} ends at step {record.step}, not {record.epoch * size}"
+        elif evaluated is None or not _same(evaluated, record.eval_loss, record.eval_accuracy):
+            self.problem = f"{named}: its evaluation is not that of step {record.step}"
+        elif whole and not math.isclose(sum(losses) / len(losses), record.loss, rel_tol=1e-9):
+            self.problem = f"{named}: its loss is not the mean of its steps"
+            self.line, self.step = self._epoch_line, self._epoch_step  # one of its lines is wrong, and which is unknown
+        self.epochs, self._losses = record.epoch, []
+        if not self.problem:
+            self._epoch_line, self._epoch_step = self._number, record.step
+
+    def ends_wrong(self, info: Mapping[str, Any], newest: int | None) -> str:
+        """Say what does not fit the end of the run: its run.json, and its newest checkpoint."""
+        step, status, final = info.get("step"), info.get("status"), info.get("final")
+        if status not in ("finished", "stopped") or not isinstance(step, int):
+            early = newest is not None and self.rhythm is not None and newest - self.last_step >= self.rhythm.log_every
+            return f"it ends at step {self.last_step}, before the checkpoint of step {newest}" if early else ""
+        gap = 0 if self.rhythm is None or status == "finished" else self.rhythm.log_every - 1
+        if not 0 <= step - self.last_step <= gap:
+            return f"it ends at step {self.last_step}, the run at step {step}"
+        if self.rhythm is not None and self.epochs != step // self.rhythm.steps_per_epoch:
+            return f"it has {self.epochs} epochs, the run {step // self.rhythm.steps_per_epoch}"
+        told = final if isinstance(final, dict) else {}
+        last = self.evals.get(told.get("step", -1))
+        if last is not None and not _same(last, told.get("eval_loss"), told.get("eval_accuracy")):
+            return f"the evaluation of step {last.step} is not the one in run.json"
+        return ""
+
+
+def _same(record: EvalRecord, loss: Any, accuracy: Any) -> bool:
+    return all(a == b or (a != a and b != b) for a, b in ((record.loss, loss), (record.accuracy, accuracy)))

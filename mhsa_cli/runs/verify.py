@@ -1,0 +1,211 @@
+"""Everything that can be checked of a run folder: hashes, formats, the curve, the heads, checkpoints, leftovers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.records.verify import Check, Verification
+from mhsa_cli.runs import seal
+from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
+from mhsa_cli.runs.commit import REPLACED
+from mhsa_cli.runs.continuity import Curve, Rhythm
+from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.heads import maps_from_dict
+from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.listing import CONFIG, FORMAT, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
+from mhsa_cli.runs.metrics import parse_metrics
+from mhsa_cli.runs.snapshots import snapshots_from_lines
+
+Heads = Sequence[tuple[int, int]]
+ENDED = ("finished", "stopped")
+OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
+
+
+class Plan(NamedTuple):
+    """What a run's config says of its files."""
+
+    rhythm: Rhythm
+    heads: Heads
+    has_text: bool
+
+
+class Verifier:
+    """Looks at one run folder, part by part. Nothing in it is changed.
+
+    `config` is what the config's reader found, `plan` what it says (None if it cannot be read), and `fits` puts a
+    checkpoint into the model of its config: it says what it found, or raises RunError.
+    """
+
+    def __init__(self, run: Path, config: Check, plan: Plan | None, fits: Callable[[Loaded], str]) -> None:
+        self.run, self.config, self.plan, self.fits = run, config, plan, fits
+        self.checks: list[Check] = []
+        self.info: dict[str, Any] = {}
+        self.listed: dict[str, Any] = {}
+        self.curve: Curve | None = None
+        self.whole: list[int] = []
+
+    def verify(self) -> Verification:
+        """Check all parts."""
+        self._run_json()
+        self.checks.append(self.config)
+        found = self._checkpoints()
+        self._part(METRICS, self._metrics)
+        self._part(HEADS, self._heads)
+        self._part(SCORES, self._scores)
+        if self.plan is None or self.plan.has_text:
+            self._part(TEXT, lambda data: f"{len(data):,} bytes")
+        self.checks += [*found, *self._leftovers()]
+        newest = max(self.whole, default=None)
+        damaged = any(check.state == "wrong" for check in self.checks)
+        return Verification(self.checks, self._usable(newest) if damaged else [], newest)
+
+    def _note(self, name: str, state: str, found: str) -> None:
+        self.checks.append(Check(name, state, found))
+
+    def _why(self, error: MhsaError) -> str:
+        return error.message.replace(f"{show(self.run)}/", "")
+
+    def _run_json(self) -> None:
+        try:
+            self.info, self.listed = read_info(self.run), dict(seal.listed_files(self.run))
+        except MhsaError as error:
+            self._note(RUN, "wrong", self._why(error))
+            return
+        status, step = self.info.get("status"), self.info.get("step")
+        at = f" at step {step}" if status in (*ENDED, "failed") else ""
+        if self.listed or status in ("running", "interrupted"):
+            self._note(RUN, "ok", f"{show(str(status))}{at}, its own hash")
+        else:
+            self._note(RUN, "note", f"{show(str(status))}{at}; from an older version, which kept no hashes")
+
+    def _part(self, name: str, look: Callable[[bytes], str]) -> None:
+        """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
+        path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
+        try:
+            data = seal.read_listed(self.run, name) if self.info else read_file(path, seal.LIMIT)
+        except MhsaError as error:
+            if not path.exists() and name not in self.listed:
+                needed = name == TEXT or self.info.get("status") in ENDED
+                self._note(name, "note", "there is none" if needed else "not written yet")
+                return
+            found = self._why(error).removeprefix(f"{name} is ")
+            try:  # what can still be used of it?
+                look(read_file(path, seal.LIMIT))
+            except MhsaError as second:
+                more = self._why(second).removeprefix(f"{name} is ")
+                found += "" if more == found else f"; {more}"
+            self._note(name, "wrong", found)
+            return
+        try:
+            self._note(name, "ok", f"{look(data)}, {hashed}")
+        except MhsaError as error:
+            self._note(name, "wrong", self._why(error).removeprefix(f"{name} is "))
+
+    def _metrics(self, data: bytes) -> str:
+        rhythm = None if self.plan is None else self.plan.rhythm
+        self.curve = curve = Curve(data, self.run / METRICS, rhythm)
+        problem = curve.problem or curve.ends_wrong(self.info, max(self.whole, default=None))
+        told = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
+        if not problem:
+            return told
+        if METRICS in self.listed and seal.digest(data) == self.listed[METRICS]:
+            return f"{told}; as it was written: {problem}"
+        raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
+
+    def _heads(self, data: bytes) -> str:
+        path = self.run / HEADS
+        content = parse_json(data, path)
+        check_format(content, FORMAT, path)
+        maps = maps_from_dict(restore_nonfinite(content))
+        self._same_heads([(head.layer, head.head) for head in maps.heads])
+        step, last = maps.step, self.info.get("step")
+        stale = f", before the run went on to step {last}" if step != last else ""
+        return f"{len(maps.heads)} heads at step {step}{stale}"
+
+    def _scores(self, data: bytes) -> str:
+        found = snapshots_from_lines(parse_metrics(data, self.run / SCORES))
+        if found:
+            self._same_heads([(head.layer, head.head) for head in found[0].heads])
+        return f"{len(found)} snapshots to step {found[-1].step if found else 0}"
+
+    def _same_heads(self, heads: Heads) -> None:
+        if self.plan is not None and list(heads) != list(self.plan.heads):
+            raise RunError(f"{len(heads)} heads, {len(self.plan.heads)} in {CONFIG}")
+
+    def _checkpoints(self) -> list[Check]:
+        try:
+            found = list_checkpoints(self.run)
+        except MhsaError as error:
+            return [Check(FOLDER, "wrong", self._why(error))]
+        checks = [check for item in found if (check := self._checkpoint(item)) is not None]
+        step, ended = self.info.get("step"), self.info.get("status") in ENDED
+        if ended and step not in [item.step for item in found]:
+            checks.append(Check(FOLDER, "wrong", f"the checkpoint of step {step}, the run's last, is missing"))
+        elif not checks:
+            checks.append(Check(FOLDER, "note", "there is none yet"))
+        return checks
+
+    def _checkpoint(self, item: Checkpoint) -> Check | None:
+        name = f"{FOLDER}/{item.path.name}"
+        try:
+            files = read_checkpoint(item)
+            state = parse_json(files.get(STATE, b""), item.path / STATE)
+            if state.get("step") != item.step:
+                raise RunError(f"{name}/{STATE} is of step {state.get('step')}")
+            fits = self.fits(Loaded(item.step, files, ()))
+        except MhsaError as error:
+            if not item.path.exists():
+                return None  # a training replaced it in the meantime
+            return Check(name, "wrong", self._why(error))
+        self.whole.append(item.step)
+        size = sum(map(len, files.values()))
+        return Check(name, "ok", f"{len(files)} files, {size:,} bytes, their hashes; {fits}")
+
+    def _leftovers(self) -> list[Check]:
+        found = []
+        for folder, own in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self._listing()})):
+            try:
+                names = sorted(entry.name for entry in folder.iterdir())
+            except OSError:
+                continue
+            for name in names:
+                shown = show(name if folder == self.run else f"{FOLDER}/{name}")
+                if name.startswith(".tmp-") or name.endswith(REPLACED):
+                    found.append(Check(shown, "note", "left by a save; removed when the run goes on"))
+                elif name not in own:
+                    found.append(Check(shown, "note", "not a part of a run; never read"))
+        return found
+
+    def _listing(self) -> list[Checkpoint]:
+        try:
+            return list_checkpoints(self.run)
+        except MhsaError:
+            return []
+
+    def _usable(self, newest: int | None) -> list[str]:
+        """Say what of a damaged run can still be used, and how."""
+        wrong = {check.name for check in self.checks if check.state == "wrong"}
+        run = show(shlex.quote(str(self.run)))
+        found = []
+        if newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+            goes_on = "" if wrong & {METRICS, SCORES} else f", and mhsa train --resume {run} goes on from it"
+            found.append(f"the checkpoint of step {newest}: mhsa generate {run} uses it{goes_on}")
+        elif newest is not None:
+            found.append(f"the weights of step {newest}: {FOLDER}/step-{newest:08d}/model.safetensors")
+        if METRICS not in wrong and self.curve is not None:
+            found.append(f"the curve: {METRICS}")
+        elif self.curve is not None and self.curve.problem and self.curve.line:
+            found.append(f"the curve up to line {self.curve.line}, step {self.curve.step}: {METRICS}")
+        if wrong & {METRICS, SCORES} and newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+            names = " and ".join(sorted(wrong & {METRICS, SCORES}))
+            found.append(f"to go on without the curve so far, delete {names}; mhsa train --resume {run}")
+        if HEADS in wrong and newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+            found.append(f"the heads, measured again: delete {HEADS}, then mhsa inspect-heads {run}")
+        if CONFIG not in wrong:
+            again = show(shlex.quote(str(self.run / CONFIG)))
+            found.append(f"the config, which repeats the run: mhsa train --config {again}")
+        return found
