@@ -35,7 +35,8 @@ class Group:
     `resume` takes each run's checkpoint files, all of one step; training then goes on as if it had never stopped.
     `stop` is asked after every step; once it says True that step's checkpoints are yielded and all end. `wants_save`
     decides after which steps checkpoints are yielded; left out, train.save_every does. A run whose loss or gradient is
-    not finite ends with its last finite weights and a FailRecord; the others go on, unchanged.
+    not finite ends with its last finite weights and a FailRecord, one whose weights are not finite with the FailRecord
+    alone; the others go on, unchanged.
     """
 
     def __init__(
@@ -105,6 +106,9 @@ class Group:
         yield from zip(self.runs, records, strict=True)
 
     def _save_all(self, reason: str) -> Iterator[tuple[int, Record | FailRecord]]:
+        sound = self.stack.sound_slots()
+        if len(sound) < len(self.runs):
+            yield from self._fail(self.step, sound)
         for slot, run in enumerate(self.runs):
             yield run, self.save(slot, reason)
 
@@ -121,11 +125,11 @@ class Group:
             inputs, targets = self._ids([b.inputs for b in batches]), self._ids([b.targets for b in batches])
             try:
                 self.stack.step(inputs, targets, learning_rate(self.train, step))
-            except NonFiniteError as error:
+            except NonFiniteError:
                 yield from self._read(pending)
                 pending = []
                 yield from self._flush()
-                yield from self._fail(error, step)
+                yield from self._fail(step, self.stack.finite_slots())
                 continue
             pending.append((step, self.stack.loss, self.stack.accuracy))
             epoch_ends = step % self.train.steps_per_epoch == 0
@@ -152,19 +156,20 @@ class Group:
             self.epoch_loss_sums[run] = 0.0
             yield run, EpochRecord(step // self.train.steps_per_epoch, step, mean, record.loss, record.accuracy)
 
-    def _fail(self, error: NonFiniteError, step: int) -> Iterator[tuple[int, Record | FailRecord]]:
-        """End the runs that are not finite with their last finite state; nothing of this step was applied."""
-        finite = self.stack.finite_slots()
-        rate = learning_rate(self.train, step)
+    def _fail(self, step: int, finite: list[int]) -> Iterator[tuple[int, Record | FailRecord]]:
+        """End the runs in all slots but these: with their last finite state, or without one if that is not finite."""
+        sound, rate = self.stack.sound_slots(), learning_rate(self.train, step)
         for slot, run in enumerate(self.runs):
             if slot in finite:
                 continue
             loss = float(self.stack.loss[slot])
+            what = f"a loss or gradient is not finite (loss {loss})" if slot in sound else "a weight is not finite"
             if not math.isfinite(loss):
                 yield run, StepRecord(step, loss, float(self.stack.accuracy[slot]), rate)
-            yield run, self.save(slot, "stop")
+            if slot in sound:
+                yield run, self.save(slot, "stop")
             hint = f"lower train.lr (now {self.train.lr:g}) or set train.grad_clip=1.0"
-            yield run, FailRecord(self.step, f"step {step}: a loss or gradient is not finite (loss {loss})", hint)
+            yield run, FailRecord(self.step, f"step {step}: {what}", hint)
         if not finite:
             self.runs = []
             return
