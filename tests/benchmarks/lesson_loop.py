@@ -39,18 +39,21 @@ class LessonModel(nn.Module):
 
 
 class LessonLoop:
-    """Call it once a step."""
+    """Call it once a step; `step` is the part that trains, on rows that are given."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, model: nn.Module | None = None, lr: float = 5e-3) -> None:
         torch.manual_seed(42)
-        self.batch_size, self.model = batch_size, LessonModel()
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=5e-3)
+        self.batch_size, self.model = batch_size, LessonModel() if model is None else model
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=lr)
         self.generator = torch.Generator().manual_seed(42)
 
     def __call__(self) -> float:
         rows = torch.randint(VOCAB, (self.batch_size, 1), generator=self.generator).expand(-1, SEQ_LEN + 1)
-        logits = self.model(rows[:, :-1])
-        loss = F.cross_entropy(logits.reshape(-1, VOCAB), rows[:, 1:].reshape(-1))
+        return self.step(rows[:, :-1], rows[:, 1:])
+
+    def step(self, inputs: Tensor, targets: Tensor) -> float:
+        logits = self.model(inputs)
+        loss = F.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()

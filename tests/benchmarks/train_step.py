@@ -11,53 +11,23 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CHUNK, ROUNDS = 10, 36  # steps between two looks at the clock, and how often
-
-
-def spent(work: Callable[[], object]) -> float:
-    """Measure the CPU seconds of one call."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+CHUNK, ROUNDS = 10, 35  # steps between two looks at the clock, and how often
 
 
 def compare_steps(batch_size: int) -> None:
     """Time both steps in turns, on the lesson's task, over the lesson's 360 steps."""
     import torch
-    from lesson_loop import LessonLoop
+    from others.lesson import Lesson
+    from others.turns import Work, compare
 
-    from mhsa_cli.config.load import load_config
-    from mhsa_cli.core.engine import Trainer
-    from mhsa_cli.core.stack import learning_rate
-    from mhsa_cli.core.tasks import build_task
-
-    config = load_config(None, [f"train.batch_size={batch_size}"])
-    trainer = Trainer(config, build_task(config.task), torch.device("cpu"))
-    theirs = LessonLoop(batch_size)
-
-    def ours() -> None:
-        for _ in range(CHUNK):
-            batch = trainer.group.batches[0][trainer.step + 1]
-            rate = learning_rate(config.train, trainer.step + 1)
-            trainer.stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), rate)
-            float(trainer.stack.loss)
-
-    def lesson() -> None:
-        for _ in range(CHUNK):
-            theirs()
-
-    ours(), lesson()
-    pairs = [(spent(ours), spent(lesson)) for _ in range(ROUNDS)]
-    ms = [statistics.median(column) / CHUNK * 1e3 for column in zip(*pairs, strict=True)]
-    ratios = statistics.quantiles([a / b for a, b in pairs], n=4)
+    torch.set_num_threads(1)
+    found = compare(Work(f"B={batch_size}", [f"train.batch_size={batch_size}"], CHUNK, ROUNDS), "lesson", Lesson)
     print(
-        f"step at B={batch_size:<3} ours {ms[0]:6.2f} ms   lesson {ms[1]:6.2f} ms   "
-        f"ratio {ratios[1]:.2f} (quartiles {ratios[0]:.2f} to {ratios[2]:.2f})"
+        f"step at B={batch_size:<3} ours {found.ms[0]:6.2f} ms   lesson {found.ms[1]:6.2f} ms   "
+        f"ratio {found.cpu[1]:.2f} (quartiles {found.cpu[0]:.2f} to {found.cpu[2]:.2f})"
     )
 
 
