@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from statistics import quantiles
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +17,29 @@ from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsO
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from mhsa_cli.commands.sweeping import How
     from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.grid import Grid
     from mhsa_cli.records import SweepReport
     from mhsa_cli.runs.sweepdir import SweepDir
 
+
+class Engines(StrEnum):
+    """Where a sweep trains."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 SeedsOption = Annotated[int, typer.Option("--seeds", metavar="N", help="Seeds for each setting, from train.seed on.")]
-JobsOption = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes that train at the same time.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", help="Processes that train at the same time: 1, or with Ray one for each CPU."),
+]
+EngineOption = Annotated[Engines, typer.Option("--engine", help="Train here, or as tasks of a Ray cluster.")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", metavar="A", help="The Ray cluster's address; left out, one is started here.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", metavar="NAME", help="The sweep's name.")]
 ResumeOption = Annotated[
     str | None, typer.Option("--resume", metavar="SWEEP", help="Train what is missing of a sweep, nothing else.")
@@ -37,7 +55,9 @@ def sweep(
     overrides: Overrides = None,
     config: ConfigOption = None,
     seeds: SeedsOption = 8,
-    jobs: JobsOption = 1,
+    jobs: JobsOption = None,
+    engine: EngineOption = Engines.LOCAL,
+    address: AddressOption = None,
     name: NameOption = None,
     resume: ResumeOption = None,
     target: TargetOption = None,
@@ -51,16 +71,18 @@ def sweep(
     """
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.commands.sweeping import train_missing
+    from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweepdir import SweepDir
 
-    if jobs < 1:
+    if address is not None and engine is not Engines.RAY:
+        raise UsageError("--address names a Ray cluster", "add --engine ray")
+    if jobs is not None and jobs < 1:
         raise UsageError(f"found --jobs {jobs}, wanted 1 or more")
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
-    root = runs_root(runs)
+    root, how = runs_root(runs), How(engine.value, jobs, address)
     if resume is not None:
         if overrides or config is not None or name is not None or target is not None:
             raise UsageError(
@@ -68,14 +90,15 @@ def sweep(
             )
         folder = SweepDir.open(root, resume, write=True)
     else:
-        folder = _new(config, overrides or [], seeds, skip_invalid, name, target, root)
+        folder = _new(config, overrides or [], seeds, skip_invalid, name, target, root, how)
     with folder as owned, StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         plan = owned.read()
         trials = _trials(plan)
-        faults = train_missing(owned, plan, trials, jobs, stop)
-        report, curves = _report(owned, plan, trials)
+        faults = train_missing(owned, plan, trials, how, stop)
+        report, curves, machines = _report(owned, plan, trials)
         _keep(owned, plan, report)
     _show(owned, plan, report, curves, as_json)
+    _compare(machines)
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
     if stop.caught is not None or left:
         tell(f"stopped; {left} trials are missing; to go on: mhsa sweep --resume {owned.name}")
@@ -84,7 +107,14 @@ def sweep(
 
 
 def _new(
-    config: Any, overrides: list[str], seeds: int, skip: bool, name: str | None, target: float | None, root: Any
+    config: str | None,
+    overrides: list[str],
+    seeds: int,
+    skip: bool,
+    name: str | None,
+    target: float | None,
+    root: Path,
+    how: How,
 ) -> SweepDir:
     """Expand the grid, check that it fits on the disk, and write its plan."""
     from mhsa_cli.commands.stderr import tell
@@ -96,7 +126,7 @@ def _new(
     from mhsa_cli.runs.rundir import check_disk_space
     from mhsa_cli.runs.sweepdir import SweepDir
 
-    grid: Grid = expand(None if config is None else str(config), overrides, seeds, skip_invalid=skip)
+    grid: Grid = expand(config, overrides, seeds, skip_invalid=skip)
     for named, why in grid.invalid:
         tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
     every = [c for cell in grid.cells for c in cell.configs]
@@ -105,6 +135,10 @@ def _new(
     cells = [{"overrides": dict(cell.overrides), "configs": [c.to_dict() for c in cell.configs]} for cell in grid.cells]
     wanted = Task.target_accuracy if target is None else target
     plan = {"command": ["mhsa", *sys.argv[1:]], "target": wanted, "cells": cells}
+    if how.engine == "ray":
+        from mhsa_cli.commands.ray_engine import connect
+
+        connect(how.address)
     return SweepDir.create(root, name, f"sweep-{every[0].task.name}", plan)
 
 
@@ -121,17 +155,21 @@ def _trials(plan: dict[str, Any]) -> list[Trial]:
     return found
 
 
-def _report(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> tuple[SweepReport, list[Any]]:
-    """Read every trial's result and sum them up."""
+def _report(
+    folder: SweepDir, plan: dict[str, Any], trials: list[Trial]
+) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
+    """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
     from mhsa_cli.commands.trials import outcome
     from mhsa_cli.core.sweep_report import report
     from mhsa_cli.records import TrialResult
 
     results: list[TrialResult] = []
+    machines: Counter[tuple[str, str]] = Counter()
     curves: list[list[Any]] = [[] for _ in plan["cells"]]
     for trial in trials:
         info = folder.info(trial.name)
         own = outcome(info)
+        machines.update([(str(info["torch"]), str(info["cpu"]))] if {"torch", "cpu"} <= info.keys() else [])
         status = info.get("status", "missing")
         results.append(
             TrialResult(
@@ -150,7 +188,19 @@ def _report(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> tupl
         if own.get("curve") and status == "finished":
             curves[trial.cell].append(own["curve"])
     cells = [cell["overrides"] for cell in plan["cells"]]
-    return report(cells, results, plan["target"], trials[0].config.train.seed), curves
+    return report(cells, results, plan["target"], trials[0].config.train.seed), curves, machines
+
+
+def _compare(machines: Counter[tuple[str, str]]) -> None:
+    """Say which trials may have other bits than they would have here."""
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.core.devices import cpu_kind, torch_version
+
+    here = torch_version(), cpu_kind()
+    for (torch, cpu), count in machines.items():
+        if (torch, cpu) != here:
+            told = f"{count} trials were trained with torch {torch} on {cpu}"
+            tell(f"{told}; here is torch {here[0]} on {here[1]}: their bits may differ from what this machine gives")
 
 
 def _keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
-from mhsa_cli.commands.chunk import Chunk, give_up
+from mhsa_cli.commands.chunk import Chunk, Tell, give_up
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.commands.trials import Trial
@@ -62,8 +62,17 @@ def largest_stack(config: Config) -> int:
     return max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """Where a sweep trains: in `jobs` processes here, or with the engine "ray" as so many tasks of a cluster."""
+
+    engine: str = "local"
+    jobs: int | None = None
+    address: str | None = None
+
+
 def train_missing(
-    folder: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], jobs: int, stop: StopSignal
+    folder: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], how: How, stop: StopSignal
 ) -> int:
     """Train what has no result yet and show how far it is; returns how many chunks met an internal error."""
     missing = [trial for trial in trials if not folder.is_done(trial.name)]
@@ -72,17 +81,15 @@ def train_missing(
     done = len(trials) - len(missing)
     tell(f"{len(trials)} trials, {done} done already" if done else f"{len(trials)} trials")
     steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
-    work = chunks(missing, jobs, steps, largest_stack)
+    told: list[Tell] = []  # the picture comes last, when the chunks are known
+    engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
+    work = chunks(missing, engine.slots, steps, largest_stack)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     console = make_console(stderr=True)
-    slots = min(jobs, len(work))
+    slots = min(engine.slots, len(work))
     view = LiveSweep(console, surface_of(console), trials=len(trials), done=done, work=left, slots=slots)
-    engine: Engine
-    if slots == 1:
-        engine = Here(folder.path, plan["target"], stop, view.hear)
-    else:
-        engine = Workers(folder.path, plan["target"], slots, stop, view.hear)
+    told.append(view.hear)
     running = Work(folder, engine, work, names, view)
     try:
         with view:
@@ -90,6 +97,16 @@ def train_missing(
     finally:
         engine.close()
     return running.faults
+
+
+def _engine(how: How, folder: SweepDir, target: float, stop: Callable[[], bool], tell: Tell) -> Engine:
+    if how.engine == "ray":
+        from mhsa_cli.commands.ray_engine import RayEngine
+
+        return RayEngine(folder, target, how.address, how.jobs, stop, tell)
+    if (how.jobs or 1) == 1:
+        return Here(folder.path, target, stop, tell)
+    return Workers(folder.path, target, how.jobs or 1, stop, tell)
 
 
 class Work:
