@@ -91,6 +91,29 @@ def test_a_run_that_is_not_finite_ends_and_the_others_do_not_notice(value: float
         assert not any(isinstance(r, FailRecord) for r in found[run])
 
 
+@pytest.mark.parametrize(
+    ("at", "told"), [(4, 5), (7, 7), (14, 14)], ids=["by the next step", "at a save", "at the end"]
+)
+def test_a_weight_that_is_not_finite_is_never_saved(at: int, told: int) -> None:
+    wanted = configs("rich", [3, 8, 5])
+    expected, _ = collect(wanted)
+
+    def spoil() -> bool:  # asked after every step, before its checkpoint
+        if group.step == at and len(group.runs) == 3:
+            group.stack.parameters["lm_head.bias"].data[1, 2] = math.nan
+        return False
+
+    group = Group(wanted, build_task(wanted[0].task), CPU, stop=spoil)
+    found: list[list[Record | FailRecord]] = [[] for _ in wanted]
+    for run, record in group.records():
+        found[run].append(record)
+    last = found[1][-1]
+    assert isinstance(last, FailRecord) and last.message == f"step {told}: a weight is not finite"
+    assert [s.step for s in saves(found[1])] == [step for step in (0, 7) if step < at]
+    for run in (0, 2):
+        assert weights_sha256(group.model(run)) == weights_sha256(expected.model(run))
+
+
 def test_runs_of_different_shape_are_no_group() -> None:
     pair = [*configs("bare", [1]), *configs("bare", [2], "lr=1e-3")]
     with pytest.raises(ValueError, match="seeds alone"):

@@ -108,3 +108,44 @@ def test_weights_that_exploded_are_found_by_the_next_step() -> None:
     with pytest.raises(NonFiniteError, match="step 1"):
         stack.step(batch.inputs.unsqueeze(0), batch.targets.unsqueeze(0), 1e-3)
     assert stack.weights.unique().tolist() == [pytest.approx(1e30)] and stack.moment1.abs().max() == 0
+
+
+def poised(count: int, gradient: float | None = None, loss: float = 1.0) -> tuple[Stack, list[torch.Tensor]]:
+    """Make a stack whose next step finds this loss and, unless it is computed, this gradient everywhere."""
+    config = rich("train.grad_clip=null", "model.dropout=0.0")
+    task, seeds = build_task(config.task), list(range(count))
+    stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)
+    real = stack._by_hand or stack._by_autograd
+
+    def compute(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        figures = real(inputs, targets)
+        if gradient is not None:
+            stack.gradients[: stack.size] = gradient
+        return figures[0] * loss, figures[1]
+
+    stack._by_hand = compute  # type: ignore[assignment]
+    batch = TrainBatches(task, 5, count * 4)[1]
+    return stack, [rows.view(count, 4, -1) for rows in (batch.inputs, batch.targets)]
+
+
+@pytest.mark.parametrize(
+    ("gradient", "loss"),
+    [(None, math.inf), (None, math.nan), (1e25, 1.0)],
+    ids=["infinite loss", "no loss", "the second moment would be infinite"],
+)
+def test_what_is_not_finite_beside_a_finite_gradient_stops_as_well(gradient: float | None, loss: float) -> None:
+    stack, batch = poised(1, gradient, loss)
+    before = stack.weights.clone()
+    with pytest.raises(NonFiniteError, match="step 1"):
+        stack.step(*batch, 1e-3)
+    assert torch.equal(stack.weights, before) and stack.updates == 0
+    assert stack.finite_slots() == [] and stack.sound_slots() == [0]
+
+
+def test_a_sum_over_models_that_overflows_is_no_failure_of_any() -> None:
+    stack, batch = poised(3)
+    own = stack.size // 3
+    stack, batch = poised(3, math.sqrt(2e38 / own))
+    assert not math.isfinite(float(stack.gradients.fill_(math.sqrt(2e38 / own)).square().sum()))
+    stack.step(*batch, 1e-3)
+    assert stack.updates == 1 and stack.finite_slots() == [0, 1, 2]
