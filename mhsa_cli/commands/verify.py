@@ -39,7 +39,7 @@ def verify(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and what is of use.
+    """Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.
 
     Example: mhsa verify copy-h4
     """

@@ -55,12 +55,20 @@ def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
     return restore_nonfinite(content)
 
 
+def load_info(run: Path) -> dict[str, Any]:
+    """Read a run's run.json as it was written, its list of files included. Raises: RunError, StorageError."""
+    info = load_sealed(run / RUN)
+    if not isinstance(info.get("status"), str):
+        raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
+    return info
+
+
 def read_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json; "running" without an owner becomes "interrupted". Raises: RunError, StorageError."""
-    info = load_sealed(run / RUN)
+    info = load_info(run)
     if info.get("status") == "running" and not is_locked(run / LOCK):
         # Between the two looks the owner may have finished: only what run.json says now counts.
-        info = load_sealed(run / RUN)
+        info = load_info(run)
         if info.get("status") == "running":
             info["status"] = "interrupted"
     info.pop(FILES, None)

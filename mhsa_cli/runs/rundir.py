@@ -25,7 +25,7 @@ from mhsa_cli.runs.jsonfile import (
     parse_json,
     restore_nonfinite,
 )
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_sealed
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
 from mhsa_cli.runs.metrics import MetricsFile, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
@@ -100,7 +100,7 @@ class RunDir:
         Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
         """
         run = cls(listing.find_run(root, name_or_path))
-        load_sealed(run.path / RUN)
+        load_info(run.path)
         if write:
             run._lock.acquire()
             sweep_orphans(run.path)
@@ -151,7 +151,7 @@ class RunDir:
         Any status but "running" ends the run: its files are listed with their hashes.
         """
         self._lock.check()
-        self._write_info({**load_sealed(self.path / RUN), **info})
+        self._write_info({**load_info(self.path), **info})
 
     def update(self, **info: Any) -> None:
         """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""

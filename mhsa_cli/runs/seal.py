@@ -12,7 +12,7 @@ from typing import Any
 from mhsa_cli.errors import RunError
 from mhsa_cli.runs.disk import read_file, show
 from mhsa_cli.runs.jsonfile import FILES
-from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_sealed
+from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
 LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
@@ -35,7 +35,7 @@ def list_files(run: Path) -> dict[str, dict[str, Any]]:
 
 def listed_files(run: Path) -> Mapping[str, Any]:
     """Read what run.json lists; nothing while the run is at work, was broken off or comes from an older version."""
-    found = load_sealed(run / RUN).get(FILES)
+    found = load_info(run).get(FILES)
     return found if isinstance(found, dict) else {}
 
 

@@ -81,6 +81,13 @@ def test_a_file_of_another_run_is_noticed(run: RunDir, tmp_path: Path) -> None:
         (run.path / name).write_bytes(own)
 
 
+def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
+    (run.path / "heads.json").replace(run.path / "run.json")  # it has a right format number, and no hash
+    for read in (run.read_run_json, run.read_metrics, lambda: RunDir.open(run.path.parent, "r")):
+        with pytest.raises(RunError, match="lacks the run's status"):
+            read()
+
+
 @pytest.mark.parametrize("change", ["append_metrics", "append_head_scores", "truncate", "write_heads", "write_config"])
 def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     real, seen = os.write, list[tuple[bool, bool]]()
