@@ -74,7 +74,7 @@ class Stack:
         )
         self._point_into_buffer()
         self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
-        written = is_written_out(self.model, config.batch_size, config.dtype)
+        written = is_written_out(self.model, config.dtype)
         self._by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
         self._answers: Answers | None = None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
@@ -140,8 +140,8 @@ class Stack:
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
         self.loss, self.accuracy = (self._by_hand or self._by_autograd)(inputs, targets)
         # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
-        sums = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
-        if not all(math.isfinite(float(number)) for number in sums) and len(self.finite_slots()) < self.M:
+        totals = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
+        if not all(math.isfinite(float(number)) for number in totals) and len(self.finite_slots()) < self.M:
             raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)

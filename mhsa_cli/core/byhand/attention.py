@@ -1,15 +1,17 @@
-"""Softmax attention between the projections, forward and back, with weights that are kept for the way back."""
+"""Softmax attention between the projections, forward and back: its weights written out, or torch's fused kernel."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.byhand.parts import Pair, Take
 from mhsa_cli.core.layers import padded
 
+SHORT = 24  # tokens; for longer rows the fused kernel, which keeps no weights, is the faster one
 WEIGHTS = 2**16  # numbers that are computed together: with what is made of them they stay in a core's cache
 
 
@@ -83,3 +85,27 @@ class _Piece:
         d_scores = d_weights.sub_(self.each_row).mul_(self.weights)
         torch.baddbmm(self.d_q, d_scores, self.k, beta=0, alpha=self.scale, out=self.d_q)
         torch.baddbmm(self.d_k, self.d_weights_t, self.q, beta=0, alpha=self.scale, out=self.d_k)
+
+
+class FusedAttention:
+    """The same by torch's fused kernel, with a small graph of its own for the way back."""
+
+    def __init__(self, qkv: Pair, context: Pair, T: int, n_heads: int) -> None:
+        D = context[0].size(-1)
+        R, H, d = context[0].numel() // (T * D), n_heads, D // n_heads
+        values, self.d_qkv = (t.view(R, T, 3, H, d).permute(2, 0, 3, 1, 4) for t in qkv)
+        self.qkv = values.unbind(0)
+        self.context, self.d_context = (t.view(R, T, H, d).transpose(1, 2) for t in context)
+        self.leaves: list[Tensor] = []
+        self.mixed = self.context
+
+    def forward(self) -> None:
+        q, k, v = self.leaves = [part.detach().requires_grad_() for part in self.qkv]
+        with torch.enable_grad():
+            self.mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        self.context.copy_(self.mixed.detach())
+
+    def backward(self) -> None:
+        gradients = torch.autograd.grad(self.mixed, self.leaves, self.d_context)
+        for target, gradient in zip(self.d_qkv, gradients, strict=True):
+            target.copy_(gradient)

@@ -9,18 +9,16 @@ from torch import Tensor, nn
 
 from mhsa_cli.core import layers
 from mhsa_cli.core.byhand.answers import Answers
-from mhsa_cli.core.byhand.attention import Attention
+from mhsa_cli.core.byhand.attention import SHORT, Attention, FusedAttention
 from mhsa_cli.core.byhand.parts import Embedding, Gelu, Join, LayerNorm, Linear, Named, Pair, Part, Skip, Take
 from mhsa_cli.core.model import Block, TransformerLM
 from mhsa_cli.core.positions import LearnedPositions, Positions, SinusoidalPositions
 
-LONGEST = 64  # tokens; beyond it the (T, T) weights, kept for the way back, cost more than they save
-KEPT = 2**25  # weights that may be kept: 128 MB of them
 TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
 
 
-def is_written_out(model: TransformerLM, batch_size: int, dtype: str) -> bool:
-    """Tell whether a model consists of parts that are written out, and is small enough for it to pay."""
+def is_written_out(model: TransformerLM, dtype: str) -> bool:
+    """Tell whether a model consists of parts that are written out."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     attention = [block.attn for block in blocks]
     norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
@@ -32,9 +30,7 @@ def is_written_out(model: TransformerLM, batch_size: int, dtype: str) -> bool:
     known &= type(model.positions) in (Positions, SinusoidalPositions, LearnedPositions)
     dropping = any(m.p > 0 for m in model.modules() if isinstance(m, layers.Dropout))
     tied = model.lm_head.weight is model.tok_emb.weight
-    T = model.max_seq_len
-    small = T <= LONGEST and batch_size * len(model.heads) * T * T <= KEPT
-    return plain and known and small and not (dropping or tied or dtype == "bfloat16")
+    return plain and known and not (dropping or tied or dtype == "bfloat16")
 
 
 class WrittenGradient:
@@ -116,7 +112,11 @@ class _Layout:
         out = self._enter(block, x, y, f"between.{layer}")
         normed = self._norm(block.attn_norm, f"{name}.attn_norm", x)
         self._linear(f"{name}.attn.qkv_proj", normed, qkv)
-        self.parts.append(Attention(layer, qkv, context, allowed, block.attn.n_heads, self.take))
+        T, H = len(allowed), block.attn.n_heads
+        fused = T > SHORT
+        self.parts.append(
+            FusedAttention(qkv, context, T, H) if fused else Attention(layer, qkv, context, allowed, H, self.take)
+        )
         self._linear(f"{name}.attn.out_proj", context, (y[0], out[1]))
         self._leave(block, x, y, out)
         if block.mlp is None or block.mlp_norm is None:
