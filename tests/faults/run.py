@@ -1,6 +1,6 @@
 """`python -m tests.faults.run [--long] [--seed N] [ROW ...]`: break everything on purpose, and print what held.
 
-With --long it runs for about an hour and writes its table into docs/promises.md.
+With --long it runs for about an hour and writes what came of each row into the table of docs/promises.md.
 """
 
 from __future__ import annotations
@@ -36,9 +36,24 @@ def one(name: str, long: bool, seed: int) -> tuple[str, Outcome, bool]:
 
 def line(name: str, outcome: Outcome, noticed: bool) -> str:
     """Write a row as Markdown."""
-    row, notes = ROWS[name], "; ".join(sorted(outcome.notes))
-    cells = [row.promise, row.fault, f"{outcome.count:,}", str(len(outcome.failures)), "yes" if noticed else "NO"]
-    return "| " + " | ".join([*cells, f"{outcome.seconds:.0f}", notes]) + " |"
+    row, notes, when = ROWS[name], "; ".join(sorted(outcome.notes)), f"{datetime.now(UTC):%Y-%m-%d}"
+    cells = [row.promise, f"`{name}`: {row.fault}", f"{outcome.count:,}", str(len(outcome.failures))]
+    return "| " + " | ".join([*cells, "yes" if noticed else "NO", f"{outcome.seconds:.0f}", when, notes]) + " |"
+
+
+def write(found: dict[str, str], seed: int) -> None:
+    """Put rows into the table of the docs; those of other kinds stay."""
+    before, _, rest = DOCS.read_text().partition(BEGIN)
+    table, _, after = rest.partition(END)
+    old = {name: text for text in table.splitlines() for name in ROWS if f"| `{name}`: " in text}
+    packages = ("torch", "safetensors", "pydantic")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}, seed {seed}"
+    titles = ["promise", "fault", "cases", "failures", "mutant noticed", "seconds", "when", "notes"]
+    head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    rows = [text for name in ROWS if (text := {**old, **found}.get(name))]
+    content = "\n".join([f"`make faults`, two rows at a time, {machine}:", "", *head, *rows])
+    DOCS.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}")
 
 
 def main() -> int:
@@ -58,18 +73,8 @@ def main() -> int:
             for failure in outcome.failures[:20]:
                 print(f"    {failure}", file=sys.stderr, flush=True)
             bad = bad or bool(outcome.failures) or not noticed
-    if wanted.long and not wanted.rows:
-        versions = ", ".join(
-            f"{name} {importlib.metadata.version(name)}" for name in ("torch", "safetensors", "pydantic")
-        )
-        when = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-        head = [
-            "| promise | fault | cases | failures | mutant noticed | seconds | notes |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        table = "\n".join([f"`make faults`, {when}, seed {wanted.seed}:", "", *head, *found.values()])
-        before, _, rest = DOCS.read_text().partition(BEGIN)
-        DOCS.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+    if wanted.long:
+        write(found, wanted.seed)
     return int(bad)
 
 
