@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.row import Row
-from tests.faults.rows import bad_configs, good_configs, nonfinite, owners, payloads, resume, signals, sweep
+from tests.faults.rows import bad_configs, good_configs, nonfinite, observers, owners, payloads, resume, signals, sweep
 
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
@@ -14,4 +14,5 @@ ROWS: dict[str, Row] = {
     "good-configs": good_configs.ROW,
     "payloads": payloads.ROW,
     "nonfinite": nonfinite.ROW,
+    "observers": observers.ROW,
 }
