@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tests.faults.row import Row
-from tests.faults.rows import bad_configs, good_configs, nonfinite, observers, owners, payloads, resume, signals, sweep
+from tests.faults.rows import (
+    bad_configs,
+    control,
+    good_configs,
+    nonfinite,
+    observers,
+    owners,
+    payloads,
+    resume,
+    signals,
+    sweep,
+)
 
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
@@ -15,4 +26,5 @@ ROWS: dict[str, Row] = {
     "payloads": payloads.ROW,
     "nonfinite": nonfinite.ROW,
     "observers": observers.ROW,
+    "control": control.ROW,
 }
