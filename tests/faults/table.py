@@ -6,7 +6,9 @@ from tests.faults.row import Row
 from tests.faults.rows import (
     bad_configs,
     control,
+    damage,
     good_configs,
+    kill,
     nonfinite,
     observers,
     owners,
@@ -18,6 +20,8 @@ from tests.faults.rows import (
 
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
+    "kill": kill.ROW,
+    "damage": damage.ROW,
     "owners": owners.ROW,
     "signals": signals.ROW,
     "sweep": sweep.ROW,
