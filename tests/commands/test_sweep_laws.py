@@ -1,0 +1,107 @@
+"""What a sweep promises whatever happens: a trial's bits depend on its config alone, and a result is never touched."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mhsa_cli.commands import sweep as command
+from mhsa_cli.commands import sweeping
+from tests.commands.shell import environment, facts, mhsa, tree
+from tests.commands.test_sweep_resume import kept
+
+SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
+GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", "5"]
+
+
+def digests(sweep: str) -> dict[str, str]:
+    return {path.parent.name: facts(path.parent)["weights_sha256"] for path in Path("runs", sweep).glob("*/run.json")}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The digest of each trial's weights, trained by `mhsa train`."""
+    root, found = tmp_path_factory.mktemp("alone"), {}
+    for heads in (1, 2):
+        for seed in range(42, 47):
+            settings = [*SMALL, "eval_sequences=9", f"n_heads={heads}", f"seed={seed}"]
+            assert mhsa("train", *settings, "--name", "run", "--runs", root / f"{heads}-{seed}").code == 0
+            found[f"n_heads={heads}_seed={seed}"] = facts(root / f"{heads}-{seed}" / "run")["weights_sha256"]
+    return found
+
+
+@pytest.mark.parametrize(("size", "shuffle"), [(1, None), (2, 1), (3, 2), (64, 3)])
+def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | None, alone: dict[str, str]) -> None:
+    in_order = command._trials
+
+    def trials(plan: dict[str, Any]) -> list[Any]:
+        found = in_order(plan)
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(found)
+        return found
+
+    with mock.patch.object(sweeping, "MAX_STACK", size), mock.patch.object(command, "_trials", trials):
+        assert mhsa("sweep", *GRID, "--name", "s").code == 0
+    assert digests("s") == alone
+
+
+def test_a_trial_is_itself_for_any_number_of_jobs(alone: dict[str, str]) -> None:
+    assert mhsa("sweep", *GRID, "--name", "s", "--jobs", 3).code == 0
+    assert digests("s") == alone
+
+
+OFTEN = "from mhsa_cli.commands import chunk; chunk.SAVE_SECONDS = 0.2; from mhsa_cli.__main__ import run; run()"
+LONG = [*SMALL[:4], "batch_size=5", "eval_sequences=9", "n_heads=1,2,4", "steps_per_epoch=100", "--seeds", "12"]
+
+
+@pytest.mark.parametrize(("kills", "epochs", "seed"), [(2, 3, 5), pytest.param(10, 16, 7, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
+    kills: int, epochs: int, seed: int
+) -> None:
+    chance, done, state = random.Random(seed), dict[Path, Any](), list[tuple[int, int]]()
+    grid = [*LONG, f"epochs={epochs}"]
+    for number in range(kills):
+        what = ["--resume", "k"] if Path("runs/k/sweep.json").exists() else [*grid, "--name", "k"]
+        jobs = str(1 + number % 2)
+        process = subprocess.Popen(
+            [sys.executable, "-c", OFTEN, "sweep", *what, "--jobs", jobs],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(),
+        )
+        # By what it has written, not by the clock: on a slow day starting Python takes longer than training.
+        seen, first, until = set[Path](), written(), chance.randrange(0, 120)
+        while process.poll() is None and len(seen - first) <= until:
+            seen |= written()
+            time.sleep(chance.uniform(0, 0.01))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        finished = [p.parent for p in Path("runs/k").glob("*/run.json") if status(p.parent) == "finished"]
+        assert all(tree(path) == was for path, was in done.items()) and set(done) <= set(finished)
+        done |= {path: tree(path) for path in finished}
+        steps = [int(path.name[5:]) for path in Path("runs/k").glob("*/checkpoints/step-*")]
+        state.append((len(done), max(steps, default=0)))
+    print(f"results and highest checkpoint after each kill: {state}")
+    assert mhsa("sweep", "--resume", "k").code == 0
+    assert all(tree(path) == was for path, was in done.items())
+    assert mhsa("sweep", *grid, "--name", "unbroken").code == 0
+    assert kept(Path("runs/k")) == kept(Path("runs/unbroken")) and len(kept(Path("runs/k"))) == 36
+
+
+def written() -> set[Path]:
+    """Everything in the sweep that has a name: files, checkpoints, and what is just being written."""
+    return {Path(folder, name) for folder, _, names in os.walk("runs/k") for name in ("", *names)}
+
+
+def status(run: Path) -> Any:
+    return facts(run).get("status") if (run / "run.json").exists() else None
