@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.faults.row import Row
 from tests.faults.rows import (
+    attention,
     bad_configs,
     control,
     damage,
@@ -31,4 +32,5 @@ ROWS: dict[str, Row] = {
     "nonfinite": nonfinite.ROW,
     "observers": observers.ROW,
     "control": control.ROW,
+    "attention": attention.ROW,
 }
