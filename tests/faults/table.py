@@ -8,6 +8,7 @@ from tests.faults.rows import (
     bad_configs,
     control,
     damage,
+    failpoints,
     good_configs,
     kill,
     nonfinite,
@@ -22,6 +23,7 @@ from tests.faults.rows import (
 ROWS: dict[str, Row] = {
     "resume": resume.ROW,
     "kill": kill.ROW,
+    "failpoints": failpoints.ROW,
     "damage": damage.ROW,
     "owners": owners.ROW,
     "signals": signals.ROW,

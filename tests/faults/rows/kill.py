@@ -108,10 +108,17 @@ def unbroken(server: ForkServer) -> dict[int, str]:
     return {item.step: digest(run.load_checkpoint(item.step).files) for item in run.checkpoints()}
 
 
+@contextlib.contextmanager
+def in_memory(place: Place) -> Iterator[Place]:
+    """Move a place into memory, where there is such a folder: many saves, each with its fsync, are slow on a disk."""
+    with tempfile.TemporaryDirectory(prefix="fault-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Place(Path(folder), place.server, place.mutant)
+
+
 def check(case: Case, place: Place) -> None:
     """Kill a training; what is on the disk is whole, is what an unbroken run had, and is as new as was reported."""
-    with tempfile.TemporaryDirectory(prefix="fault-kill-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        kill_and_look(case, Place(Path(folder), place.server, place.mutant))
+    with in_memory(place) as place:
+        kill_and_look(case, place)
 
 
 def kill_and_look(case: Case, place: Place) -> None:
