@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mhsa_cli.core.tasks import Task
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
+BLOCKS = 4 * 4096  # bytes: each of its four files may leave nearly a block of the disk empty
 
 
 def prepare_device(config: Config) -> Any:
@@ -61,7 +62,7 @@ def check_room(config: Config, folder: Path) -> None:
     size = 8 if train.dtype == "float64" else 4
     saves = total // (train.save_every or train.steps_per_epoch) + 2  # with the first and the last
     count = estimate(config.task, config.model, train).parameters
-    check_disk_space(folder, NUMBERS_PER_PARAMETER * size * count * (min(train.keep, saves) + 1))
+    check_disk_space(folder, (NUMBERS_PER_PARAMETER * size * count + BLOCKS) * (min(train.keep, saves) + 1))
 
 
 def run_training(

@@ -189,9 +189,10 @@ def test_a_disk_that_is_too_small_is_told_before_training(monkeypatch: pytest.Mo
     import shutil
     from types import SimpleNamespace
 
-    # 2,739 parameters of 12 bytes, for those kept and the one being written: at most the 4 this run saves, and one.
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 12 * 2739 - 1))
+    # 2,739 parameters of 12 bytes and four blocks, for those kept and the one being written: at most the 4 this run
+    # saves, and one.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * (12 * 2739 + 4 * 4096) - 1))
     said = mhsa(*TRAIN, "train.keep=1000")
-    assert said.code == 5 and "not enough space" in said.err and "164.3 kB are needed" in said.err
+    assert said.code == 5 and "not enough space" in said.err and "246.3 kB are needed" in said.err
     assert list(Path("runs").iterdir()) == []
     assert mhsa(*TRAIN, "train.keep=2", "--name", "small").code == 0

@@ -17,6 +17,7 @@ from tests.faults.rows import (
     payloads,
     resume,
     signals,
+    small_disk,
     sweep,
 )
 
@@ -25,6 +26,7 @@ ROWS: dict[str, Row] = {
     "kill": kill.ROW,
     "failpoints": failpoints.ROW,
     "damage": damage.ROW,
+    "small-disk": small_disk.ROW,
     "owners": owners.ROW,
     "signals": signals.ROW,
     "sweep": sweep.ROW,
