@@ -207,9 +207,13 @@ def test_trials_of_a_sweep_have_their_hashes(here: Path) -> None:
     trial = Path("runs/s/n_heads=2_seed=8")
     assert states("s/n_heads=2_seed=8")["metrics.jsonl"] == "ok"
     assert "files" in json.loads((trial / "run.json").read_text())
+    assert states("s") == {"sweep.json": "ok", trial.name: "ok", "n_heads=3_seed=8": "ok"}
     flip(trial / "metrics.jsonl", 60)
+    said = mhsa("verify", "s")
+    assert said.code == 4 and f"runs/s is damaged: {trial.name}\n" in said.err and "metrics.jsonl" in said.out
     assert mhsa("curve", "s/n_heads=2_seed=8").code == mhsa("verify", trial).code == 4
     flip(Path("runs/s/sweep.json"), 40)
+    assert states("s")["sweep.json"] == "wrong"
     said = mhsa("sweep", "--resume", "s")
     assert said.code == 4 and "sweep.json" in said.err
 

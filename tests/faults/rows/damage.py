@@ -232,7 +232,7 @@ def check(case: Case, place: Place) -> None:
 
 def damage_and_look(case: Case, place: Place) -> None:
     """Check a case."""
-    from mhsa_cli.commands.verify import _verify
+    from mhsa_cli.commands.verifying import verify_run
     from mhsa_cli.runs.rundir import RunDir
 
     home = trained(place.server)
@@ -257,7 +257,7 @@ def damage_and_look(case: Case, place: Place) -> None:
                 continue  # whole in itself, but no other file fits it
             assert name == "checkpoint" and isinstance(found[0], str), f"{name} is used, though it is not what it was"
             said = True
-    found = _verify(RunDir(run))
+    found = verify_run(RunDir(run))
     notes = [check.name for check in found.checks if check.state == "note"]
     harmless = case.what == "config.yaml" and not said and "config.yaml" in notes  # a comment, or an order
     assert found.damage or harmless, "mhsa verify finds nothing"

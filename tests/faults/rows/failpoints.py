@@ -141,7 +141,7 @@ def check(case: Case, place: Place) -> None:
 
 def look(case: Case, path: Path, code: int) -> None:
     """Look at what was left behind."""
-    from mhsa_cli.commands.verify import _verify
+    from mhsa_cli.commands.verifying import verify_run
     from mhsa_cli.runs.rundir import RunDir
 
     run = RunDir(path)
@@ -149,7 +149,7 @@ def look(case: Case, path: Path, code: int) -> None:
     least = STEPS if code == 0 else BROKEN - (case.call < VISIBLE)
     assert step >= least, f"the newest checkpoint is of step {step}, that of step {least} was saved"
     assert not notes, notes
-    damage = _verify(run).damage
+    damage = verify_run(run).damage
     assert not damage, damage
     if code >= 0:
         left = [path.name for path in path.rglob(".tmp-*")]

@@ -183,7 +183,7 @@ def broken(place: Place, command: list[str], *faults: list[Any]) -> tuple[Done, 
 
 def look(case: Case, done: Done, reported: int, run: Path) -> None:
     """Look at how it ended and at what is left."""
-    from mhsa_cli.commands.verify import _verify
+    from mhsa_cli.commands.verifying import verify_run
     from mhsa_cli.runs.rundir import RunDir
 
     assert done.code in (0, 5), f"exit code {done.code}: {done.err[-300:]}"
@@ -200,7 +200,7 @@ def look(case: Case, done: Done, reported: int, run: Path) -> None:
         step, _, notes = folder.load_checkpoint()
         assert step >= reported, f"step {reported} was reported as saved, the newest is {step}"
         assert not notes, notes
-        damage = _verify(folder).damage
+        damage = verify_run(folder).damage
         assert not damage, damage
 
 

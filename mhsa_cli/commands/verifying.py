@@ -1,0 +1,118 @@
+"""What `mhsa verify` looks at: a run with its config and weights, or all trials of a sweep."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
+from mhsa_cli.config.load import Config
+from mhsa_cli.config.tasks import Text
+from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.records.verify import Check, Verification
+from mhsa_cli.runs import seal
+from mhsa_cli.runs.checkpoints import Loaded
+from mhsa_cli.runs.continuity import Rhythm
+from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP
+from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.verify import Plan, Verifier
+
+
+def verify_sweep(folder: Path) -> Verification:
+    """Check a sweep's plan and each of its trials, a line for each."""
+    try:
+        cells = SweepDir(folder).read().get("cells")
+        checks = [Check(SWEEP, "ok", f"{len(cells) if isinstance(cells, list) else 0} settings, its own hash")]
+    except MhsaError as error:
+        checks = [Check(SWEEP, "wrong", error.message)]
+    usable = []
+    for path in sorted(path for path in folder.iterdir() if (path / CONFIG).is_file() or (path / RUN).is_file()):
+        found = verify_run(RunDir(path))
+        wrong = "; ".join(f"{check.name}: {check.found}" for check in found.damage)
+        told = f"{len(found.checks)} parts, the newest checkpoint of step {found.checkpoint}"
+        checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or told))
+        if wrong:
+            usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
+    return Verification(checks, usable, None)
+
+
+def verify_run(run: RunDir) -> Verification:
+    """Check a run; torch is loaded for its weights alone."""
+    info = _info(run)
+    try:
+        config = run_config(run, compare=info is not None)
+    except RunError as error:
+        check = Check(CONFIG, "wrong", " ".join(error.message.split()))
+        return Verifier(run.path, check, None, lambda _: "not compared with the config, which cannot be read").verify()
+    return Verifier(run.path, _config_check(run), _plan(config, info or {}), _Fit(run, config, info)).verify()
+
+
+def _info(run: RunDir) -> dict[str, Any] | None:
+    """Read run.json; None if it cannot be read."""
+    try:
+        return run.read_run_json()
+    except RunError:
+        return None
+
+
+def _config_check(run: RunDir) -> Check:
+    """Say what of a config that could be read was compared."""
+    try:
+        listed = CONFIG in seal.listed_files(run.path)
+        run.read_config_text()
+    except seal.ChangedError:
+        return Check(CONFIG, "note", "its text was edited; all settings are those of the training")
+    except RunError:  # run.json tells nothing
+        listed = False
+    return Check(CONFIG, "ok", "its hash" if listed else "no hash to compare")
+
+
+def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
+    """Say what a run's config and its run.json say of its files."""
+    from mhsa_cli.core.group import log_every
+
+    heads = [(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
+    rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, _changed_at(info))
+    return Plan(rhythm, heads, isinstance(config.task, Text))
+
+
+def _changed_at(info: Mapping[str, Any]) -> int:
+    """Find the last step at which a resume changed a setting: before it, lines may have another rhythm."""
+    changes = info.get("changes")
+    steps = [one.get("step") for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
+    return max((step for step in steps if isinstance(step, int)), default=0)
+
+
+class _Fit:
+    """Puts checkpoints into the model of a config and compares what run.json says of the last one."""
+
+    def __init__(self, run: RunDir, config: Config, info: Mapping[str, Any] | None) -> None:
+        self.run, self.config, self.info = run, config, info
+        self._task: Any = None
+
+    def __call__(self, loaded: Loaded) -> str:
+        from mhsa_cli.core.checkpoint import read_state
+        from mhsa_cli.core.load import check_fit
+
+        check_unedited(self.config, read_state(loaded.files)["config"])
+        if self.info is None:
+            return f"not compared with {RUN}, which cannot be read"
+        if self._task is None:
+            self._task = self._build_task()
+        digest, finite = check_fit(self.config, self._task, loaded.files)
+        told = self.info.get("weights_sha256")
+        if told is not None and self.info.get("step") == loaded.step and told != digest:
+            raise RunError(f"its weights are not those of {RUN}: sha256 {digest}, not {told}")
+        return "they fit the config" if finite else "they fit the config, but hold NaN or infinity"
+
+    def _build_task(self) -> Any:
+        from mhsa_cli.core.tasks import build_task
+
+        try:
+            return build_task(own_text(self.config, self.run).task)
+        except UsageError as error:
+            raise RunError(error.message) from error
