@@ -116,30 +116,32 @@ def _new(
     root: Path,
     how: How,
 ) -> SweepDir:
-    """Expand the grid, check that it fits on the disk, and write its plan."""
+    """Expand the grid, check that it fits into memory and onto the disk, and write its plan."""
+    from mhsa_cli.commands.room import check_room
     from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.commands.training import NUMBERS_PER_PARAMETER
-    from mhsa_cli.config.estimate import estimate
     from mhsa_cli.config.grid import expand
-    from mhsa_cli.core.tasks.base import Task
     from mhsa_cli.runs.names import prepare_root
-    from mhsa_cli.runs.rundir import check_disk_space
     from mhsa_cli.runs.sweepdir import SweepDir
 
     grid: Grid = expand(config, overrides, seeds, skip_invalid=skip)
     for named, why in grid.invalid:
         tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
-    every = [c for cell in grid.cells for c in cell.configs]
-    size = sum(estimate(c.task, c.model, c.train).parameters * 4 * NUMBERS_PER_PARAMETER + 200_000 for c in every)
-    check_disk_space(prepare_root(root), size)
-    cells = [{"overrides": dict(cell.overrides), "configs": [c.to_dict() for c in cell.configs]} for cell in grid.cells]
+    check_room(
+        [cell.configs for cell in grid.cells], prepare_root(root), None if how.engine == "ray" else how.jobs or 1
+    )
+    cells = [
+        {"overrides": dict(cell.overrides), "config": cell.configs[0].to_dict(), "seeds": len(cell.configs)}
+        for cell in grid.cells
+    ]
+    from mhsa_cli.core.tasks.base import Task  # torch comes with it: not before the grid is known to be good
+
     wanted = Task.target_accuracy if target is None else target
     plan = {"command": ["mhsa", *sys.argv[1:]], "target": wanted, "cells": cells}
     if how.engine == "ray":
         from mhsa_cli.commands.ray_engine import connect
 
         connect(how.address)
-    return SweepDir.create(root, name, f"sweep-{every[0].task.name}", plan)
+    return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
 
 
 def _trials(plan: dict[str, Any]) -> list[Trial]:
@@ -149,8 +151,9 @@ def _trials(plan: dict[str, Any]) -> list[Trial]:
 
     found = []
     for number, cell in enumerate(plan["cells"]):
-        for content in cell["configs"]:
-            config = Config.model_validate(content)
+        first = Config.model_validate(cell["config"])
+        for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
+            config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
             found.append(Trial(number, trial_name(cell["overrides"], config.train.seed, number), config))
     return found
 

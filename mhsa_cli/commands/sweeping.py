@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from mhsa_cli.commands.chunk import Chunk, Tell, give_up
+from mhsa_cli.commands.room import stack_that_fits
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.commands.trials import Trial
@@ -55,11 +56,13 @@ def chunks(
     return found
 
 
-def largest_stack(config: Config) -> int:
-    """Count the models of a config that train well together."""
+def largest_stack(config: Config, memory: int | None = None) -> int:
+    """Count the models of a config that train well together in so many bytes. Raises: UsageError if not one fits."""
     task, rows = config.task, min(256, config.train.eval_sequences)
     size = getattr(task, "vocab_size", 256)
-    return max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
+    well = max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
+    fits = stack_that_fits(config, memory)
+    return well if fits is None else min(well, fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def train_missing(
     steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
     told: list[Tell] = []  # the picture comes last, when the chunks are known
     engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
-    work = chunks(missing, engine.slots, steps, largest_stack)
+    work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory))
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     console = make_console(stderr=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from mhsa_cli.commands.chunk import Chunk, Tell, train_chunk
+from mhsa_cli.commands.room import free_memory
 from mhsa_cli.commands.signals import NAMES
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.records.progress import ChunkProgress
@@ -38,9 +39,13 @@ Ended = list[tuple[Chunk, Fault | None]]
 
 
 class Engine(Protocol):
-    """What trains chunks: `start` at most `slots` of them at a time, then `wait` for those that ended, if any did."""
+    """What trains chunks: `start` at most `slots` of them at a time, then `wait` for those that ended, if any did.
+
+    `memory` is what one chunk may take, in bytes, or None if that is not known.
+    """
 
     slots: int
+    memory: int | None
 
     def start(self, chunk: Chunk) -> None:
         """Begin a chunk."""
@@ -77,6 +82,7 @@ class Here:
     def __init__(self, path: Path, target: float, stop: Callable[[], bool], tell: Tell) -> None:
         self._attempt: Callable[[Chunk], Fault | None] = lambda chunk: attempt(path, target, chunk, stop, tell)
         self._chunks: list[Chunk] = []
+        self.memory = free_memory()
 
     def start(self, chunk: Chunk) -> None:
         """Take a chunk; `wait` trains it."""
@@ -104,6 +110,8 @@ class Workers:
     def __init__(self, path: Path, target: float, slots: int, stop: Callable[[], bool], tell: Tell) -> None:
         self.slots, self._path, self._target, self._stop, self._tell = slots, path, target, stop, tell
         self._workers: list[_Worker] = []
+        free = free_memory()
+        self.memory = None if free is None else free // slots
         self._stopped = False
 
     def start(self, chunk: Chunk) -> None:

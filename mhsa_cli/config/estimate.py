@@ -83,3 +83,26 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
         stream=item * rows * (2 * vocab_size + model.n_layers * (8 * model.d_model + 2 * model.d_mlp)),
         parameters=count,
     )
+
+
+def trial_memory(task: Any, model: Any, train: Any) -> int:
+    """Estimate the bytes that one more model of a stack takes at most, evaluation and checkpoints included.
+
+    Evaluation keeps one layer's activations of up to 256 rows; linear attention also holds a map's worth of sums.
+    """
+    step = estimate(task, model, train)
+    rows = min(256, train.eval_sequences)
+    look = estimate(task, model, train.model_copy(update={"batch_size": rows}))
+    kept = look.stream + (look.maps if model.attention == "linear" else 0)
+    return int(3 * step.weights + step.maps + step.stream + kept // model.n_layers)
+
+
+def trial_disk(task: Any, model: Any, train: Any) -> int:
+    """Estimate the bytes of a finished trial's folder: a checkpoint, its curve, and its heads over training."""
+    total = train.epochs * train.steps_per_epoch
+    checkpoint = 3 * (8 if train.dtype == "float64" else 4) * estimate(task, model, train).parameters
+    curve = 120 * (total // (train.log_every or -(-total // 2000)) + 2 * train.epochs)
+    looks = min(48, max(8, total // 45)) + total.bit_length()
+    size = min(task.seq_len, 32)
+    heads = model.n_layers * model.n_heads * (looks * (700 + 2 * size * size) + 20 * task.seq_len**2)
+    return int(checkpoint + curve + heads + 50_000)

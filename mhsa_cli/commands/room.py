@@ -1,0 +1,70 @@
+"""Whether a sweep fits into this machine's memory and onto its disk, found before anything is trained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mhsa_cli.config.estimate import trial_disk, trial_memory
+from mhsa_cli.config.load import Config
+from mhsa_cli.errors import UsageError
+from mhsa_cli.runs.rundir import check_disk_space
+
+PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
+SHARE = 0.9  # of the free memory: the system and the estimates need some air
+
+
+def free_memory() -> int | None:
+    """Measure the bytes that can be had without swapping, within what a container allows; None if nobody says."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        limit, used = (Path("/sys/fs/cgroup", name).read_text() for name in ("memory.max", "memory.current"))
+        found.append(int(limit) - int(used))
+    except (OSError, ValueError):  # no such file, or the limit is `max`
+        pass
+    if not found:
+        try:
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        except (AttributeError, OSError, ValueError):
+            return None
+    return max(0, min(found))
+
+
+def stack_that_fits(config: Config, memory: int | None) -> int | None:
+    """Count the models of a config that one process may train together in so many bytes; None where nobody knows.
+
+    Raises: UsageError if not even one fits.
+    """
+    if memory is None or config.train.device.startswith(("cuda", "mps")):
+        return None
+    one = trial_memory(config.task, config.model, config.train)
+    count = int(memory * SHARE - PROCESS) // one
+    if count < 1:
+        raise UsageError(
+            f"too little memory: a trial needs about {_gib(one + PROCESS)}, and a process has {_gib(memory)}",
+            "train fewer at a time (--jobs), or lower train.batch_size, train.eval_sequences or model.d_model",
+        )
+    return count
+
+
+def check_room(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None) -> None:
+    """Make sure that a sweep's trials fit on the disk and one of each cell into memory, `jobs` at a time.
+
+    Each cell's configs differ in their seeds alone. `jobs` is None where other machines train.
+    Raises: StorageError, UsageError.
+    """
+    size = sum(len(cell) * trial_disk(cell[0].task, cell[0].model, cell[0].train) for cell in cells)
+    check_disk_space(folder, size)
+    memory = free_memory() if jobs else None
+    for cell in cells:
+        stack_that_fits(cell[0], memory // jobs if jobs and memory is not None else None)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**29 else f"{size / 2**20:,.0f} MiB"

@@ -1,0 +1,65 @@
+"""Too little memory or disk is said before anything is trained or made, with the way out; memory bounds a stack."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from mhsa_cli.commands import room
+from mhsa_cli.commands.sweeping import largest_stack
+from mhsa_cli.config.estimate import trial_disk, trial_memory
+from mhsa_cli.config.load import load_config
+from mhsa_cli.errors import UsageError
+from tests.commands.shell import mhsa
+
+MIB, GIB = 2**20, 2**30
+BIG = ["d_model=512", "n_layers=2", "d_mlp=2048", "residual=true", "n_heads=4,8"]
+
+
+def test_too_little_memory_is_said_before_the_start() -> None:
+    with mock.patch.object(room, "free_memory", lambda: GIB):
+        said = mhsa("sweep", *BIG, "--jobs", 4)
+        assert said.code == 2 and "too little memory: a trial needs about" in said.err and "--jobs" in said.err
+        assert not list(Path("runs").iterdir())
+        assert mhsa("sweep", "d_model=8", "n_heads=1,2", "epochs=1", "steps_per_epoch=2", "--seeds", 1).code == 0
+
+
+def test_too_little_disk_is_said_before_the_start() -> None:
+    usage = namedtuple("usage", "total used free")
+    with mock.patch("mhsa_cli.runs.rundir.shutil.disk_usage", lambda path: usage(9, 9, 10 * MIB)):
+        said = mhsa("sweep", *BIG)
+    assert said.code == 5 and "not enough space" in said.err and "--runs DIR" in said.err
+    assert not list(Path("runs").iterdir())
+
+
+def test_a_stack_is_as_large_as_memory_allows() -> None:
+    config = load_config(None, ["d_model=256", "n_layers=2", "d_mlp=1000", "residual=true"])
+    one = trial_memory(config.task, config.model, config.train)
+    for count in (1, 5, 40):
+        assert largest_stack(config, int((room.PROCESS + (count + 0.5) * one) / room.SHARE)) == count
+    assert largest_stack(config, 10**13) == largest_stack(config) == 64
+    with pytest.raises(UsageError, match="too little memory"):
+        largest_stack(config, room.PROCESS)
+    cuda = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
+    assert largest_stack(cuda, 1) == 64  # not the memory that counts there
+
+
+def test_the_free_memory_is_a_number_of_bytes() -> None:
+    free = room.free_memory()
+    assert free is None or 16 * MIB < free < 2**50
+
+
+def test_a_trial_takes_no_more_disk_than_was_thought_and_not_much_less() -> None:
+    for settings in (
+        ["epochs=3"],
+        ["d_model=64", "n_layers=3", "residual=true", "seq_len=24", "epochs=5", "n_heads=8"],
+    ):
+        given = ["task.name=copy", "steps_per_epoch=100", *settings]
+        assert mhsa("sweep", *given, "--seeds", 1, "--name", f"s{len(settings)}").code == 0
+        config = load_config(None, given)
+        files = [path for path in Path(f"runs/s{len(settings)}/seed=42").rglob("*") if path.is_file()]
+        found, thought = sum(path.stat().st_size for path in files), trial_disk(config.task, config.model, config.train)
+        assert found < thought < 3 * found
