@@ -175,7 +175,8 @@ class Verifier:
             for name in names:
                 shown = show(name if folder == self.run else f"{FOLDER}/{name}")
                 if name.startswith(".tmp-") or name.endswith(REPLACED):
-                    found.append(Check(shown, "note", "left by a save; removed when the run goes on"))
+                    if self.info.get("status") != "running":  # else it may be the work of this moment
+                        found.append(Check(shown, "note", "left by a save; removed when the run goes on"))
                 elif name not in own:
                     found.append(Check(shown, "note", "not a part of a run; never read"))
         return found

@@ -12,6 +12,7 @@ import pytest
 
 from mhsa_cli.core import checkpoint
 from mhsa_cli.core.stack import Stack
+from mhsa_cli.runs.rundir import RunDir
 from tests.commands.shell import at_step, facts, mhsa, tree, without_hashes
 from tests.commands.test_resume_command import kill
 
@@ -135,6 +136,14 @@ def test_checkpoints(tiny: Path) -> None:
     (tiny / OLDER).rename(tiny / "checkpoints/step-00000007")
     document = mhsa("verify", "--json").json
     assert document["checkpoint"] is None and "was renamed" in json.dumps(document)
+
+
+def test_what_a_save_writes_at_this_moment_is_no_leftover(tiny: Path) -> None:
+    with RunDir.open(Path("runs"), "tiny", write=True) as run:
+        run.update(status="running")
+        (tiny / "checkpoints/.tmp-step-00000011-1-0123abcd").mkdir()
+        assert "note" not in states("tiny").values()
+    assert "note" in states("tiny").values()
 
 
 def test_weights_of_another_run_of_the_same_shape_are_noticed(tiny: Path) -> None:
