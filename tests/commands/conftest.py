@@ -30,9 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests with nohup had it ignored
+    # Whoever started the tests with nohup or in the background of a script had these ignored.
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield tmp_path
     signal.signal(signal.SIGHUP, hangup)
+    signal.signal(signal.SIGINT, interrupt)
     torch.set_num_threads(1)
 
 
