@@ -123,7 +123,7 @@ class Verifier:
         maps = maps_from_dict(restore_nonfinite(content))
         self._same_heads([(head.layer, head.head) for head in maps.heads])
         step, last = maps.step, self.info.get("step")
-        stale = f", before the run went on to step {last}" if step != last else ""
+        stale = f", before the run went on to step {last}" if isinstance(last, int) and last != step else ""
         return f"{len(maps.heads)} heads at step {step}{stale}"
 
     def _scores(self, data: bytes) -> str:
