@@ -20,7 +20,7 @@ from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.parcel import Parcel, pack_run, unpack_run
+from mhsa_cli.runs.parcel import Parcel, pack_run, unpack_runs
 from mhsa_cli.runs.sweepdir import SweepDir
 
 KNOCK_SECONDS = 5.0  # for an answer from a cluster
@@ -33,8 +33,7 @@ def train_away(
     """Train a chunk anywhere: the files of trials that were begun go in, those of all its trials come out."""
     with tempfile.TemporaryDirectory(prefix="mhsa-chunk-") as name:
         folder = Path(name)
-        for trial, files in given.items():
-            unpack_run(folder / trial, files)
+        unpack_runs(folder, given)
         fault = attempt(folder, target, chunk, stop, tell)
         return fault, {trial.name: pack_run(folder / trial.name) for trial in chunk.trials}
 
@@ -109,9 +108,7 @@ class RayEngine:
             return Fault("internal", f"{type(error.cause).__name__}: {error.cause}", str(error))
         except errors.RayError as error:
             return Fault("killed", f"its worker was lost ({type(error).__name__})")
-        for trial in chunk.trials:
-            if trials[trial.name]:
-                unpack_run(self._sweep.path / trial.name, trials[trial.name])
+        unpack_runs(self._sweep.path, {name: files for name, files in trials.items() if files})
         return fault
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from mhsa_cli.runs.disk import (
     storage_error,
     sync_folder,
     temporary_name,
-    write_new_file,
 )
 from mhsa_cli.runs.listing import LOCK
 
@@ -38,26 +37,32 @@ def pack_run(run: Path) -> Parcel:
     return files
 
 
-def unpack_run(run: Path, parcel: Parcel) -> None:
-    """Write a run's files as the folder `run`, all or nothing; what stood there is replaced. Raises: StorageError."""
-    for name in parcel:
+def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
+    """Write runs as folders of `parent`, each all or nothing; what stood there is replaced. Raises: StorageError.
+
+    All are brought to the disk at once: file by file takes many times as long.
+    """
+    for name in (name for run, parcel in parcels.items() for name in (run, *parcel)):
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"{name!r} leads out of the run folder")
-    sweep_orphans(run.parent)
-    temporary = run.with_name(temporary_name(run.name))
-    in_flight.add(temporary.name)
+    sweep_orphans(parent)
+    temporary = {run: parent / temporary_name(run) for run in parcels}
+    in_flight.update(path.name for path in temporary.values())
     try:
-        for name, data in parcel.items():
-            path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_new_file(path, data)
-        for folder, _, _ in os.walk(temporary):
-            sync_folder(Path(folder))
-        remove(run)
-        retried(os.rename, temporary, run)
-        sync_folder(run.parent)
+        for run, parcel in parcels.items():
+            for name, data in parcel.items():
+                path = temporary[run] / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        if hasattr(os, "sync"):
+            os.sync()
+        for run, path in temporary.items():
+            remove(parent / run)
+            retried(os.rename, path, parent / run)
+        sync_folder(parent)
     except OSError as error:
-        raise storage_error("write", run, error) from error
+        raise storage_error("write runs into", parent, error) from error
     finally:
-        remove(temporary)
-        in_flight.discard(temporary.name)
+        for path in temporary.values():
+            remove(path)
+            in_flight.discard(path.name)

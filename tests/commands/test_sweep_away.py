@@ -16,7 +16,7 @@ from mhsa_cli.commands.ray_engine import train_away
 from mhsa_cli.commands.sweep import _trials
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.progress import ChunkProgress
-from mhsa_cli.runs.parcel import pack_run, unpack_run
+from mhsa_cli.runs.parcel import pack_run, unpack_runs
 from mhsa_cli.runs.sweepdir import SweepDir
 from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import GRID, broken_off, kept, steps_counted
@@ -32,8 +32,7 @@ def test_trials_trained_away_are_those_trained_here() -> None:
         with steps_counted() as made:
             fault, files = train_away(Chunk(number, tuple(some)), 0.99, given, lambda: False, said.append)
         assert fault is None and made[0] == (3, 5 - 4 * number)
-        for trial in some:
-            unpack_run(sweep.path / trial.name, files[trial.name])
+        unpack_runs(sweep.path, files)
     assert {type(message) for message in said} == {ChunkProgress} and said[-1].written == 3
     assert mhsa("sweep", "--resume", "s").code == 0  # only the report is missing
     assert mhsa("sweep", *GRID, "--name", "whole").code == 0
@@ -72,7 +71,7 @@ def test_a_folder_goes_through_a_parcel_unchanged(tmp_path: Path) -> None:
     assert parcel == {"a.json": b"{}", "checkpoints/step/w": b"\0\xff"}
     other = tmp_path / "other"
     (other / "old").mkdir(parents=True)
-    unpack_run(other, parcel)
+    unpack_runs(tmp_path, {"other": parcel})
     assert pack_run(other) == parcel and {path.name for path in tmp_path.iterdir()} == {"other", "run", "tiny.yaml"}
     assert {name: data for name, (data, _) in tree(other).items()} == parcel
     assert pack_run(tmp_path / "nothing") == {}
@@ -81,17 +80,17 @@ def test_a_folder_goes_through_a_parcel_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
 def test_a_parcel_cannot_leave_its_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="leads out"):
-        unpack_run(tmp_path / "run", {name: b""})
+        unpack_runs(tmp_path, {"run": {name: b""}})
 
 
 def test_a_full_disk_leaves_the_old_folder(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a").write_bytes(b"old")
     with (
-        mock.patch("mhsa_cli.runs.parcel.write_new_file", side_effect=OSError(28, "full")),
+        mock.patch.object(Path, "write_bytes", side_effect=OSError(28, "full")),
         pytest.raises(StorageError, match="No space"),
     ):
-        unpack_run(tmp_path / "run", {"a": b"new"})
+        unpack_runs(tmp_path, {"run": {"a": b"new"}})
     assert pack_run(tmp_path / "run") == {"a": b"old"} and {path.name for path in tmp_path.iterdir()} == {
         "run",
         "tiny.yaml",
