@@ -71,7 +71,7 @@ def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
         state["step"], state["seed"], state["epoch_loss_sum"], state["config"]  # noqa: B018
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error})") from error
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:  # JSON's true equals 1
         raise RunError(f"the checkpoint has format {found!r}, this mhsa reads {FORMAT}", "use the mhsa that made it")
     return dict(state)
 
