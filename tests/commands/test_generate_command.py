@@ -151,11 +151,12 @@ def test_a_text_is_written_as_text(prose: Path) -> None:
         assert old.code == 0 and old.out.startswith("\\u2603") and "?" not in old.out
 
 
-# Copies itself once torch is loaded, a process for each command: the arguments after a "stdout=..." that says where its
+# Copies itself once all is loaded, a process for each command: the arguments after a "stdout=..." that says where its
 # output goes. Each is followed by its exit code.
 COPIES = """
-import os, sys
-import torch
+import gc, os, sys
+import mhsa_cli.commands.app, mhsa_cli.core.generate, mhsa_cli.core.heads.capture, mhsa_cli.core.load
+gc.freeze()  # what is shared is left alone when a copy ends
 commands = []
 for text in sys.argv[1:]:
     commands.append([text]) if text.startswith("stdout=") else commands[-1].append(text)
