@@ -137,6 +137,8 @@ def spread_text(values: Spread, width: int, surface: Surface) -> str:
 def rate(value: float) -> str:
     """Write so many a second with three digits: 189,000, 984, 6.48."""
     rounded = float(f"{value:.3g}")
+    if rounded >= 1e9:
+        return short(value)
     return f"{rounded:,.0f}" if rounded >= 1000 else f"{rounded:.3g}"
 
 

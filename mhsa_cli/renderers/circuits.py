@@ -11,6 +11,7 @@ from mhsa_cli.records import Circuits, Composition, HeadCircuits
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN
+from mhsa_cli.renderers.scale import fixed, percents
 from mhsa_cli.renderers.table import Column, table
 
 MOST_PAIRS = 8
@@ -100,7 +101,7 @@ def _shares(head: HeadCircuits) -> list[str]:
 def _percent(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return ""
-    return f"{value:.0%}".replace("-0%", "0%") if abs(value) < 0.005 else f"{value:.0%}"
+    return percents(value, 0).replace("-0%", "0%") if abs(value) < 0.005 else percents(value, 0)
 
 
 def _signed(value: float | None, digits: int) -> str:
@@ -125,7 +126,7 @@ def _pairs(circuits: Circuits, width: int) -> list[Text]:
     lines = [Text()]
     for value, way, pair in strong[:MOST_PAIRS]:
         reader, writer = (_address(*at) for at in (pair.reader, pair.writer))
-        said = f"{reader} reads {writer} through {THROUGH[way]}: {value:.2f} above chance"
+        said = f"{reader} reads {writer} through {THROUGH[way]}: {fixed(value, 2)} above chance"
         lines += wrap_phrases([[(said, PLAIN)]], width)
     counted = f"the strongest {len(strong[:MOST_PAIRS])} of {len(found):,} figures; "
     return [*lines, *_note(f"{counted}chance: what random heads of this shape score", width)]

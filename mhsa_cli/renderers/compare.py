@@ -12,6 +12,7 @@ from mhsa_cli.records import Matching
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, safe, wrap_phrases
 from mhsa_cli.renderers.palette import DIM, PLAIN
+from mhsa_cli.renderers.scale import fixed
 from mhsa_cli.renderers.table import Column, table
 
 Names = tuple[str, str]
@@ -59,7 +60,7 @@ def matched_heads(
             [_head(head), *([own.get(head, "")] if labelled else [])]
             for head, own in zip((first, second), labels, strict=True)
         ]
-        rows.append([*cells[0], *cells[1], f"{cost:.2f}"])
+        rows.append([*cells[0], *cells[1], fixed(cost, 2)])
     told = _words(f"heads matched by their maps on {matching.inputs}", width)
     told += table([*columns, Column("cost", "right")], rows, width=width, surface=surface)
     for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
@@ -75,10 +76,10 @@ def unmatched(reason: str, width: int) -> Lines:
 
 def matching_sentence(matching: Matching) -> str:
     """Say how well the heads go together, beside what random pairings come to."""
-    said = f"mean cost {matching.cost:.2f}; random pairings: {matching.random_cost:.2f}"
+    said = f"mean cost {fixed(matching.cost, 2)}; random pairings: {fixed(matching.random_cost, 2)}"
     alone = len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second
     if alone:
-        return f"cost {matching.cost:.2f}; each run has one head, so there is no other pairing to compare it with"
+        return f"cost {fixed(matching.cost, 2)}; each run has one head, so there is no other pairing to compare it with"
     if matching.random_cost < SAME:
         return f"{said}. All these heads have the same maps: any pairing fits"
     if matching.random_cost - matching.cost < HARDLY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.renderers.scale import fixed
 
 LOOKS = {
     "previous": "looks at the token before",
@@ -31,10 +32,11 @@ def explain_model(report: HeadReport) -> list[str]:
     many = len(report.heads)
     if verdict.redundancy is not None and joint is not None and many > 1:
         singles = sum(head.uniform_delta_nats or 0.0 for head in report.heads)
-        what = f"Spread evenly one at a time, the heads lose {singles:.4f} nats in all; together {joint:.4f}"
-        said.append(f"{what}: {teamwork(verdict.redundancy)} (redundancy {verdict.redundancy:.2f}).")
+        what = f"Spread evenly one at a time, the heads lose {fixed(singles, 4)} nats in all"
+        together = f"together {fixed(joint, 4)}: {teamwork(verdict.redundancy)}"
+        said.append(f"{what}; {together} (redundancy {fixed(verdict.redundancy, 2)}).")
     if verdict.effective_heads is not None and many > 1:
-        said.append(f"By their shares the work is that of {verdict.effective_heads:.1f} of {many} heads.")
+        said.append(f"By their shares the work is that of {fixed(verdict.effective_heads, 1)} of {many} heads.")
     elif verdict.withheld and joint is not None:
         what = "Redundancy and effective heads are" if verdict.redundancy is None else "Effective heads are"
         said.append(f"{what} not given: {verdict.withheld}.")
@@ -68,8 +70,8 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
         opening = f"{head.name} {looks}{role if head.label.startswith('looks like') and ',' in head.label else ''}"
         parts = head.evidence.split("; ")
     if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
-        there = f"on the position that holds the answer lies {summary.source_weight:.2f} of its weight"
-        parts = [*parts[:1], f"{there} (an even head: {summary.source_chance:.2f})", *parts[1:]]
+        there = f"on the position that holds the answer lies {fixed(summary.source_weight, 2)} of its weight"
+        parts = [*parts[:1], f"{there} (an even head: {fixed(summary.source_chance, 2)})", *parts[1:]]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
 
 

@@ -10,6 +10,7 @@ from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, wrap_phrases
 from mhsa_cli.renderers.palette import DIM
+from mhsa_cli.renderers.scale import fixed, percents
 from mhsa_cli.renderers.table import Column, bars, by_distance, table
 
 WAYS = {
@@ -44,7 +45,7 @@ def head_table(
         if labelled:
             target = None if score is None else score.scores.get(score.target or "")
             row += ["" if score is None else score.label or ""]
-            row += ["", ""] if target is None else [f"{target.mass:.2f}", f"{target.chance:.2f}"]
+            row += ["", ""] if target is None else [fixed(target.mass, 2), fixed(target.chance, 2)]
         row.append(figure(head.entropy if score is None else score.entropy))
         if scores:
             row.append(signed(None if score is None else score.uniform_delta_nats))
@@ -77,11 +78,11 @@ def score_table(
     columns += [Column("Olsson 2022", "right")] if papers is not None else []
     rows = [
         [head.name, *(_lift(head, name) for name in names), *_shape(head)]
-        + ([] if papers is None else [f"{papers[head.layer, head.head]:.2f}"])
+        + ([] if papers is None else [fixed(papers[head.layer, head.head], 2)])
         for head in report.heads
     ]
     limits = [max((h.scores[n].null or 0.0 for h in report.heads if n in h.scores), default=0.0) for n in names]
-    rows.append(["random", *(f"{limit:.2f}" for limit in limits)])
+    rows.append(["random", *(fixed(limit, 2) for limit in limits)])
     lines = table(columns, rows, width=width, surface=surface)
     said = [
         "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it",
@@ -107,7 +108,7 @@ def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
     rows = []
     for head in report.heads:
         lifts = {**head.trained_gaps, **head.unseen_gaps}
-        rows.append([head.name, *(f"{lifts[gap]:.2f}" if gap in lifts else "" for gap in gaps)])
+        rows.append([head.name, *(fixed(lifts[gap], 2) if gap in lifts else "" for gap in gaps)])
     said = "lift where a random block of so many symbols repeats"
     said += "; * training used this distance" if trained else ""
     picture = table(columns, rows, width=width, surface=surface)
@@ -118,7 +119,7 @@ def _lift(head: HeadScore, name: str) -> str:
     score = head.scores.get(name)
     if score is None:
         return ""
-    return f"{score.lift:.2f}" + (f" ({score.distance})" if score.distance is not None else "")
+    return fixed(score.lift, 2) + (f" ({score.distance})" if score.distance is not None else "")
 
 
 def _shape(head: HeadScore) -> list[str]:
@@ -132,10 +133,10 @@ def ablation_table(ablations: Sequence[Ablation], *, width: int, surface: Surfac
     rows = [
         [
             WAYS.get(one.way, one.way),
-            f"{one.loss:.4f}",
-            "" if one.way == "none" else f"{one.delta_nats:+.4f}",
-            "" if one.way == "none" else f"{one.delta_se:.4f}",
-            f"{one.accuracy:.1%}",
+            fixed(one.loss, 4),
+            "" if one.way == "none" else fixed(one.delta_nats, 4, "+"),
+            "" if one.way == "none" else fixed(one.delta_se, 4),
+            percents(one.accuracy),
         ]
         for one in ablations
     ]
@@ -145,9 +146,9 @@ def ablation_table(ablations: Sequence[Ablation], *, width: int, surface: Surfac
 
 def figure(value: float | None) -> str:
     """Write a figure in 0..1, or nothing."""
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None else fixed(value, 2)
 
 
 def signed(value: float | None) -> str:
     """Write a change in nats, or nothing."""
-    return "" if value is None else f"{value:+.3f}"
+    return "" if value is None else fixed(value, 3, "+")

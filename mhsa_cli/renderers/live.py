@@ -19,7 +19,7 @@ from mhsa_cli.renderers.console import Surface, terminal_size
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe
 from mhsa_cli.renderers.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.scale import THIN_TO, Point, short, thin
+from mhsa_cli.renderers.scale import THIN_TO, Point, percents, short, thin
 
 FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
@@ -163,7 +163,7 @@ class LiveTraining:
         done = step - self._first_step
         facts = [f"step {step}/{self._total}"]
         if self._last is not None:
-            facts += [f"loss {short(self._last.loss)}", f"acc {self._last.accuracy:.1%}"]
+            facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
             if self._tokens_per_step:
                 facts.append(f"{_count(done * self._tokens_per_step / seconds)} tok/s")

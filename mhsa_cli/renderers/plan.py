@@ -20,6 +20,7 @@ from mhsa_cli.renderers.cells import (
 )
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import safe
+from mhsa_cli.renderers.scale import fixed
 
 GAP = 3  # columns between two heads
 _OVERHANG = 2  # columns of that gap that a head's title may use
@@ -101,7 +102,9 @@ def _lay_out(
     longest = axis + max([wide, *titles])
     panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
     if longest > width:
-        return None  # tokens beside the map would push its title out
+        if axis:
+            return None  # tokens beside the map would push its title out
+        longest = width  # there is always a plan, whatever stands above a head
     per_row = (width - longest) // (panel + GAP) + 1
     return Plan(kind, size, axis, wide, math.ceil(cells / kind.tall), limit, panel, per_row)
 
@@ -141,12 +144,12 @@ def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
 
 def title_lines(summary: HeadSummary, limit: int) -> list[str]:
     """Write what stands above a head, in as many lines as `limit` columns need."""
-    entropy = "" if summary.entropy is None else f"entropy {summary.entropy:.2f}"
+    entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
     first = f"{summary.name}  {entropy}".rstrip()
     lines = [first] if len(first) <= limit else [summary.name, entropy]
     if summary.source_weight is not None:
-        source = f"source {summary.source_weight:.2f}"
-        chance = "" if summary.source_chance is None else f"(chance {summary.source_chance:.2f})"
+        source = f"source {fixed(summary.source_weight, 2)}"
+        chance = "" if summary.source_chance is None else f"(chance {fixed(summary.source_chance, 2)})"
         both = f"{source} {chance}".rstrip()
         lines += [both] if len(both) <= limit else [source, chance]
     return [line for line in lines if line]

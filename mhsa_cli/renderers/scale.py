@@ -103,6 +103,18 @@ def short(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3f}" if size >= 0.01 else f"{value:.4f}"
 
 
+def fixed(value: float, decimals: int, sign: str = "") -> str:
+    """Write a number with so many decimals, as tables do; one of more than six digits before them as `short` does."""
+    if abs(value) < 1e6 or not math.isfinite(value):
+        return f"{value:{sign}.{decimals}f}"
+    return f"{sign if value > 0 else ''}{short(value)}"
+
+
+def percents(share: float, decimals: int = 1) -> str:
+    """Write a share of 1 in per cent: 97.5%."""
+    return f"{fixed(100 * share, decimals)}%"
+
+
 def tick_texts(ticks: Sequence[float]) -> list[str]:
     """Write all ticks of one axis with as many decimals as their step needs."""
     size = max((abs(tick) for tick in ticks), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe, wrap_phrases
 from mhsa_cli.renderers.multiples import small_multiples
 from mhsa_cli.renderers.palette import DIM, PLAIN, alarm_style
-from mhsa_cli.renderers.scale import short, step_text
+from mhsa_cli.renderers.scale import fixed, short, step_text
 from mhsa_cli.renderers.table import Column, table
 
 __all__ = ["interval", "percent", "small_multiples", "sweep_table"]
@@ -72,7 +73,7 @@ def _labels(report: SweepReport, keys: Sequence[str], width: int, surface: Surfa
 
 
 def _whole(steps: float) -> str:
-    return step_text(round(steps))
+    return step_text(round(steps)) if math.isfinite(steps) else short(steps)
 
 
 def _legend(report: SweepReport, width: int) -> Lines:
@@ -103,7 +104,7 @@ def percent(share: float) -> str:
 
 def interval(ends: tuple[float, float], dash: str) -> str:
     """Write an interval of shares in whole per cent, outwards never beyond what is possible: 72-99 %."""
-    low, high = (f"{100 * end:.0f}" for end in ends)
+    low, high = (fixed(100 * end, 0) for end in ends)
     return f"{low}{dash}{high} %"
 
 

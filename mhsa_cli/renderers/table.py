@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,9 +16,11 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import Glyphs
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, clamp
+from mhsa_cli.renderers.scale import fixed, percents
 
 COLUMN_GAP = 2
 _LEAST_ELASTIC = 8
+_FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def _set_row(
         if columns[i].wraps and not heading:
             blocks.append([line.plain for line in wrap_phrases([[(row[i], PLAIN)]], widths[i])] or [""])
         else:
-            blocks.append([cut(row[i], widths[i], mark)])
+            blocks.append([_cut_cell(row[i], widths[i], mark)])
     lines = []
     for number in range(max(map(len, blocks), default=0)):
         pieces: list[Piece] = []
@@ -122,6 +125,13 @@ def _set_row(
         line.rstrip()
         lines.append(line)
     return lines
+
+
+def _cut_cell(text: str, width: int, mark: str) -> str:
+    """Cut a cell that is too wide; of a figure only the mark is left: its first digits are another figure."""
+    if cell_len(text) > width and _FIGURE.match(text):
+        return mark[:width]
+    return cut(text, width, mark)
 
 
 def bars(values: Sequence[float], glyphs: Glyphs, *, top: float = 1.0) -> str:
@@ -151,7 +161,7 @@ def by_distance(weights: Sequence[Sequence[float]], columns: int = 16) -> list[f
 def task_picture(info: TaskInfo, *, width: int, surface: Surface) -> Lines:
     """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
     width = max(20, width)
-    tail = f"guessing: {info.chance_loss:.2f} nats, {info.chance_accuracy:.1%} right"
+    tail = f"guessing: {fixed(info.chance_loss, 2)} nats, {percents(info.chance_accuracy)} right"
     lines = wrap_phrases([[(safe(info.name), BOLD)], [(safe(info.summary), PLAIN)]], width)
     mark = surface.glyphs.cut_text
     length = max(len(info.inputs), len(info.targets))

@@ -15,8 +15,8 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.curve import curve_parts
 from mhsa_cli.renderers.frame import Frame
 from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, pad, safe, wrap_phrases
-from mhsa_cli.renderers.palette import DIM, PLAIN, heat_style, ink_style, level_of
-from mhsa_cli.renderers.scale import short, step_text
+from mhsa_cli.renderers.palette import DIM, PLAIN, clamp, heat_style, ink_style, level_of
+from mhsa_cli.renderers.scale import fixed, short, step_text
 
 AVOIDS = -0.05  # a lift below this is marked: the head looks there less than a uniform one
 GAP = 2  # columns between what stands beside the strips
@@ -149,7 +149,7 @@ def _aim(history: HeadHistory) -> str:
 def _number(history: HeadHistory, name: str, dash: str) -> str:
     if name == "lift":
         last = history.lifts[-1] if history.lifts else None
-        return dash if last is None or not math.isfinite(last) else f"{last:.2f}"
+        return dash if last is None or not math.isfinite(last) else fixed(last, 2)
     value: int | None = getattr(history, name)
     if value is None:
         return dash
@@ -187,7 +187,7 @@ def _cell(lift: float | None, surface: Surface) -> Piece:
     if surface.paints:
         return " ", heat_style(None, level_of(lift), surface.depth)
     if _has_eighths(surface):
-        return _EIGHTHS[min(7, int(max(0.0, lift) * 8))], PLAIN
+        return _EIGHTHS[min(7, int(clamp(lift) * 8))], PLAIN
     text = digit(lift)
     return (text, PLAIN) if text else (surface.glyphs.dot, DIM)
 

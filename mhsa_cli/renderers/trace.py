@@ -12,6 +12,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import Glyphs
 from mhsa_cli.renderers.lines import Lines, assemble, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style
+from mhsa_cli.renderers.scale import fixed, percents
 from mhsa_cli.renderers.table import Column, table
 
 # What a narrow terminal loses first stands last: strides, then bytes, ...
@@ -64,7 +65,7 @@ def _steps(trace: Trace, width: int, surface: Surface) -> Lines:
     """Set every step under the name of its part; a layer that is like the first is told in a line."""
     told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
     rows = [_row(step, surface.glyphs) for step in told]
-    rows.append(["loss", "cross-entropy", f"() = {trace.loss:.4f} nats"])
+    rows.append(["loss", "cross-entropy", f"() = {fixed(trace.loss, 4)} nats"])
     indent = "  " if width >= 40 else ""
     head, *body = (Text(indent) + line for line in table(COLUMNS, rows, width=width - len(indent), surface=surface))
     lines = [head]
@@ -132,7 +133,7 @@ def _checks(trace: Trace, width: int, surface: Surface) -> Lines:
     lines: list[Text] = []
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        claim, colon, more = _times(check.text, surface.glyphs).partition(": ")
+        claim, colon, more = _times(safe(check.text), surface.glyphs).partition(": ")
         weight = PLAIN if check.passed else BOLD
         phrases = [[(claim + colon.strip(), weight)], *([[(more, weight)]] if more else [])]
         first, *rest = wrap_phrases(phrases, max(14, width - 6), gap=1)
@@ -168,6 +169,6 @@ def _cache(trace: Trace, width: int) -> Lines:
     if cache.bytes_at_max < cache.all_heads_bytes:
         saved = 1 - cache.bytes_at_max / cache.all_heads_bytes
         phrases.append(
-            [(f"n_kv_heads saves {saved:.0%}: with as many as heads it is {cache.all_heads_bytes:,}", PLAIN)]
+            [(f"n_kv_heads saves {percents(saved, 0)}: with as many as heads it is {cache.all_heads_bytes:,}", PLAIN)]
         )
     return Lines(wrap_phrases(phrases, width))

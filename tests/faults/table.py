@@ -15,6 +15,7 @@ from tests.faults.rows import (
     observers,
     owners,
     payloads,
+    renders,
     resume,
     signals,
     small_disk,
@@ -37,4 +38,5 @@ ROWS: dict[str, Row] = {
     "observers": observers.ROW,
     "control": control.ROW,
     "attention": attention.ROW,
+    "renders": renders.ROW,
 }

@@ -248,3 +248,12 @@ def test_one_layer_or_one_head_can_be_chosen() -> None:
     assert "L1.H0" in picture and "L1.H1" in picture and "L0." not in picture
     picture = head_maps(maps(3, 2, 2), width=80, surface=COLOR, head=1).plain
     assert "L0.H1" in picture and "L1.H1" in picture and "H0" not in picture
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_figures_above_a_head_that_no_head_has_are_drawn_all_the_same(width: int) -> None:
+    """A plan for a title wider than the terminal was once looked for without end."""
+    shown = maps(heads=2)
+    heads = [HeadSummary(0, 0, 1e308, -1e300, 5e30), HeadSummary(0, 1, math.nan)]
+    picture = head_maps(replace(shown, heads=heads), width=width, surface=COLOR)
+    assert "1e308" in picture.plain and "-1e300" in picture.plain and picture.columns <= width

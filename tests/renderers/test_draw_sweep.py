@@ -112,3 +112,8 @@ def test_a_sweep_of_one_group_and_of_nothing() -> None:
     text = sweep_table(SweepReport([alone], [], [], 0.9), width=80, surface=COLOR).plain
     assert text.splitlines()[0].split()[0] == "success" and "· 4 x offset 6 (11 of 16)" in text
     assert sweep_table(SweepReport([], [], [], 0.9), width=80, surface=COLOR).plain.startswith("success")
+
+
+def test_steps_that_are_no_number_are_said_so() -> None:
+    group = replace(GROUPS[0], steps_to_target=(3.0, float("nan"), float("inf")))
+    assert "NaN (3" in sweep_table(replace(REPORT, groups=[group]), width=120, surface=COLOR).plain

@@ -11,6 +11,7 @@ from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import PLAIN
+from mhsa_cli.renderers.scale import fixed, percents
 from mhsa_cli.renderers.table import Column, bars, by_distance, table, task_picture
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
@@ -130,3 +131,28 @@ def test_a_grid_never_splits_a_wide_character() -> None:
     assert grid.lines()[0].plain == "a日b"
     grid.put(3, 0, "e\u0301")
     assert grid.lines()[0].plain == "a日e\u0301"
+
+
+@pytest.mark.parametrize("surface", ["truecolor", "ascii"])
+def test_a_figure_is_never_cut_to_another_figure(surface: str) -> None:
+    columns = [Column("name"), Column("loss", "right"), Column("share", "right")]
+    rows = [["a name of some length", "123456789.25", "12.5%"], ["b", "-4.5e300 (7)", "x1234567890"]]
+    on = SURFACES[surface]
+    first, second = (line.split() for line in table(columns, rows, width=20, surface=on).plain.splitlines()[1:])
+    mark = on.glyphs.cut_text
+    assert first[-2:] == [mark, "12.5%"]
+    assert second == ["b", mark, "x1234567890"[: 6 - len(mark)] + mark]  # text keeps its beginning
+    assert "123456789.25" in table(columns, rows, width=60, surface=on).plain
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(0.126, "0.13"), (-999_999.126, "-999999.13"), (1e6, "1e6"), (-1.25e300, "-1.25e300"), (math.nan, "nan")],
+)
+def test_a_figure_that_exploded_is_written_short(value: float, wanted: str) -> None:
+    assert fixed(value, 2) == wanted
+    assert percents(value / 100, 2) == f"{wanted}%"
+
+
+def test_signs_are_kept_where_they_are_wanted() -> None:
+    assert [fixed(value, 3, "+") for value in (0.5, -0.5, 2e9, -2e9)] == ["+0.500", "-0.500", "+2e9", "-2e9"]

@@ -224,3 +224,9 @@ def test_log_steps_begin_at_zero() -> None:
     assert frame.margin == 20 and frame.columns == 80 - 20 - 1 - 31
     parts = curve_parts([falling()], width=80, surface=COLOR)
     assert (parts.plot + parts.notes).plain == loss_curve([falling()], width=80, surface=COLOR).plain
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_a_lift_beyond_all_bounds_is_drawn_as_the_most(surface: str) -> None:
+    lines = timeline_picture([falling()], [history(0, [1.0, 1e308, 0.5])], width=60, surface=SURFACES[surface])
+    assert lines.columns <= 60

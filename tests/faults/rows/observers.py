@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import pty
 import random
+import struct
 import subprocess
 import sys
-import threading
+import termios
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -73,18 +76,22 @@ def cases(count: int, seed: int) -> Iterator[Case]:
         yield Case(draw.choice(list(CONFIGS)), tuple((kind, draw.choice(kinds[kind])) for kind in chosen))
 
 
-def on_a_terminal(patch: pytest.MonkeyPatch) -> None:
+def on_a_terminal(patch: pytest.MonkeyPatch, columns: int = 80, rows: int = 25) -> None:
     """Put a terminal under the command's stdout and stderr; what it draws there is kept as its stderr."""
     (parent, child), kept = pty.openpty(), os.dup(2)
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    command = os.fork()  # a copy goes on as the command; this process reads what it draws, to the last word
+    if command:
+        os.close(child)
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while data := os.read(parent, 1 << 16):
+                os.write(kept, data)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]) & 0xFF)
+    os.close(parent)
     for number in (1, 2):
         os.dup2(child, number)
+    os.close(child)
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: PTH123, SIM115
-
-    def drain() -> None:
-        while data := os.read(parent, 1 << 16):
-            os.write(kept, data)
-
-    threading.Thread(target=drain, daemon=True).start()
 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:

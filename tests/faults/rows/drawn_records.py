@@ -1,0 +1,213 @@
+"""Records of ten shapes, good and hostile."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+from typing import Any
+
+from mhsa_cli import records as r
+
+SHAPES = ["ordinary", "one", "nothing", "NaN", "infinite", "huge", "tiny", "wide", "odd text", "long"]
+SIZES = {"one": (1, 1, 1), "wide": (2, 9, 66), "long": (3, 5, 9)}  # layers, heads, tokens; of the others (1, 3, 7)
+ODD = [
+    "[red]x[/]",
+    "[/]",
+    ":smile:",
+    "\x1b[31m\r\n\t",
+    "漢字かな",
+    "e\u0301\u0302",
+    "\u202eabc",
+    "caf\udce9",
+    "👩‍👩‍👧",
+    "\0",
+    "%s{}",
+]
+
+
+class Made:
+    """Everything a picture may be made of, of one shape."""
+
+    def __init__(self, shape: str, seed: int) -> None:
+        self.shape, self.draw = shape, random.Random(f"{shape} {seed}")
+        self.layers, self.heads, self.length = SIZES.get(shape, (1, 3, 7))
+        self.spots: list[float] = []  # figures that a wide enough picture must show
+        self.places = [(layer, head) for layer in range(self.layers) for head in range(self.heads)]
+
+    def number(self, spot: bool = False) -> float:
+        """Give a figure."""
+        odd = {
+            "NaN": [math.nan],
+            "infinite": [math.inf, -math.inf, 1.5],
+            "huge": [1e308, -1e300, 5e30, 123456789012.0],
+            "tiny": [5e-324, -1e-300, 1e-12, 0.0],
+        }
+        found = self.draw.choice(odd[self.shape]) if self.shape in odd else round(self.draw.uniform(0.01, 9.9), 4)
+        return self.seen(found) if spot else found
+
+    def seen(self, number: float) -> float:
+        """Note a figure that must be shown."""
+        if self.shape == "ordinary":
+            self.spots.append(number)
+        return number
+
+    def share(self) -> float:
+        """Give a number that should lie in 0..1."""
+        return self.number() if self.shape in ("NaN", "infinite", "huge", "tiny") else round(self.draw.random(), 4)
+
+    def maybe(self, item: Any) -> Any:
+        """Give it, or None where nothing is known."""
+        return None if self.shape == "nothing" or (self.shape == "infinite" and self.draw.random() < 0.3) else item
+
+    def count(self) -> int:
+        """Give a whole number."""
+        return {"huge": 10**9, "one": 1, "nothing": 0}.get(self.shape, self.draw.randint(2, 900))
+
+    def text(self, usual: str) -> str:
+        """Give a name."""
+        if self.shape == "odd text":
+            return self.draw.choice(ODD) + usual
+        return {"nothing": "", "long": usual + " and so on" * 14 + "x" * 120}.get(self.shape, usual)
+
+    def steps(self) -> list[int]:
+        """Give the steps of a curve."""
+        size = {"one": 1, "nothing": 0, "wide": 900, "long": 300}.get(self.shape, 40)
+        return [step * (10**7 if self.shape == "huge" else 1) for step in range(1, size + 1)]
+
+    def numbers(self, size: int) -> list[float | None]:
+        """Give a row of figures, gaps among them."""
+        return [self.maybe(self.number()) for _ in range(size)]
+
+    def series(self, name: str, role: str = "train") -> r.Series:
+        """Give a line of a curve; its last figure must be shown."""
+        steps, values = self.steps(), self.numbers(len(self.steps()))
+        if values and self.shape == "ordinary":
+            values[-1] = self.number(spot=True)
+        return r.Series(self.text(name), steps, values, role)
+
+    def quartiles(self, whole: bool = False) -> Any:
+        """Give three figures in order, the middle one to be shown."""
+        draw = self.count if whole and self.shape == "ordinary" else self.number
+        three = sorted(draw() for _ in range(3))
+        self.seen(three[1])
+        return tuple(self.maybe(one) for one in three)
+
+
+def maps(m: Made) -> r.HeadMaps:
+    """Make maps with a report."""
+    weights, summaries, scores = [], [], []
+    for _ in range(m.layers):
+        weights.append([[[m.share() if k <= q else 0.0 for k in range(m.length)] for q in range(m.length)]
+                        for _ in range(m.heads)])  # fmt: skip
+    for layer, head in m.places:
+        summaries.append(r.HeadSummary(layer, head, m.maybe(m.share()), m.maybe(m.share()), m.maybe(m.share())))
+        scores.append(score(m, layer, head))
+    verdict = r.Verdict(
+        m.draw.choice([True, False, None]), m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()),
+        m.text("The pattern matters."), m.text("64 rows"), m.maybe("copy"), m.maybe(m.share()), m.maybe(m.share()),
+        m.text("too small"),
+    )  # fmt: skip
+    tokens = [m.text(str(7 * n % 64)) for n in range(m.length)]
+    return r.HeadMaps(m.count(), m.text("copy"), tokens, weights, summaries, m.text(""), r.HeadReport(verdict, scores))
+
+
+def score(m: Made, layer: int, head: int) -> r.HeadScore:
+    """Make the measurements of one head."""
+    targets = {}
+    for name in ("previous", "offset", "induction"):
+        distance = m.count() if name == "offset" else None
+        targets[name] = r.TargetScore(m.share(), m.share(), m.share(), distance, m.maybe(m.share()))
+    gaps = [{gap: m.share() for gap in gaps} for gaps in ((5, 7), (2, 4), (2,))]
+    deltas = [m.maybe(m.number()) for _ in range(7)]
+    label = m.maybe(m.text("previous token"))
+    return r.HeadScore(
+        layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps, *deltas,
+        "previous" if label else None, label, m.text("lift 0.93; it alone changes the loss"),
+    )  # fmt: skip
+
+
+def history(m: Made, layer: int, head: int) -> r.HeadHistory:
+    """Make one head's history."""
+    steps = m.steps()[:: 1 + len(m.steps()) // 18]
+    lifts = [m.maybe(m.share()) for _ in steps]
+    figures = [m.maybe(m.count()) for _ in range(3)]
+    return r.HeadHistory(layer, head, "offset", m.text("offset 6"), steps, lifts, *figures, m.maybe(m.count()))
+
+
+def swept(m: Made) -> r.SweepReport:
+    """Make a sweep's report."""
+    groups = [
+        r.GroupStats({m.text("n_heads"): m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
+                     m.quartiles(), [(m.text("offset 6"), 2)])
+        for i in range(4 if m.shape == "long" else 2)
+    ]  # fmt: skip
+    difference = r.Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
+    pairs = [r.PairStats(0, 1, "n_heads", "steps", difference, 0, 0, m.text("2 heads need fewer steps"))]
+    failed = r.TrialResult(m.text("s/a"), 1, 4, "failed", None, None, None, None, [], m.text("NaN"))
+    return r.SweepReport(groups, pairs, [failed], m.share())
+
+
+def traced(m: Made) -> r.Trace:
+    """Make a trace."""
+    steps = [
+        r.TraceStep(part, layer, m.text(name), m.text("@"), ["B", "T", m.text("D")], [m.count()] * 3, data,
+                    [m.count()] * 3, "float32", m.count(), m.count(), m.maybe(m.number()), m.maybe(m.number()))
+        for part, layer, name, data in (("embedding", None, "x", "input"), ("attention", 0, "q", "view"),
+                                        ("attention", 0, "s", "copy"), ("attention", 1, "q", "new"),
+                                        ("head", None, "logits", "new"))
+    ]  # fmt: skip
+    checks = [r.TraceCheck(m.text("causal"), passed, m.number(), m.text("exactly 0")) for passed in (True, False)]
+    parts = [r.TracePart(m.text("head"), m.count(), m.maybe(m.number()))]
+    cache_ = r.TraceCache(m.draw.random() < 0.5, m.count(), m.count(), m.count(), m.count())
+    return r.Trace(m.text("copy"), "softmax", "rope", m.count(), 2, {"B": m.count()}, steps, m.count(), m.count(),
+                   m.number(spot=True), checks, parts, m.count(), m.count(), m.text("4*D*D"), cache_)  # fmt: skip
+
+
+def circuit(m: Made) -> r.Circuits:
+    """Make the circuits of every head."""
+    shares = {"tok-tok": m.share(), "pos-pos": m.share(), "bias-tok": m.share()}
+    found = [
+        r.HeadCircuits(*place, m.maybe(shares), *(m.maybe(m.seen(m.share())) for _ in range(3))) for place in m.places
+    ]
+    pairs = [r.Composition((0, i), (1, j), m.share(), m.share(), m.share()) for i in range(3) for j in range(2)]
+    return r.Circuits(m.count(), found, pairs, m.maybe(m.number()), m.text("64 rows"), [m.text("No shares.")])
+
+
+def curves(m: Made, count: int) -> list[Any]:
+    """Make panels: a median between quartiles."""
+    return [(m.text(f"h={n}"), m.steps(), *(m.numbers(len(m.steps())) for _ in range(3))) for n in range(count)]
+
+
+def ablated(m: Made) -> list[r.Ablation]:
+    """Make the table of one set of heads acted on."""
+    return [r.Ablation(way, m.number(spot=True), m.share(), m.number(), m.number()) for way in ("none", "uniform", "?")]
+
+
+def shown_task(m: Made) -> r.TaskInfo:
+    """Make a task's two rows."""
+    rows = [[m.text(str(n)) for n in range(m.length)] for _ in range(2)]
+    return r.TaskInfo(m.text("copy"), m.text("a prefix again"), *rows, m.number(spot=True), m.share())
+
+
+def report_maps(m: Made) -> r.HeadMaps:
+    """Make maps, once for all shapes that never differ."""
+    return maps(m) if m.shape == "ordinary" else _kept_maps(m.shape)
+
+
+@cache
+def _kept_maps(shape: str) -> r.HeadMaps:
+    return maps(Made(shape, 0))
+
+
+def looks(m: Made, name: str) -> list[r.Series]:
+    """Make a curve's lines: two of a run, or many runs."""
+    if name == "one":
+        return [m.series("train"), m.series("eval", "eval")]
+    return [m.series(f"run {n}", ("train", "eval")[n % 2]) for n in range(30 if m.shape == "long" else 4)]
+
+
+def guess(m: Made) -> tuple[float, str] | None:
+    """Give a baseline."""
+    found: tuple[float, str] | None = m.maybe((m.number(), m.text("guessing")))
+    return found

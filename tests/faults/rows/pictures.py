@@ -1,0 +1,146 @@
+"""Every renderer, drawing records of any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mhsa_cli import records as r
+from mhsa_cli.records import bench as b
+from mhsa_cli.records.verify import Check, Verification
+from mhsa_cli.renderers import (
+    bench,
+    circuits,
+    compare,
+    curve,
+    explain,
+    heads,
+    heatmap,
+    multiples,
+    replay,
+    sweep,
+    table,
+    timeline,
+    trace,
+    verify,
+)
+from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.scale import short
+from tests.faults.rows import drawn_records as drawn
+from tests.faults.rows.drawn_records import Made
+
+
+def benched(m: Made, width: int, surface: Any) -> Lines:
+    """Draw every section of a bench."""
+    size = {"batch_size": m.count(), "seq_len": 4, "d_model": m.count(), "n_heads": 1, "n_layers": 1, "d_mlp": 0}
+
+    def spread() -> tuple[float, float, float]:
+        return tuple(sorted(abs(m.number()) for _ in range(3)))  # type: ignore[return-value]
+
+    def fast() -> float:
+        return m.seen(abs(m.number()))
+
+    sections: list[list[Any]] = [
+        [b.Machine(m.text("cpu"), m.count(), "cpu", m.maybe(m.text("gpu")), "2.13", m.count())],
+        [b.StepSpeed(m.text("config"), size, m.count(), m.count(), spread(), fast(), abs(m.number()), True)],
+        [b.StackSpeed(m.count(), spread(), fast()), b.NotMeasured("stacks", m.text("64 models"), m.text("9 GB"))],
+        [b.AttentionSpeed(path, m.count(), spread(), m.maybe(abs(m.number()))) for path in ("fused", "weights")],
+        [b.ImportSpeed(spread())],
+    ]
+    parts = [bench.bench_section(section, width=width, surface=surface) for section in sections]
+    return compare.comparison(parts)
+
+
+def compared(m: Made, width: int, surface: Any) -> Lines:
+    """Draw a comparison of two runs."""
+    names = (m.text("copy-h4"), m.text("copy-h8"))
+    first, second = ({m.text("n_heads"): m.count(), "lr": m.number(), "path": m.text("p")} for _ in range(2))
+    pairs = [(place, place, m.share()) for place in m.places]
+    matching = r.Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.share(), m.text("64 rows"))
+    labels = ({place: m.text("offset 6") for place in m.places}, {(0, 0): m.text("itself")})
+    final = [["eval loss", short(m.number(spot=True)), short(m.number(spot=True))]]
+    return compare.comparison(
+        [
+            compare.differing_settings(first, second, names, width=width, surface=surface),
+            compare.beside("final", final, names, width=width, surface=surface),
+            compare.matched_heads(matching, labels, names, width=width, surface=surface),
+            compare.unmatched(m.text("they have no heads"), width),
+        ]
+    )
+
+
+def listed(m: Made, width: int, surface: Any) -> Lines:
+    """Draw a table with columns of every kind."""
+    columns = [table.Column("run", flexible=True), table.Column("said", wraps=True), table.Column("loss", "right")]
+    columns += [table.Column("x", "right", drop=place) for place in (3, 2, 1)]
+    rows = [[m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), str(m.count())] for n in range(9)]
+    return table.table(columns, rows, width=width, surface=surface, highlight=1)
+
+
+def looked(f: Callable[..., Lines], spots: Callable[[r.HeadScore], list[float]]) -> Callable[..., Lines]:
+    """Draw something of a head report; `spots` are a head's figures that must be shown."""
+
+    def draw(m: Made, width: int, surface: Any) -> Lines:
+        report = drawn.report_maps(m).report
+        assert report is not None
+        m.spots = [figure for head in report.heads for figure in spots(head)] if m.shape == "ordinary" else []
+        return f(report, width=width, surface=surface)
+
+    return draw
+
+
+def head_table(m: Made, width: int, surface: Any) -> Lines:
+    """Draw the table of heads."""
+    found = drawn.report_maps(m)
+    assert found.report is not None
+    m.spots = [head.scores["previous"].mass for head in found.report.heads] if m.shape == "ordinary" else []
+    return heads.head_table(found, width=width, surface=surface)
+
+
+def lines(texts: Sequence[str], width: int) -> Lines:
+    """Set sentences as a terminal does."""
+    from mhsa_cli.renderers.lines import safe, wrap_phrases
+    from mhsa_cli.renderers.palette import PLAIN
+
+    return Lines([row for text in texts for row in wrap_phrases([[(safe(text), PLAIN)]], width)])
+
+
+RENDERERS: dict[str, Callable[[Made, int, Any], Lines]] = {
+    "curve": lambda m, w, s: curve.loss_curve(drawn.looks(m, "one"), width=w, surface=s, baseline=drawn.guess(m)),
+    "log curve": lambda m, w, s: curve.loss_curve(
+        drawn.looks(m, "many"), width=w, surface=s, log=True, height=m.length
+    ),
+    "timeline": lambda m, w, s: timeline.timeline_picture(
+        drawn.looks(m, "one"),
+        [drawn.history(m, *place) for place in m.places],
+        width=w,
+        surface=s,
+        baseline=drawn.guess(m),
+        drop=m.maybe((m.count(), m.number())),
+        target=m.draw.choice([None, "previous"]),
+    ),  # fmt: skip
+    "multiples": lambda m, w, s: multiples.small_multiples(
+        drawn.curves(m, 0 if m.shape == "nothing" else 5), width=w, surface=s
+    ),
+    "maps": lambda m, w, s: heatmap.head_maps(drawn.report_maps(m), width=w, surface=s),
+    "frame": lambda m, w, s: replay.frame_picture(
+        drawn.report_maps(m), m.maybe(m.number()), width=w, surface=s, height=9
+    ),
+    "head table": head_table,
+    "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
+    "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
+    "ablations": lambda m, w, s: heads.ablation_table(drawn.ablated(m), width=w, surface=s),
+    "sentences": lambda m, w, s: lines(explain.explain(drawn.report_maps(m)), w),
+    "circuits": lambda m, w, s: circuits.circuits_table(drawn.circuit(m), width=w, surface=s),
+    "comparison": compared,
+    "sweep": lambda m, w, s: sweep.sweep_table(drawn.swept(m), width=w, surface=s),
+    "trace": lambda m, w, s: trace.trace_picture(drawn.traced(m), width=w, surface=s),
+    "task": lambda m, w, s: table.task_picture(drawn.shown_task(m), width=w, surface=s),
+    "bench": benched,
+    "table": listed,
+    "verification": lambda m, w, s: verify.verification_table(
+        Verification([Check(m.text("config.yaml"), state, m.text("as listed")) for state in ("ok", "wrong")], [], None),
+        width=w,
+        surface=s,
+    ),  # fmt: skip
+}
