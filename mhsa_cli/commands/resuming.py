@@ -21,17 +21,17 @@ from mhsa_cli.runs.seal import LIMIT, ChangedError
 
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
-MACHINE = {"train.device", "train.threads"}  # compared with run.json instead, which knows what `auto` came to
+# Compared with run.json instead: it knows what `auto` came to, and which text was read, wherever the file is now.
+ELSEWHERE = {"train.device", "train.threads", "task.path"}
 
 
 def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Write nested settings as `section.key`, without the place of a text file, which may move."""
-    pairs = ((f"{section}.{key}", value) for section, keys in config.items() for key, value in keys.items())
-    return {key: value for key, value in pairs if key != "task.path"}
+    """Write nested settings as `section.key`."""
+    return {f"{section}.{key}": value for section, keys in config.items() for key, value in keys.items()}
 
 
 def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], may_change: Set[str] = frozenset(CHANGEABLE | MACHINE)
+    before: Mapping[str, Any], after: Mapping[str, Any], may_change: Set[str] = frozenset(CHANGEABLE | ELSEWHERE)
 ) -> list[str]:
     """Name the settings that differ, `key: before -> after`, leaving out those that may change."""
     keys = [key for key in {**before, **after} if key not in may_change]
@@ -103,7 +103,7 @@ def keep_text(config: Config, run: RunDir) -> None:
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
-    _refuse_edited(config, trained_with, CHANGEABLE | MACHINE)
+    _refuse_edited(config, trained_with, CHANGEABLE | ELSEWHERE)
 
 
 def _refuse_edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> None:

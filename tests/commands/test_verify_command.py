@@ -201,6 +201,10 @@ def test_a_text_run_is_compared_with_its_text(here: Path) -> None:
     assert mhsa("train", "task.name=text", "task.path=a.txt", *small, "--name", "t").code == 0
     run = Path("runs/t")
     assert mhsa("verify").code == 0 and states()["text.txt"] == "ok"
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("a.txt", "b.txt"))
+    assert mhsa("verify").code == 4 and "task.path: a.txt -> b.txt" in mhsa("generate", "t", "--prompt", "the").err
+    (run / "config.yaml").write_text(config)
     text = (run / "text.txt").read_bytes()
     (run / "text.txt").write_bytes(text.replace(b"c", b"k", 1))
     assert mhsa("verify").code == 4 and states()["text.txt"] == "wrong"
