@@ -30,6 +30,8 @@ def main() -> None:
     except MhsaError as error:
         tell(f"error: {error}")
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # Ctrl-C before a command has begun; commands see to it themselves
+        sys.exit(130)
     except BrokenPipeError:
         _forget_output()  # whoever read it has seen enough
         sys.exit(1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.errors import BusyError, MhsaError, NonFiniteError, RunError, StorageError, UsageError
-from tests.commands.shell import environment, mhsa
+from tests.commands.shell import Said, environment, mhsa
 
 LOOK = (["inspect-heads", "tiny"], ["curve", "tiny"], ["runs"])
 SOURCE = str(Path(__file__).parents[2])
@@ -119,6 +119,16 @@ def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch:
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda *_, **__: (_ for _ in ()).throw(OSError("no room")))
     said = mhsa("runs")
     assert said.code == 1 and "in broken" in said.err
+
+
+def test_ctrl_c_before_the_command_began_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    import typer.main
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(typer.main, "get_command", interrupted)
+    assert mhsa("runs") == Said(130, "", "")
 
 
 @pytest.mark.parametrize(
