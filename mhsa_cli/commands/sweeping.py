@@ -58,6 +58,8 @@ def chunks(
 
 def largest_stack(config: Config, memory: int | None = None) -> int:
     """Count the models of a config that train well together in so many bytes. Raises: UsageError if not one fits."""
+    if config.train.threads > 1:  # how threads share a product depends on the stack, and with it the last bits
+        return 1
     task, rows = config.task, min(256, config.train.eval_sequences)
     size = getattr(task, "vocab_size", 256)
     well = max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))

@@ -41,6 +41,8 @@ def test_a_stack_is_as_large_as_memory_allows() -> None:
     for count in (1, 5, 40):
         assert largest_stack(config, int((room.PROCESS + (count + 0.5) * one) / room.SHARE)) == count
     assert largest_stack(config, 10**13) == largest_stack(config) == 64
+    shared = config.model_copy(update={"train": config.train.model_copy(update={"threads": 2})})
+    assert largest_stack(shared) == 1  # only then is a trial what `mhsa train` makes of it
     with pytest.raises(UsageError, match="too little memory"):
         largest_stack(config, room.PROCESS)
     cuda = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
