@@ -22,6 +22,7 @@ def warm() -> None:
     import torch
 
     torch.set_num_threads(1)
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # which autograd's first call would import
     for name in ("commands.app", "commands.train", "commands.training", "commands.resuming", "commands.looking"):
         importlib.import_module(f"mhsa_cli.{name}")
     for name in ("engine", "heads.capture", "heads.report", "heads.snapshots", "checkpoint", "tasks.overlap", "load"):
