@@ -18,7 +18,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.lines import Lines, safe
 from mhsa_cli.runs.disk import show, write_file_atomic
-from mhsa_cli.runs.listing import SWEEP
+from mhsa_cli.runs.listing import is_sweep
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
@@ -61,7 +61,7 @@ def run_argument(run: RunDir) -> str:
     root, path = runs_root(), run.path
     if path == root / run.name:
         return show(shlex.quote(run.name))
-    inside = path.parent.parent == root and (path.parent / SWEEP).exists()  # a trial of a sweep
+    inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
     return show(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.runs.listing import CONFIG, SWEEP
+from mhsa_cli.runs.listing import CONFIG, is_sweep
 
 if TYPE_CHECKING:
     from mhsa_cli.records.verify import Verification
@@ -52,7 +52,7 @@ def verify(
     from mhsa_cli.runs.rundir import RunDir
 
     path = _find(runs, arguments[0] if arguments else None)
-    found = verify_sweep(path) if (path / SWEEP).is_file() else verify_run(RunDir(path))
+    found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))
     if as_json:
         print_json(_document(path, found))
     else:
@@ -79,7 +79,7 @@ def _find(root: Path | None, name: str | None) -> Path:
         return find_run(place, name)
     except RunError:
         for path in (place / name, Path(name)):
-            if (path / CONFIG).is_file() or (path / SWEEP).is_file():
+            if (path / CONFIG).is_file() or is_sweep(path):
                 return path
         raise
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.tasks import Text
@@ -16,28 +17,69 @@ from mhsa_cli.runs import seal
 from mhsa_cli.runs.checkpoints import Loaded
 from mhsa_cli.runs.continuity import Rhythm
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP
+from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
 from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.sweepdir import DONE, SweepDir, planned_trials
 from mhsa_cli.runs.verify import Plan, Verifier
+
+NAMED = 5  # trials without a result that a line names
 
 
 def verify_sweep(folder: Path) -> Verification:
-    """Check a sweep's plan and each of its trials, a line for each."""
+    """Check a sweep's plan and each of its trials, a line for each; trials without a result are no damage."""
+    sweep, usable, statuses = SweepDir(folder), [], dict[str, str]()
+    planned: list[str] | None = None
     try:
-        cells = SweepDir(folder).read().get("cells")
-        checks = [Check(SWEEP, "ok", f"{len(cells) if isinstance(cells, list) else 0} settings, its own hash")]
+        plan = sweep.read()
+        planned = planned_trials(plan)
+        checks = [Check(SWEEP, "ok", f"{len(plan['cells'])} settings, its own hash")]
     except MhsaError as error:
         checks = [Check(SWEEP, "wrong", error.message)]
-    usable = []
-    for path in sorted(path for path in folder.iterdir() if (path / CONFIG).is_file() or (path / RUN).is_file()):
+        usable += [_readable(folder)] if trial_folders(folder) else []
+    for path in trial_folders(folder):
         found = verify_run(RunDir(path))
+        info = sweep.info(path.name)
+        status = statuses[path.name] = str(info.get("status", "damaged"))
         wrong = "; ".join(f"{check.name}: {check.found}" for check in found.damage)
-        told = f"{len(found.checks)} parts, the newest checkpoint of step {found.checkpoint}"
-        checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or told))
+        checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or _standing(info, found)))
         if wrong:
+            statuses[path.name] = status if status in DONE else "damaged"
             usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
+    if planned is not None and (left := _left(folder, planned, statuses)):
+        checks.insert(1, Check("trials", "note", left))
     return Verification(checks, usable, None)
+
+
+def _readable(folder: Path) -> str:
+    trials = trial_folders(folder)
+    return f"its {len(trials)} trials are runs of their own: mhsa explain {run_argument(RunDir(trials[0]))}"
+
+
+def _standing(info: Mapping[str, Any], found: Verification) -> str:
+    """Say how a whole trial ended, and what it has."""
+    status, own = show(str(info.get("status"))), info.get("sweep")
+    message = own.get("message") if isinstance(own, dict) else None
+    at = f" at step {info['step']}" if info.get("step") is not None else ""
+    told = f"{status}{at}" + (f": {show(str(message).partition(chr(10))[0])}" if message else "")
+    newest = "no checkpoint yet" if found.checkpoint is None else f"the newest checkpoint of step {found.checkpoint}"
+    return f"{told}; {len(found.checks)} parts, {newest}"
+
+
+def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> str:
+    """Say which planned trials have no result; nothing if all are finished."""
+    kinds: dict[str, list[str]] = {}
+    for name in planned:
+        kinds.setdefault(statuses.get(name, "missing"), []).append(name)
+    finished = len(kinds.pop("finished", ()))
+    if not kinds:
+        return ""
+    told = [f"{finished} of {len(planned)} finished"]
+    for kind, names in kinds.items():
+        more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
+        told.append(f"{kind}: {', '.join(map(show, names[:NAMED]))}{more}")
+    if kinds.keys() - set(DONE):
+        told.append(f"to go on: mhsa sweep --resume {run_argument(RunDir(folder))}")
+    return "; ".join(told)
 
 
 def verify_run(run: RunDir) -> Verification:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,21 @@ METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "te
 SWEEP = "sweep.json"
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
+_TRIAL = re.compile(r"seed=[0-9]+$")
+
+
+def trial_folders(folder: Path) -> list[Path]:
+    """List the trials of a sweep: the run folders inside whose names end in their seed; none of a folder without."""
+    try:
+        found = [path for path in folder.iterdir() if _TRIAL.search(path.name)]
+    except OSError:
+        return []
+    return sorted(path for path in found if (path / RUN).is_file() or (path / CONFIG).is_file())
+
+
+def is_sweep(folder: Path) -> bool:
+    """Tell whether a folder is a sweep: by its sweep.json, or by its trials where that was lost."""
+    return os.path.lexists(folder / SWEEP) or (not os.path.lexists(folder / RUN) and bool(trial_folders(folder)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +115,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     except OSError as error:
         raise storage_error("list the runs in", root, error) from error
     # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
-    found = [entry for entry in found if not (entry / SWEEP).exists()]  # a sweep holds runs, it is none
+    found = [entry for entry in found if not is_sweep(entry)]  # a sweep holds runs, it is none
     return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
 
 
@@ -122,7 +138,7 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
         raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
     is_name = Path(text).name == text and text not in (".", "..")
     wrong = None
-    inside = not is_name and not Path(text).is_absolute() and (root / text).parent.joinpath(SWEEP).exists()
+    inside = not is_name and not Path(text).is_absolute() and is_sweep((root / text).parent)
     for path in [root / text, Path(text)] if is_name or inside else [Path(text)]:  # SWEEP/TRIAL names a run as well
         try:
             (path / RUN).lstat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
-from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, load_sealed, read_info
+from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.rundir import RunDir, claim
+from mhsa_cli.runs.seal import listed_files, read_listed
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
@@ -63,6 +65,8 @@ class SweepDir:
                 if write:
                     sweep._lock.acquire()
                 return sweep
+            if is_sweep(path):
+                raise RunError(f"{show(path)} has no {SWEEP}, its plan", _still_of_use(path))
         raise RunError(
             f"there is no sweep {show(name)} in {show(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
         )
@@ -79,7 +83,10 @@ class SweepDir:
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
-        return load_sealed(self.path / SWEEP, LIMIT)
+        try:
+            return load_sealed(self.path / SWEEP, LIMIT)
+        except RunError as error:
+            raise RunError(error.message, error.hint or _still_of_use(self.path)) from error
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""
@@ -104,6 +111,18 @@ class SweepDir:
             return [item.step for item in RunDir(self.path / trial).checkpoints()]
         except MhsaError:
             return []
+
+    def is_damaged(self, trial: str) -> bool:
+        """Tell whether a file of a trial that ended is not the one it ended with, or its checkpoint is not whole."""
+        run = RunDir(self.path / trial)
+        try:
+            for name in listed_files(run.path):
+                read_listed(run.path, name)
+            if run.checkpoints():
+                return bool(run.load_checkpoint().notes)
+        except MhsaError:
+            return True
+        return False
 
     def info(self, trial: str) -> dict[str, Any]:
         """Read a trial's run.json; empty if there is none, or none that can be read."""
@@ -140,6 +159,22 @@ class SweepDir:
         except OSError as error:
             raise storage_error("create", path, error) from error
         return RunDir.start(path, order, command)
+
+
+def _still_of_use(path: Path) -> str:
+    return f"what can still be used: mhsa verify {show(shlex.quote(str(path)))}"
+
+
+def planned_trials(plan: Mapping[str, Any]) -> list[str]:
+    """Name all trials of a sweep's plan, in its order. Raises: RunError if it names none."""
+    try:
+        return [
+            trial_name(cell["overrides"], cell["config"]["train"]["seed"] + i, number)
+            for number, cell in enumerate(plan["cells"])
+            for i in range(cell["seeds"])
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
 
 
 def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:
