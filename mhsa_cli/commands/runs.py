@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
+
+if TYPE_CHECKING:
+    from mhsa_cli.commands.printing import Paper
 
 
 def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
@@ -23,6 +26,7 @@ def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
     paper = Paper()
     if not found:
         paper.say(f"no run in {runs_root(root)} yet; {TRAIN_ONE}")
+        _say_sweeps(paper, runs_root(root))
         return
     columns = [
         Column("run", flexible=True),
@@ -38,6 +42,16 @@ def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
     rows = [[_text(key, row[key]) for key in KEYS] for row in found]
     paper.draw(table(columns, rows, width=paper.width, surface=paper.surface))
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa curve RUN...")
+    _say_sweeps(paper, runs_root(root))
+
+
+def _say_sweeps(paper: Paper, root: Path) -> None:
+    """Name the sweeps, whose trials are runs in folders of their own."""
+    from mhsa_cli.runs.disk import show
+    from mhsa_cli.runs.listing import list_inside, list_sweeps
+
+    for path, trials in list_sweeps(root):
+        paper.say(f"sweep: {show(path.name)} ({trials} {'trial' if trials == 1 else 'trials'}): {list_inside(path)}")
 
 
 KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy", "seconds", "started")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN]", help="A run or a sweep; left out, the newest run. With --resume-check: KEY=VALUE."),
+    typer.Argument(
+        metavar="RUN | KEY=VALUE",
+        help="A run or a sweep; left out, the newest run. With --resume-check, settings.",
+    ),
 ]
 ResumeCheckOption = Annotated[
     str | None,
@@ -44,7 +47,9 @@ def verify(
         check_resume(resume_check, arguments or [], as_json)
         return
     if len(arguments or ()) > 1:
-        raise UsageError("verify takes one run", "mhsa verify RUN; list the runs: mhsa runs")
+        raise UsageError(
+            f"verify takes one run, found {len(arguments or ())}", "mhsa verify RUN; list the runs: mhsa runs"
+        )
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.verifying import verify_run, verify_sweep
     from mhsa_cli.renderers.verify import verification_table

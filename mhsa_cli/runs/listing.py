@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,15 +109,23 @@ def summarise(run: Path) -> RunSummary:
 
 def list_runs(root: Path) -> list[RunSummary]:
     """Summarise every folder in `root`, newest first, damaged ones last. Raises: StorageError."""
+    # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
+    found = [entry for entry in _folders(root) if not is_sweep(entry)]  # a sweep holds runs, it is none
+    return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
+
+
+def list_sweeps(root: Path) -> list[tuple[Path, int]]:
+    """List the sweeps in `root` by name, each with the number of its trials. Raises: StorageError."""
+    return [(entry, len(trial_folders(entry))) for entry in sorted(_folders(root)) if is_sweep(entry)]
+
+
+def _folders(root: Path) -> list[Path]:
     try:
-        found = [entry for entry in root.iterdir() if not entry.name.startswith(".") and entry.is_dir()]
+        return [entry for entry in root.iterdir() if not entry.name.startswith(".") and entry.is_dir()]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise storage_error("list the runs in", root, error) from error
-    # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
-    found = [entry for entry in found if not is_sweep(entry)]  # a sweep holds runs, it is none
-    return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
 
 
 def newest_run(root: Path) -> Path:
@@ -128,7 +137,9 @@ def newest_run(root: Path) -> Path:
     if runs:
         damage = [f"{show(item.path)}: {item.status}" for item in runs[:5]]
         raise RunError("\n  ".join([f"no readable run in {show(root)}", *damage]), TRAIN_ONE)
-    raise RunError(f"no run in {show(root)} yet", TRAIN_ONE)
+    sweeps = list_sweeps(root)
+    more = f"\n  a sweep's trials are runs too: {list_inside(sweeps[0][0])}" if sweeps else ""
+    raise RunError(f"no run in {show(root)} yet", TRAIN_ONE + more)
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
@@ -147,10 +158,25 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
             if wrong is None and os.path.lexists(path):
                 reason = f"it has no {RUN}" if path.is_dir() else "it is no folder"
                 wrong = RunError(f"{show(path)} is not a run folder: {reason}", "list the runs: mhsa runs")
+                wrong = _is_a_sweep(path) if is_sweep(path) else wrong
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise storage_error("open", path, error) from error
     raise wrong or _no_such_run(root, text, is_name)
+
+
+def _is_a_sweep(path: Path) -> RunError:
+    names = [f"{path.name or path.resolve().name}/{trial.name}" for trial in trial_folders(path)]
+    told = "it has no trial yet"
+    if names:
+        more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
+        told = f"its trials are runs: {', '.join(map(show, names[:3]))}{more}"
+    return RunError(f"{show(path)} is a sweep; {told}", f"list them: {list_inside(path)}")
+
+
+def list_inside(sweep: Path) -> str:
+    """Write the command that lists a sweep's trials."""
+    return f"mhsa runs --runs {show(shlex.quote(str(sweep)))}"
 
 
 def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
@@ -161,7 +187,7 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
     try:
         names = [item.name for item in list_runs(root) if not item.damaged]
     except StorageError as error:
-        return RunError(f"there is no run '{shown}': {error.message}")
+        raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
     if not names:
         return RunError(f"there is no run '{shown}' in {show(root)}, nor any other", TRAIN_ONE)
     from difflib import get_close_matches

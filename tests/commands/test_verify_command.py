@@ -316,3 +316,30 @@ def test_a_sweep_whose_plan_is_lost_has_its_trials(what: str, grid: Path) -> Non
     assert mhsa("explain", "g/n_heads=2_seed=10").code == 0
     said = mhsa("sweep", "--resume", "g")
     assert said.code == 4 and "sweep.json" in said.err and "mhsa verify runs/g" in said.err
+
+
+def test_a_sweep_is_no_run_and_is_not_a_dead_end(grid: Path) -> None:
+    ways = (["explain", "g"], ["inspect-heads", "g"], ["timeline", "g"], ["curve", "g"], ["compare", "g", "g"])
+    for command in ways:
+        said = mhsa(*command)
+        assert said.code == 4, said
+        assert "runs/g is a sweep; its trials are runs: g/n_heads=2_seed=10, " in said.err
+        assert "... (6 in all)" in said.err and "mhsa runs --runs runs/g" in said.err
+    assert "mhsa runs --runs runs/g" in mhsa("curve").err  # no run here but those
+    line = "sweep: g (6 trials): mhsa runs --runs runs/g\n"
+    assert mhsa("runs").out.endswith(f"no run in runs yet; train one: mhsa train task.name=copy\n{line}")
+    assert mhsa("train", "--config", "tiny.yaml", "--name", "alone").code == 0
+    assert mhsa("runs").out.endswith(line) and [one["run"] for one in mhsa("runs", "--json").json] == ["runs/alone"]
+    inside = mhsa("runs", "--runs", "runs/g")
+    assert inside.code == 0 and inside.out.count("n_heads=3_seed=") == 3 and "sweep:" not in inside.out
+
+
+def test_a_place_for_runs_that_is_none_is_the_disks_refusal(here: Path) -> None:
+    for command in (["verify", "x"], ["explain", "x"], ["runs"]):
+        said = mhsa(*command, "--runs", "/dev/null/x")
+        assert said.code == 5 and "/dev/null/x" in said.err, said
+    said = mhsa("verify", "a", "b")
+    assert said.code == 2 and "verify takes one run, found 2" in said.err
+    assert "verify [OPTIONS] [RUN | KEY=VALUE]...\n" in "\n".join(
+        line.strip() for line in mhsa("verify", "--help").out.splitlines()
+    )
