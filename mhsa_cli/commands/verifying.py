@@ -88,7 +88,10 @@ def verify_run(run: RunDir) -> Verification:
     try:
         config = run_config(run, compare=info is not None)
     except RunError as error:
-        check = Check(CONFIG, "wrong", " ".join(error.message.split()))
+        lines = [line for line in error.message.splitlines() if line.strip()]
+        marked = {at + near for at, line in enumerate(lines) if not line.strip(" ^") for near in (-1, 0)}
+        told = " ".join(" ".join(line for at, line in enumerate(lines) if at not in marked).split())
+        check = Check(CONFIG, "wrong", told)  # a caret says nothing where lines are set anew
         return Verifier(run.path, check, None, lambda _: "not compared with the config, which cannot be read").verify()
     return Verifier(run.path, _config_check(run), _plan(config, info or {}), _Fit(run, config, info)).verify()
 

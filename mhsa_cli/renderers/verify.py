@@ -7,9 +7,13 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines
 from mhsa_cli.renderers.table import Column, table
 
+WITH_FOLDER = 72  # columns; below, checkpoints are named without their folder, for their step to be seen
+FOLDER = "checkpoints/"
+
 
 def verification_table(found: Verification, *, width: int, surface: Surface) -> Lines:
     """Draw a row for each check: its name, ok or wrong, and what was found."""
     columns = [Column("checked", flexible=True), Column(""), Column("found", wraps=True)]
-    rows = [[c.name, "WRONG" if c.state == "wrong" else c.state, c.found] for c in found.checks]
+    name = (lambda text: text.removeprefix(FOLDER)) if width < WITH_FOLDER else str
+    rows = [[name(c.name), "WRONG" if c.state == "wrong" else c.state, c.found] for c in found.checks]
     return table(columns, rows, width=width, surface=surface)

@@ -343,3 +343,17 @@ def test_a_place_for_runs_that_is_none_is_the_disks_refusal(here: Path) -> None:
     assert "verify [OPTIONS] [RUN | KEY=VALUE]...\n" in "\n".join(
         line.strip() for line in mhsa("verify", "--help").out.splitlines()
     )
+
+
+def test_a_narrow_terminal_shows_every_step(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny / "config.yaml"
+    config.write_text(config.read_text().replace("residual: true", "residual: oull"))
+    document = {check["name"]: check["found"] for check in mhsa("verify", "--json").json["checks"]}
+    assert "residual" in document["config.yaml"] and "^" not in document["config.yaml"]
+    assert document["config.yaml"].count("oull") == 1
+    monkeypatch.setenv("COLUMNS", "40")
+    out = mhsa("verify").out
+    assert "\nstep-00000005  " in out and "\nstep-00000010  " in out and "^" not in out
+    assert max(map(len, out.partition("\nstill")[0].splitlines())) <= 40
+    monkeypatch.setenv("COLUMNS", "80")
+    assert f"\n{NEWEST}  " in mhsa("verify").out
