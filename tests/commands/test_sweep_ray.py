@@ -81,10 +81,12 @@ def test_a_killed_worker_of_one_node_costs_nothing_but_time(cluster: Any) -> Non
 def test_the_first_signal_brings_back_what_was_trained_and_resume_goes_on_here(cluster: Any) -> None:
     def interrupt() -> None:
         until = time.monotonic() + 60
-        while time.monotonic() < until and not workers(cluster.head_node.all_processes["raylet"][0].process.pid):
+        while time.monotonic() < until:
+            if workers(cluster.head_node.all_processes["raylet"][0].process.pid):
+                time.sleep(2.5)  # it asks once a second
+                os.kill(os.getpid(), signal.SIGINT)
+                return
             time.sleep(0.01)
-        time.sleep(2.5)  # it asks once a second
-        os.kill(os.getpid(), signal.SIGINT)
 
     hunter = threading.Thread(target=interrupt)
     hunter.start()
