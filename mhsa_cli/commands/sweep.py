@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from statistics import quantiles
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from mhsa_cli.runs.sweepdir import SweepDir
 
 
+NOT_FINITE = "not finite"  # words in what a trial that diverged says
+
+
 class Engines(StrEnum):
     """Where a sweep trains."""
 
@@ -31,7 +31,9 @@ class Engines(StrEnum):
     RAY = "ray"
 
 
-SeedsOption = Annotated[int, typer.Option("--seeds", metavar="N", help="Seeds for each setting, from train.seed on.")]
+SeedsOption = Annotated[
+    int | None, typer.Option("--seeds", metavar="N", help="Seeds for each setting, from train.seed on; 8 if left out.")
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", help="Processes that train at the same time: 1, or with Ray one for each CPU."),
@@ -54,7 +56,8 @@ SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Leave out sett
 def sweep(
     overrides: Overrides = None,
     config: ConfigOption = None,
-    seeds: SeedsOption = 8,
+    settings: SetOption = None,
+    seeds: SeedsOption = None,
     jobs: JobsOption = None,
     engine: EngineOption = Engines.LOCAL,
     address: AddressOption = None,
@@ -70,7 +73,8 @@ def sweep(
     Example: mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16
     """
     from mhsa_cli.commands.signals import StopSignal
-    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.commands.stderr import counted, tell
+    from mhsa_cli.commands.sweep_output import keep, show
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
@@ -84,26 +88,41 @@ def sweep(
         raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
     root, how = runs_root(runs), How(engine.value, jobs, address)
     if resume is not None:
-        if overrides or config is not None or name is not None or target is not None:
-            raise UsageError(
-                "--resume goes on with a sweep's own plan", "leave out settings, --config, --name, --target"
-            )
+        own = (overrides, settings, config, name, target, seeds, skip_invalid or None)
+        if any(given for given in own):
+            what = "leave out settings, --config, --seeds, --name, --target, --skip-invalid"
+            raise UsageError("--resume goes on with a sweep's own plan", what)
         folder = SweepDir.open(root, resume, write=True)
     else:
-        folder = _new(config, overrides or [], seeds, skip_invalid, name, target, root, how)
+        folder = _new(
+            config,
+            all_overrides(overrides, settings),
+            8 if seeds is None else seeds,
+            skip_invalid,
+            name,
+            target,
+            root,
+            how,
+        )
     with folder as owned, StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         plan = owned.read()
         trials = _trials(plan)
+        if resume is not None:
+            _tell_damage(owned, trials)
         faults = train_missing(owned, plan, trials, how, stop)
         report, curves, machines = _report(owned, plan, trials)
-        _keep(owned, plan, report)
-    _show(owned, plan, report, curves, as_json)
+        keep(owned, plan, report)
+    show(owned, report, curves, as_json)
     _compare(machines)
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
-    if stop.caught is not None or left:
-        tell(f"stopped; {left} trials are missing; to go on: mhsa sweep --resume {owned.name}")
+    if left:
+        missing = f"{counted(left, 'trial')} {'is' if left == 1 else 'are'} missing"
+        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {owned.name}")
     if stop.caught is not None or faults:
         raise typer.Exit(1 if stop.caught is None else 128 + stop.caught)
+    if all(trial.status == "failed" and NOT_FINITE in trial.message for trial in report.trials):
+        tell("not one trial stayed finite: lower train.lr or set train.grad_clip=1.0")
+        raise typer.Exit(3)
 
 
 def _new(
@@ -127,7 +146,9 @@ def _new(
     for named, why in grid.invalid:
         tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
     check_room(
-        [cell.configs for cell in grid.cells], prepare_root(root), None if how.engine == "ray" else how.jobs or 1
+        [cell.configs for cell in grid.cells],
+        prepare_root(root),
+        None if how.engine == "ray" else min(how.jobs or 1, sum(len(cell.configs) for cell in grid.cells)),
     )
     cells = [
         {"overrides": dict(cell.overrides), "config": cell.configs[0].to_dict(), "seeds": len(cell.configs)}
@@ -142,6 +163,18 @@ def _new(
 
         connect(how.address)
     return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
+
+
+def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
+    """Name the finished trials that are not what they ended with: their figures are read all the same."""
+    from mhsa_cli.commands.stderr import tell
+
+    found = [trial.name for trial in trials if folder.is_done(trial.name) and folder.is_damaged(trial.name)]
+    if found:
+        which = f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
+        tell(
+            f"note: damaged since it ended: {which}; see mhsa verify {folder.name}; delete its folder to train it anew"
+        )
 
 
 def _trials(plan: dict[str, Any]) -> list[Trial]:
@@ -204,72 +237,3 @@ def _compare(machines: Counter[tuple[str, str]]) -> None:
         if (torch, cpu) != here:
             told = f"{count} trials were trained with torch {torch} on {cpu}"
             tell(f"{told}; here is torch {here[0]} on {here[1]}: their bits may differ from what this machine gives")
-
-
-def _keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
-    """Write the report into sweep.json and a row for each trial into sweep.csv."""
-    folder.write({**plan, "report": document(report)})
-    keys = list(report.groups[0].overrides) if report.groups else []
-    columns = ["run", *keys, "seed", "status", "eval_loss", "eval_accuracy", "steps_to_target", "seconds", "labels"]
-    rows = [
-        [
-            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.final_loss),
-            *(t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
-        ]
-        for t in report.trials
-    ]
-    folder.write_table(columns, rows)
-
-
-def document(report: SweepReport) -> dict[str, Any]:
-    """Write a report as `mhsa sweep --json` prints it."""
-
-    def spread(values: Any) -> dict[str, Any]:
-        return dict(zip(("q25", "median", "q75"), values, strict=True))
-
-    groups = [
-        {
-            "overrides": dict(group.overrides),
-            "models": group.models,
-            "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
-            "steps_to_target": spread(group.steps_to_target),
-            "final_loss": spread(group.final_loss),
-            "labels": [{"heads": text, "models": count} for text, count in group.label_sets],
-        }
-        for group in report.groups
-    ]
-    pairs = [asdict(pair) for pair in report.pairs]
-    return {"target": report.target, "groups": groups, "pairs": pairs, "runs": [asdict(t) for t in report.trials]}
-
-
-def _show(folder: SweepDir, plan: dict[str, Any], report: SweepReport, curves: list[Any], as_json: bool) -> None:
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument
-    from mhsa_cli.renderers.sweep import small_multiples, sweep_table
-    from mhsa_cli.runs.rundir import RunDir
-
-    if as_json:
-        print_json({"sweep": str(folder.path), **document(report)})
-        return
-    paper = Paper()
-    pictures = [
-        (" ".join(f"{k}={v}" for k, v in group.overrides.items()) or folder.name, *_band(own))
-        for group, own in zip(report.groups, curves, strict=True)
-        if own
-    ]
-    if pictures:
-        paper.draw(small_multiples(pictures, width=paper.width, surface=paper.surface))
-        paper.say()
-    paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
-    paper.say(f"\nwrote {folder.path}")
-    for trial in report.trials:
-        if trial.is_finished:
-            paper.say(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
-            break
-
-
-def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Give the median and the quartiles of many curves at their common steps."""
-    steps = [int(step) for step, _ in curves[0]]
-    columns = [[c[i][1] for c in curves if i < len(c) and math.isfinite(c[i][1])] for i in range(len(steps))]
-    cuts = [quantiles(column, n=4, method="inclusive") if len(column) > 1 else column * 3 for column in columns]
-    return steps, [c[1] for c in cuts], [c[0] for c in cuts], [c[2] for c in cuts]

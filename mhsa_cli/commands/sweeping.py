@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from mhsa_cli.commands.chunk import Chunk, Tell, give_up
 from mhsa_cli.commands.room import stack_that_fits
 from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.stderr import tell
+from mhsa_cli.commands.stderr import counted, tell
 from mhsa_cli.commands.trials import Trial
 from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.load import Config
@@ -84,8 +84,12 @@ def train_missing(
     if not missing:
         return 0
     done = len(trials) - len(missing)
-    tell(f"{len(trials)} trials, {done} done already" if done else f"{len(trials)} trials")
     steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
+    begun = sum(step > 0 for step in steps.values())
+    more = [f"{done} done already"] if done else []
+    more += [f"{begun} begun"] if begun else []
+    tell(", ".join([counted(len(trials), "trial"), *more]))
+    how = replace(how, jobs=min(how.jobs, len(missing)) if how.jobs else None)
     told: list[Tell] = []  # the picture comes last, when the chunks are known
     engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
     work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory))

@@ -163,7 +163,7 @@ class Group:
             if slot in finite:
                 continue
             loss = float(self.stack.loss[slot])
-            what = f"a loss or gradient is not finite (loss {loss})" if slot in sound else "a weight is not finite"
+            what = f"a loss or gradient is not finite (loss {loss:.6g})" if slot in sound else "a weight is not finite"
             if not math.isfinite(loss):
                 yield run, StepRecord(step, loss, float(self.stack.accuracy[slot]), rate)
             if slot in sound:

@@ -142,7 +142,7 @@ class Stack:
         # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
         totals = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
         if not all(math.isfinite(float(number)) for number in totals) and len(self.finite_slots()) < self.M:
-            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0])})")
+            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0]):.6g})")
         if self.config.grad_clip is not None:
             self._clip(self.config.grad_clip)
         self._update(lr)

@@ -22,8 +22,8 @@ UNITS = {"steps": "steps", "loss": "nats"}
 def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], target: float, seed: int) -> SweepReport:
     """Sum up a sweep. `cells` are the overrides of each group, `target` an accuracy (0..1), `seed` the bootstrap's.
 
-    Pairs are groups that differ in one key by neighbouring values, compared seed by seed. A trial that did not finish
-    counts as one that did not succeed, and its pairs are left out.
+    Pairs are groups that differ in one key by neighbouring values, compared seed by seed. A trial that failed
+    counts as one that did not succeed; one that is missing or was stopped is not counted. Pairs need both finished.
     Raises: ValueError for a trial of no cell, or two of one cell and seed.
     """
     by_cell: list[dict[int, TrialResult]] = [{} for _ in cells]
@@ -59,6 +59,7 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
 
 def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: float) -> GroupStats:
     finished = [trial for trial in trials if trial.is_finished]
+    trials = [trial for trial in trials if trial.has_result]
     k = sum(succeeded(trial, target) for trial in trials)
     sets = Counter(label_set(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
     return GroupStats(

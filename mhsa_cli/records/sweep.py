@@ -42,6 +42,11 @@ class TrialResult:
         """Tell whether the trial ran to its end, so that its figures may be compared."""
         return self.status == "finished"
 
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the trial ended by itself, well or not: one that was stopped may still reach anything."""
+        return self.status in ("finished", "failed")
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:

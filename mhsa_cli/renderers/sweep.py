@@ -53,8 +53,11 @@ def _groups(report: SweepReport, width: int, surface: Surface) -> Lines:
     for group in report.groups:
         row = [group.overrides.get(key, "") for key in keys]
         loss = group.final_loss if width >= QUARTILES_FROM else (group.final_loss[1],) * 3
-        row += [f"{group.k}/{group.n}", interval(group.wilson95, surface.glyphs.dash)]
-        row += [_spread(group.steps_to_target, _whole, surface), _spread(loss, short, surface)]
+        if group.n:
+            row += [f"{group.k}/{group.n}", interval(group.wilson95, surface.glyphs.dash)]
+            row += [_spread(group.steps_to_target, _whole, surface), _spread(loss, short, surface)]
+        else:
+            row += ["not trained", *[surface.glyphs.dash] * 3]
         rows.append([*row, *([_common(group)] if beside else [])])
     lines = table(columns, rows, width=width, surface=surface) + _legend(report, width)
     return lines + _labels(report, keys, width, surface) if labelled and not beside else lines

@@ -124,3 +124,33 @@ def test_invalid_settings_are_left_out_where_that_is_asked_for() -> None:
     said = mhsa("sweep", *SMALL, "n_heads=2,3", "--seeds", 1, "--skip-invalid")
     assert said.code == 0 and "left out: model.n_heads=3" in said.err
     assert mhsa("sweep", "--resume", "nothing").code == 4
+
+
+def test_a_resume_names_finished_trials_that_were_damaged() -> None:
+    assert mhsa("sweep", *GRID, "--seeds", 2, "--name", "s").code == 0
+    assert "damaged" not in mhsa("sweep", "--resume", "s").err
+    heads = Path("runs/s/n_heads=2_seed=43/heads.json")
+    heads.write_bytes(heads.read_bytes().replace(b"0", b"1", 1))
+    weights = next(Path("runs/s/n_heads=1_seed=42/checkpoints").glob("*/model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    said = mhsa("sweep", "--resume", "s")
+    assert said.code == 0 and "damaged since it ended: n_heads=1_seed=42 and 1 more; see mhsa verify s" in said.err
+
+
+@pytest.mark.parametrize("more", [["--seeds", 9], ["--skip-invalid"], ["--set", "lr=1"], ["lr=1"]])
+def test_a_resume_takes_no_other_plan(more: list[object]) -> None:
+    said = mhsa("sweep", "--resume", "s", *more)
+    assert said.code == 2 and "goes on with a sweep's own plan" in said.err
+
+
+def test_more_jobs_than_trials_are_as_many_as_there_are_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mhsa_cli.commands import room
+
+    monkeypatch.setattr(room, "free_memory", lambda: 3 * 2**30)
+    said = mhsa("sweep", *SMALL, "--set", "eval_sequences=9", "--seeds", 1, "--jobs", 60, "--name", "s")
+    assert said.code == 0 and "1 trial\n" in said.err
+
+
+def test_a_sweep_in_which_nothing_stayed_finite_says_so_and_ends_with_3() -> None:
+    said = mhsa("sweep", *SMALL, "lr=1e4", "weight_decay=1e4", "--seeds", 2)
+    assert said.code == 3 and "lower train.lr or set train.grad_clip=1.0" in said.err

@@ -137,3 +137,11 @@ def test_trials_that_are_in_no_cell_or_twice_are_refused() -> None:
     for wrong in ([trial(2, 1)], [trial(-1, 1)], [trial(0, 1), trial(0, 1)]):
         with pytest.raises(ValueError, match="no such, or a second"):
             report(HEADS[:2], wrong, 0.9, seed=1)
+
+
+def test_a_trial_without_a_result_is_not_counted() -> None:
+    trials = [trial(0, 1), trial(0, 2, None, None, status="stopped"), trial(1, 1, None, None, status="missing")]
+    first, second = report(HEADS[:2], trials, 0.9, seed=1).groups
+    assert (first.models, first.k, first.n, first.wilson95) == (1, 1, 1, wilson(1, 1))
+    assert first.steps_to_target == (50, 50, 50)
+    assert (second.models, second.n, second.wilson95) == (0, 0, (0.0, 1.0))

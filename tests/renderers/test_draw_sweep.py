@@ -117,3 +117,9 @@ def test_a_sweep_of_one_group_and_of_nothing() -> None:
 def test_steps_that_are_no_number_are_said_so() -> None:
     group = replace(GROUPS[0], steps_to_target=(3.0, float("nan"), float("inf")))
     assert "NaN (3" in sweep_table(replace(REPORT, groups=[group]), width=120, surface=COLOR).plain
+
+
+def test_a_setting_that_was_not_trained_shows_no_figures() -> None:
+    nothing = replace(GROUPS[0], models=0, k=0, n=0, wilson95=(0.0, 1.0))
+    line = next(line for line in plain(replace(REPORT, groups=[nothing])).splitlines() if "not trained" in line)
+    assert "%" not in line and "never" not in line

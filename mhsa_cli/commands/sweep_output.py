@@ -1,0 +1,82 @@
+"""What a sweep leaves: its report in sweep.json, a row for each trial in sweep.csv, and what is printed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from mhsa_cli.records import SweepReport
+from mhsa_cli.runs.sweepdir import SweepDir
+
+
+def keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
+    """Write the report into sweep.json and a row for each trial into sweep.csv."""
+    folder.write({**plan, "report": document(report)})
+    keys = list(report.groups[0].overrides) if report.groups else []
+    columns = ["run", *keys, "seed", "status", "eval_loss", "eval_accuracy", "steps_to_target", "seconds", "labels"]
+    rows = [
+        [
+            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.final_loss),
+            *(t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
+        ]
+        for t in report.trials
+    ]
+    folder.write_table(columns, rows)
+
+
+def document(report: SweepReport) -> dict[str, Any]:
+    """Write a report as `mhsa sweep --json` prints it."""
+
+    def spread(values: Any) -> dict[str, Any]:
+        return dict(zip(("q25", "median", "q75"), values, strict=True))
+
+    groups = [
+        {
+            "overrides": dict(group.overrides),
+            "models": group.models,
+            "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
+            "steps_to_target": spread(group.steps_to_target),
+            "final_loss": spread(group.final_loss),
+            "labels": [{"heads": text, "models": count} for text, count in group.label_sets],
+        }
+        for group in report.groups
+    ]
+    pairs = [asdict(pair) for pair in report.pairs]
+    return {"target": report.target, "groups": groups, "pairs": pairs, "runs": [asdict(t) for t in report.trials]}
+
+
+def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
+    """Print the report: the curves of each setting, the table, what was written and what to look at next."""
+    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.renderers.sweep import small_multiples, sweep_table
+    from mhsa_cli.runs.rundir import RunDir
+
+    if as_json:
+        print_json({"sweep": str(folder.path), **document(report)})
+        return
+    paper = Paper()
+    pictures = [
+        (" ".join(f"{k}={v}" for k, v in group.overrides.items()) or folder.name, *_band(own))
+        for group, own in zip(report.groups, curves, strict=True)
+        if own
+    ]
+    if pictures:
+        paper.draw(small_multiples(pictures, width=paper.width, surface=paper.surface))
+        paper.say()
+    paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
+    paper.say(f"\nwrote {folder.path}")
+    for trial in report.trials:
+        if trial.is_finished:
+            paper.say(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
+            break
+
+
+def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Give the median and the quartiles of many curves at their common steps."""
+    steps = [int(step) for step, _ in curves[0]]
+    columns = [[c[i][1] for c in curves if i < len(c) and math.isfinite(c[i][1])] for i in range(len(steps))]
+    cuts = [quantiles(column, n=4, method="inclusive") if len(column) > 1 else column * 3 for column in columns]
+    return steps, [c[1] for c in cuts], [c[0] for c in cuts], [c[2] for c in cuts]
