@@ -129,7 +129,7 @@ def step_seconds(
     return {count: spread(values) for count, values in tick.rounds.items() if values}, group.stack.size // models
 
 
-def step_speeds(name: str, config: Config, device: torch.device, seconds: float) -> Iterator[StepSpeed]:
+def step_speeds(name: str, config: Config, device: torch.device, seconds: float) -> Iterator[StepSpeed | NotMeasured]:
     """Measure the training step of one size: on a CPU with one thread, with the config's number and with all cores."""
     m, train, T = config.model, config.train, build_task(config.task).seq_len
     counts = sorted({1, train.threads, cores()}) if device.type == "cpu" else [train.threads]
@@ -137,6 +137,7 @@ def step_speeds(name: str, config: Config, device: torch.device, seconds: float)
     found, parameters = step_seconds(config, 1, device, seconds * len(counts), counts)
     size = {"batch_size": train.batch_size, "seq_len": T, "d_model": m.d_model, "n_heads": m.n_heads}
     size |= {"n_layers": m.n_layers, "d_mlp": m.d_mlp}
+    left = [count for count in sorted(counts) if count not in found]
     counts = sorted(found)  # one alone where a step takes very long
     best = counts[0]
     for count in counts[1:]:
@@ -145,6 +146,10 @@ def step_speeds(name: str, config: Config, device: torch.device, seconds: float)
         rate = 1 / found[count][1]
         tokens = rate * train.batch_size * T
         yield StepSpeed(name, size, parameters, count, milliseconds(found[count]), rate, tokens, count == best)
+    slow = max(values[1] for values in found.values())
+    for count in left:
+        threads = f"{count} thread{'' if count == 1 else 's'}"
+        yield NotMeasured("steps", f"{name}, {threads}", f"a step takes about {slow:.0f} s")
 
 
 def milliseconds(seconds: Spread) -> Spread:

@@ -47,7 +47,8 @@ def call_seconds(work: Callable[[], object], device: torch.device, seconds: floa
 class StepClock:
     """Time the steps of a training from `start()` on: to be asked after each; says True when enough is known.
 
-    `rounds` has, for each thread count, the seconds a step of its rounds. Thread counts take turns, round by round.
+    `rounds` has, for each thread count, the seconds a step of its rounds. Thread counts take turns, round by round;
+    the first step after a change of threads takes about twice its time and is not counted.
     Where a single step takes longer than PATIENCE the first one is all there is, for the first count alone.
     """
 
@@ -56,6 +57,7 @@ class StepClock:
         self.rounds: dict[int, list[float]] = {count: [] for count in threads}
         self._steps = self._left = 1  # of the round that runs
         self._round = 0
+        self._changed = False  # the threads, before the step that runs
 
     def start(self) -> None:
         """Begin to count."""
@@ -67,7 +69,10 @@ class StepClock:
         if self._left:
             return False
         now = clock(self.device)
-        step = (now - self._since) / self._steps
+        if self._changed and now - self._since <= PATIENCE:
+            self._changed, self._left, self._since = False, self._steps, now
+            return False
+        step = (now - self._since) / (1 if self._changed else self._steps)
         count = self.threads[self._round % len(self.threads)]
         if self._round == 0:  # one step that loads what there is to load
             self._start = now
@@ -78,7 +83,8 @@ class StepClock:
         self._round += 1
         if len(self.threads) > 1:
             torch.set_num_threads(self.threads[self._round % len(self.threads)])
-        self._left, self._since = self._steps, clock(self.device)
+            self._changed = True
+        self._left, self._since = 1 if self._changed else self._steps, clock(self.device)
         enough = now - self._start >= self.seconds and all(len(found) >= ROUNDS for found in self.rounds.values())
         return enough or step > PATIENCE
 

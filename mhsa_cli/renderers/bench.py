@@ -18,7 +18,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.scale import short
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.table import COLUMN_GAP, Column, table
 
 QUARTILES_FROM = 72  # columns; below, times are medians alone
 
@@ -45,7 +45,7 @@ def _machine(records: Sequence[BenchRecord], width: int, surface: Surface) -> Li
 def _steps(records: Sequence[BenchRecord], width: int, surface: Surface) -> Lines:
     rows = [r for r in records if isinstance(r, StepSpeed)]
     columns = [Column("size", flexible=True), Column("threads", "right"), Column("ms a step", "right")]
-    columns += [Column("steps/s", "right"), Column("tokens/s", "right", drop=1)]
+    columns += [Column("steps/s", "right", drop=1), Column("tokens/s", "right", drop=2)]
     cells = []
     for r in rows:
         times = spread_text(r.step_ms, width, surface)
@@ -65,7 +65,7 @@ def _size(r: StepSpeed) -> str:
 
 
 def _stacks(records: Sequence[BenchRecord], width: int, surface: Surface) -> Lines:
-    columns = [Column("models", "right"), Column("ms a step of all", "right"), Column("model-steps/s", "right")]
+    columns = [Column("models", "right"), Column("ms a step of all", "right"), Column("model-steps/s", "right", drop=1)]
     cells = [
         [str(r.models), spread_text(r.step_ms, width, surface), rate(r.model_steps_per_second)]
         for r in records
@@ -78,17 +78,19 @@ def _attention(records: Sequence[BenchRecord], width: int, surface: Surface) -> 
     found = {(r.path, r.seq_len): r for r in records if isinstance(r, AttentionSpeed)}
     paths, lengths = list(dict.fromkeys(path for path, _ in found)), sorted({T for _, T in found})
     columns = [Column("T", "right")]
-    for path in paths:
-        columns += [Column(f"{path} ms", "right"), Column("MB", "right")]
+    for number, path in enumerate(paths):
+        columns += [Column(f"{path} ms", "right", drop=number), Column("MB", "right")]
     cells = [[str(T), *(text for path in paths for text in _cell(found.get((path, T))))] for T in lengths]
-    return _titled("one attention block, one row of T tokens", columns, cells, PATHS, width, surface)
+    memory = "medians; MB: memory beyond what was held"
+    widths = [max(map(len, column)) for column in zip([column.title for column in columns], *cells, strict=True)]
+    if sum(widths) + COLUMN_GAP * (len(widths) - 1) > width:  # memory goes first, of all ways together
+        kept = [i for i, column in enumerate(columns) if column.title != "MB"]
+        columns, cells = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
+        memory = "medians; no room for: MB"
+    return _titled("one attention block, one row of T tokens", columns, cells, [*PATHS, memory], width, surface)
 
 
-PATHS = [
-    "fused, linear: forward and backward",
-    "weights: every exact weight read, forward only",
-    "medians; MB: memory beyond what was held",
-]
+PATHS = ["fused, linear: forward and backward", "weights: every exact weight read, forward only"]
 
 
 def _cell(r: AttentionSpeed | None) -> tuple[str, str]:

@@ -100,6 +100,14 @@ def test_a_training_that_does_not_stay_finite_is_no_speed() -> None:
         bench.step_seconds(config, 1, CPU, 0.0, [1])
 
 
+def test_thread_counts_that_were_not_tried_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mhsa_cli.core.timing.PATIENCE", 0.0)
+    monkeypatch.setattr(bench, "cores", lambda: 3)
+    found = list(bench.step_speeds("config", bench_sizes(load_config(None, TINY))["config"], CPU, 0.01))
+    assert [type(record).__name__ for record in found] == ["StepSpeed", "NotMeasured"]
+    assert isinstance(found[1], NotMeasured) and found[1].section == "steps" and found[1].what == "config, 3 threads"
+
+
 def test_the_thread_count_is_put_back() -> None:
     torch.set_num_threads(2)
     try:

@@ -57,6 +57,17 @@ def test_the_tables_look_as_stored(width: int) -> None:
     golden(f"bench-{width}", drawn(width))
 
 
+@pytest.mark.parametrize("width", [20, 30, 40])
+def test_no_number_is_cut_at_few_columns(width: int) -> None:
+    for section in SECTIONS[1:4]:
+        text = bench_section(section, width=width, surface=SURFACES["none"]).plain
+        lines = text.splitlines()
+        assert "…" not in " ".join(lines[2:]).split(), text  # all that is left of a number that was cut
+        assert max(map(len, lines)) <= width
+    attention = " ".join(bench_section(SECTIONS[3], width=40, surface=SURFACES["none"]).plain.split())
+    assert "64 0.470 0.920 0.370 4096 104 94.40" in attention and "no room for: MB" in attention
+
+
 def test_the_tables_in_ascii() -> None:
     text = drawn(80, "ascii")
     assert text.isascii()
