@@ -1,0 +1,99 @@
+"""mhsa verify and its neighbours on a sweep: trials without a result, a plan that was lost, trials as runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.shell import mhsa
+from tests.commands.test_verify_command import flip, states
+
+
+def test_trials_of_a_sweep_have_their_hashes(here: Path) -> None:
+    assert mhsa("sweep", "--config", "tiny.yaml", "n_heads=2,3", "--seeds", 1, "--name", "s").code == 0
+    trial = Path("runs/s/n_heads=2_seed=8")
+    assert states("s/n_heads=2_seed=8")["metrics.jsonl"] == "ok"
+    assert "files" in json.loads((trial / "run.json").read_text())
+    assert states("s") == {"sweep.json": "ok", trial.name: "ok", "n_heads=3_seed=8": "ok"}
+    flip(trial / "metrics.jsonl", 60)
+    said = mhsa("verify", "s")
+    assert said.code == 4 and f"runs/s is damaged: {trial.name}\n" in said.err and "metrics.jsonl" in said.out
+    assert mhsa("curve", "s/n_heads=2_seed=8").code == mhsa("verify", trial).code == 4
+    flip(Path("runs/s/sweep.json"), 40)
+    assert states("s")["sweep.json"] == "wrong"
+    said = mhsa("sweep", "--resume", "s")
+    assert said.code == 4 and "sweep.json" in said.err
+
+
+def trials_note(document: Any) -> Any:
+    return next((check for check in document["checks"] if check["name"] == "trials"), None)
+
+
+@pytest.fixture
+def grid(here: Path) -> Path:
+    """A sweep of 2 settings with 3 seeds, all trained."""
+    steps = ["train.epochs=1", "train.steps_per_epoch=2", "train.warmup_steps=1"]
+    assert mhsa("sweep", "--config", "tiny.yaml", "n_heads=2,3", *steps, "--seeds", 3, "--name", "g").code == 0
+    return Path("runs/g")
+
+
+def test_trials_of_a_sweep_without_a_result_are_named(grid: Path) -> None:
+    assert trials_note(mhsa("verify", "g", "--json").json) is None
+    shutil.rmtree(grid / "n_heads=2_seed=9")
+    stopped, killed, failed = (grid / f"n_heads=3_seed={seed}" for seed in (8, 9, 10))
+    for trial, status, own in [
+        (stopped, "stopped", {}),
+        (killed, "running", {}),
+        (failed, "failed", {"sweep": {"message": "no memory for it"}}),
+    ]:
+        shutil.rmtree(trial / "checkpoints")
+        (trial / "run.json").write_text(json.dumps({"format": 1, "status": status, "step": 2, **own}))
+        for name in ("heads.json", "heads.jsonl", "metrics.jsonl"):
+            (trial / name).unlink(missing_ok=True)
+    shutil.copytree(grid / "n_heads=2_seed=8" / "checkpoints", stopped / "checkpoints")
+    document = mhsa("verify", "g", "--json").json
+    found = {check["name"]: check["found"] for check in document["checks"]}
+    assert trials_note(document)["state"] == "note"
+    told = found["trials"]
+    assert told.startswith("2 of 6 finished; missing: n_heads=2_seed=9; ") and "failed: n_heads=3_seed=10" in told
+    assert "interrupted: n_heads=3_seed=9" in told and told.endswith("to go on: mhsa sweep --resume g")
+    assert found[killed.name].startswith("interrupted at step 2; ") and "no checkpoint yet" in found[killed.name]
+    assert found[failed.name].startswith("failed at step 2: no memory for it; ") and "None" not in str(found)
+    shutil.rmtree(stopped)
+    said = mhsa("verify", "g")
+    assert said.code == 0 and "missing: n_heads=2_seed=9, n_heads=3_seed=8" in " ".join(said.out.split())
+    assert mhsa("sweep", "--resume", "g").code == 0
+    assert trials_note(mhsa("verify", "g", "--json").json)["found"] == "5 of 6 finished; failed: n_heads=3_seed=10"
+
+
+@pytest.mark.parametrize("what", ["flipped", "gone"])
+def test_a_sweep_whose_plan_is_lost_has_its_trials(what: str, grid: Path) -> None:
+    flip(grid / "sweep.json", 40) if what == "flipped" else (grid / "sweep.json").unlink()
+    said = mhsa("verify", "g")
+    assert said.code == 4 and "runs/g is damaged: sweep.json\n" in said.err
+    document = mhsa("verify", "g", "--json").json
+    assert [check["state"] for check in document["checks"]] == ["wrong", *["ok"] * 6]
+    assert document["usable"] == ["its 6 trials are runs of their own: mhsa explain g/n_heads=2_seed=10"]
+    assert mhsa("explain", "g/n_heads=2_seed=10").code == 0
+    said = mhsa("sweep", "--resume", "g")
+    assert said.code == 4 and "sweep.json" in said.err and "mhsa verify runs/g" in said.err
+
+
+def test_a_sweep_is_no_run_and_is_not_a_dead_end(grid: Path) -> None:
+    ways = (["explain", "g"], ["inspect-heads", "g"], ["timeline", "g"], ["curve", "g"], ["compare", "g", "g"])
+    for command in ways:
+        said = mhsa(*command)
+        assert said.code == 4, said
+        assert "runs/g is a sweep; its trials are runs: g/n_heads=2_seed=10, " in said.err
+        assert "... (6 in all)" in said.err and "mhsa runs --runs runs/g" in said.err
+    assert "mhsa runs --runs runs/g" in mhsa("curve").err  # no run here but those
+    line = "sweep: g (6 trials): mhsa runs --runs runs/g\n"
+    assert mhsa("runs").out.endswith(f"no run in runs yet; train one: mhsa train task.name=copy\n{line}")
+    assert mhsa("train", "--config", "tiny.yaml", "--name", "alone").code == 0
+    assert mhsa("runs").out.endswith(line) and [one["run"] for one in mhsa("runs", "--json").json] == ["runs/alone"]
+    inside = mhsa("runs", "--runs", "runs/g")
+    assert inside.code == 0 and inside.out.count("n_heads=3_seed=") == 3 and "sweep:" not in inside.out
