@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mhsa_cli.runs.sweepdir import SweepDir
 
 
+CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is left to `mhsa verify`
 NOT_FINITE = "not finite"  # words in what a trial that diverged says
 
 
@@ -169,6 +170,8 @@ def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
     """Name the finished trials that are not what they ended with: their figures are read all the same."""
     from mhsa_cli.commands.stderr import tell
 
+    if len(trials) > CHECKED:
+        return
     found = [trial.name for trial in trials if folder.is_done(trial.name) and folder.is_damaged(trial.name)]
     if found:
         which = f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
