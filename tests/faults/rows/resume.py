@@ -20,10 +20,10 @@ STEPS = 60
 BASE = ["epochs=4", "steps_per_epoch=15", "eval_sequences=9", "log_every=1", "save_every=20"]
 SETTINGS = {
     "bare": "name=shift vocab_size=11 seq_len=6 d_model=12 n_heads=3 batch_size=7",
-    "dropout": "name=copy vocab_size=9 seq_len=5 d_model=8 n_heads=2 dropout=0.2 batch_size=3",
+    "dropout": "name=copy vocab_size=9 seq_len=6 d_model=8 n_heads=2 dropout=0.2 batch_size=3",
     "block": "seq_len=7 d_model=12 d_mlp=20 residual=true norm=layernorm batch_size=5 grad_clip=0.5",
     "schedule": "seq_len=8 d_model=12 n_heads=6 schedule=cosine warmup_steps=9 weight_decay=0.1",
-    "rope": "name=recall d_model=16 positions=rope norm=rmsnorm residual=true n_layers=2 batch_size=3",
+    "rope": "name=reverse vocab_size=13 seq_len=8 d_model=16 positions=rope norm=rmsnorm residual=true n_layers=2 batch_size=3",
     "tied": "seq_len=5 d_model=12 n_kv_heads=2 tie_embeddings=true positions=learned dtype=float64",
 }
 CONFIGS = {name: text.split() for name, text in SETTINGS.items()}
