@@ -23,7 +23,7 @@ SETTINGS = {
     "dropout": "name=copy vocab_size=9 seq_len=6 d_model=8 n_heads=2 dropout=0.2 batch_size=3",
     "block": "seq_len=7 d_model=12 d_mlp=20 residual=true norm=layernorm batch_size=5 grad_clip=0.5",
     "schedule": "seq_len=8 d_model=12 n_heads=6 schedule=cosine warmup_steps=9 weight_decay=0.1",
-    "rope": "name=reverse vocab_size=13 seq_len=8 d_model=16 positions=rope norm=rmsnorm residual=true n_layers=2 batch_size=3",
+    "rope": "name=reverse vocab_size=13 seq_len=8 d_model=16 positions=rope norm=rmsnorm n_layers=2 batch_size=3",
     "tied": "seq_len=5 d_model=12 n_kv_heads=2 tie_embeddings=true positions=learned dtype=float64",
 }
 CONFIGS = {name: text.split() for name, text in SETTINGS.items()}
