@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mhsa_cli.commands.trials import Trial
+from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
@@ -70,7 +70,6 @@ def find_start(
     `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
     """
     steps = [set(sweep.steps(trial.name)) for trial in trials]
-    named = trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
     problems = []
     for step in sorted(set.intersection(*steps), reverse=True):
         try:
@@ -79,10 +78,10 @@ def find_start(
             problems.append(error.message)
             continue
         if problems:
-            tell(f"on from step {step}, not from a later one: {named}: {problems[0]}")
+            tell(f"on from step {step}, not from a later one: {named(trials)}: {problems[0]}")
         return found
     if any(steps):
-        tell(f"trained from the start: {named}: {problems[0] if problems else 'they have no step in common'}")
+        tell(f"trained from the start: {named(trials)}: {problems[0] if problems else 'they have no step in common'}")
     return None
 
 

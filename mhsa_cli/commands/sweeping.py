@@ -12,7 +12,7 @@ from mhsa_cli.commands.chunk import Chunk, Tell, give_up
 from mhsa_cli.commands.room import stack_that_fits
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import counted, tell
-from mhsa_cli.commands.trials import Trial
+from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.load import Config
 from mhsa_cli.records.progress import ChunkPlan
@@ -164,20 +164,19 @@ class Work:
             raise fault.error
         if not chunk.trials or (stopping and fault.kind == "killed"):
             return
-        size, first = len(chunk.trials), chunk.trials[0]
-        named = first.name if size == 1 else f"{size} trials from {first.name} on"
+        size, who = len(chunk.trials), named(chunk.trials)
         if fault.kind == "internal":
             self.faults += 1
-            where = self.sweep.note_error(f"{named}\n{fault.trace}")
-            self.watcher.say(f"internal error in {named}: {fault.message}; the details are in {where}")
+            where = self.sweep.note_error(f"{who}\n{fault.trace}")
+            self.watcher.say(f"internal error in {who}: {fault.message}; the details are in {where}")
         elif size > 1:
-            self.watcher.say(f"{named}: {fault.message}; they are trained in halves now")
+            self.watcher.say(f"{who}: {fault.message}; they are trained in halves now")
             halves = chunk.trials[: size // 2], chunk.trials[size // 2 :]
             self._waiting.extendleft(Chunk(next(self._numbers), half) for half in reversed(halves))
         elif not chunk.again:
-            self.watcher.say(f"{named}: {fault.message}; it is tried once more, alone")
+            self.watcher.say(f"{who}: {fault.message}; it is tried once more, alone")
             self._alone.append(Chunk(next(self._numbers), chunk.trials, again=True))
         else:
-            self.watcher.say(f"{named}: {fault.message}; it is given up")
+            self.watcher.say(f"{who}: {fault.message}; it is given up")
             message = f"twice without success, the second time alone: {fault.message}"
-            give_up(self.sweep, first, message)
+            give_up(self.sweep, chunk.trials[0], message)

@@ -25,6 +25,11 @@ class Trial:
     config: Config
 
 
+def named(trials: Sequence[Trial]) -> str:
+    """Name a trial, or several by the first of them."""
+    return trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
+
+
 def write_trial(
     run: RunDir,
     trial: Trial,

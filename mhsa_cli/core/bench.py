@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.schema import Config, ModelConfig
+from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.group import Group
 from mhsa_cli.core.heads.capture import weight_blocks
 from mhsa_cli.core.model import TransformerLM, build
@@ -77,15 +75,6 @@ def machine(config: Config, device: torch.device) -> Machine:
     """Describe what the figures depend on."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return Machine(cpu_name(), cores(), str(device), gpu, str(torch.__version__), config.train.threads)
-
-
-def cpu_name() -> str:
-    """Name the processor as its maker does, where the system tells."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "unknown"
 
 
 def cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from pathlib import Path
 
@@ -52,15 +53,18 @@ def torch_version() -> str:
     return str(torch.__version__)
 
 
+def cpu_name() -> str:
+    """Name the processor as its maker does, where the system tells."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "unknown"
+
+
 def cpu_kind() -> str:
     """Name the processor and the vector instructions that torch uses on it: other kinds round in another order."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -78,7 +78,6 @@ class Stack:
         self._by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
         self._answers: Answers | None = None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
-        self._ones = torch.ones(self.M, device=device, dtype=dtype)
         self.loss = torch.zeros(self.M, device=device)
         self.accuracy = torch.zeros(self.M, device=device)
         self.dropouts = [m for m in self.model.modules() if isinstance(m, Dropout) and m.p > 0]
@@ -183,7 +182,7 @@ class Stack:
 
     def _clip(self, limit: float) -> None:
         """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
-        square = torch.zeros_like(self._ones)
+        square = self.weights.new_zeros(self.M)
         for g in self._by_model:  # one after another: torch orders a sum over a stack by the stack's size
             square += g.square().sum(1)
         scale = (limit / (square.sqrt() + 1e-6)).clamp(max=1.0)  # (M,)

@@ -28,6 +28,25 @@ _SECONDS_BETWEEN = 0.2
 _BAR, _LEAST_BAR = 24, 8
 
 
+def begin_animation(console: Console) -> Live:
+    """Start a picture that is redrawn in place, when it is told to, and leaves nothing behind."""
+    live = Live(
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        vertical_overflow="crop",
+        redirect_stdout=False,
+    )
+    live.start()
+    return live
+
+
+def end_animation(live: Live) -> None:
+    """Take the picture away."""
+    live.update(Text(""), refresh=False)
+    live.stop()
+
+
 class LiveTraining:
     """Show one training run; give it every record the engine yields.
 
@@ -65,14 +84,7 @@ class LiveTraining:
     def __enter__(self) -> LiveTraining:
         self._started = self._clock()
         if self._surface.animate:
-            self._live = Live(
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-                vertical_overflow="crop",
-                redirect_stdout=False,
-            )
-            self._live.start()
+            self._live = begin_animation(self._console)
         return self
 
     def __exit__(
@@ -80,8 +92,7 @@ class LiveTraining:
     ) -> None:
         if self._live is not None:
             live, self._live = self._live, None
-            live.update(Text(""), refresh=False)
-            live.stop()
+            end_animation(live)
             return
         if self._pending is None and self._last is not None and self._last.step < self._total:
             self._pending = self._last  # stopped early: the last step is said all the same

@@ -17,7 +17,7 @@ from rich.text import Text
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.renderers.console import Surface, terminal_size
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe
-from mhsa_cli.renderers.live import FREE_COLUMNS, duration
+from mhsa_cli.renderers.live import FREE_COLUMNS, begin_animation, duration, end_animation
 from mhsa_cli.renderers.multiples import ROWS, Curve, small_multiples
 from mhsa_cli.renderers.palette import DIM, PLAIN, line_style
 from mhsa_cli.renderers.scale import short
@@ -76,14 +76,7 @@ class LiveSweep:
     def __enter__(self) -> LiveSweep:
         self._started = self._told = self._clock()
         if self._surface.animate:
-            self._live = Live(
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-                vertical_overflow="crop",
-                redirect_stdout=False,
-            )
-            self._live.start()
+            self._live = begin_animation(self._console)
         return self
 
     def __exit__(
@@ -91,8 +84,7 @@ class LiveSweep:
     ) -> None:
         if self._live is not None:
             live, self._live = self._live, None
-            live.update(Text(""), refresh=False)
-            live.stop()
+            end_animation(live)
 
     def begin(self, plan: ChunkPlan) -> None:
         """Take a chunk that begins."""

@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from others.stacks import MANY, Many, compare_many
 from others.turns import Result, Work, compare
 
-from mhsa_cli.core.bench import cores, cpu_name
+from mhsa_cli.core.bench import cores
+from mhsa_cli.core.devices import cpu_name
 
 BLOCK = ["model.d_mlp=128", "model.residual=true", "model.norm=layernorm", "model.positions=learned"]
 BLOCK += ["train.lr=1e-3"]
