@@ -1,6 +1,6 @@
 """Run what the README shows and compare: every `$ command` in its console blocks, and its Python blocks.
 
-python tests/readme.py            exit 1 and a difference where the README is not true any more
+python -m tests.readme            exit 1 and a difference where the README is not true any more
 
 Commands run in order in one empty folder that holds a copy of configs/. A line `...` in the README stands for lines
 left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors.
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.environment import plain
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
@@ -81,8 +83,7 @@ def missing(shown: list[str], real: list[str]) -> str | None:
 def check_console(text: str, folder: Path) -> list[str]:
     """Run every command; returns what is not true any more."""
     wrong = []
-    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "MHSA_RUNS", "GITHUB_ACTIONS")}
-    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
+    environment = plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
     for block in blocks(text, "console"):
         for command, shown in commands(block):
             if command.startswith(SKIPPED):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands.shell import FOREIGN, TINY, mhsa
+from tests.commands.shell import TINY, mhsa
+from tests.environment import FOREIGN
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from mhsa_cli.__main__ import main
+from tests.environment import FOREIGN, plain
 
 # Sizes that all differ, and every part that draws random numbers: V=11 T=6 D=12 H=3 d_head=4 L=2 B=7.
 TINY = """\
@@ -22,7 +23,6 @@ model: {d_model: 12, n_heads: 3, n_layers: 2, d_mlp: 20, residual: true, norm: l
         positions: learned}
 train: {epochs: 2, steps_per_epoch: 5, batch_size: 7, eval_sequences: 9, warmup_steps: 3, grad_clip: 1.0, seed: 8}
 """
-FOREIGN = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "CI", "MHSA_RUNS", "PYTHONIOENCODING")
 
 
 @dataclass(frozen=True)
@@ -110,4 +110,4 @@ def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
 
 def environment(**changes: str) -> dict[str, str]:
     """The environment for a process of its own: nothing that changes output, and the given variables."""
-    return {**{key: value for key, value in os.environ.items() if key not in FOREIGN}, **changes}
+    return {**plain(), **changes}

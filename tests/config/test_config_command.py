@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from mhsa_cli.commands.config import app
 from mhsa_cli.config.load import Config, ConfigError, load_config, parse
 from mhsa_cli.errors import MhsaError, StorageError, UsageError
+from tests.environment import plain
 
 
 def run(*arguments: str) -> str:
@@ -89,7 +89,7 @@ def test_schema_is_json() -> None:
 def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
     path = tmp_path / "é.yaml"
     path.write_text("task: {name: text, path: 漢.txt}", encoding="utf-8")
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**plain(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     code = "from mhsa_cli.commands.config import app; app()"
     for command in ("check", "show"):
         result = subprocess.run(

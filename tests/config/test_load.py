@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.config.load import Config, ConfigError, load_config
+from tests.environment import plain
 
 Complain = Callable[..., str]
 
@@ -24,7 +25,7 @@ except ConfigError as error:
 
 
 def run(*arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**plain(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, env=environment, check=False)
 
 

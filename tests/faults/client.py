@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.environment import plain
+
 ROOT = Path(__file__).parents[2]
 PLAIN = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 Prepare = Sequence[Any]  # "module:function" and its arguments
@@ -68,7 +70,7 @@ class ForkServer:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**{k: v for k, v in os.environ.items() if not k.startswith("MHSA")}, **PLAIN},
+            env={**plain(), **PLAIN},
         )
         assert self._process.stdout is not None
         self._unread = b""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.environment import plain
 from tests.faults.client import PLAIN, ROOT, ForkServer, Prepare
 from tests.faults.row import Place, Row
 
@@ -156,7 +157,7 @@ def check(case: Case, place: Place) -> None:
     prepare = [["tests.faults.rows.observers:unwatched"]] if "heads" in otherwise else []
     prepare += [["tests.faults.rows.observers:on_a_terminal"]] if screen.endswith("terminal") else []
     if "hash seed" in otherwise and not place.mutant:  # it counts from the start of a process
-        env |= {**os.environ, **PLAIN, "PYTHONHASHSEED": otherwise["hash seed"], "PYTHONPATH": str(ROOT)}
+        env |= {**plain(), **PLAIN, "PYTHONHASHSEED": otherwise["hash seed"], "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "mhsa_cli", *argv]
         ended = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
