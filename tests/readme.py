@@ -47,7 +47,7 @@ def masked(line: str) -> str:
     line = re.sub(r"(?<=%)\s+\d+\.\d$", "<seconds>", line)  # the last column of `mhsa runs`
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<time>", line)
     line = re.sub(r"[⠀-⣿╌●]+", "", line)
-    line = re.sub(r"(?<=│)[?▁▂▃▄▅▆▇█-]+", "", line)  # a head's strip
+    line = re.sub(r"(?<=│)[?▁▂▃▄▅▆▇█-]+|[▁▂▃▄▅▆▇█]+", "", line)  # a head's strip
     return re.sub(r"\s+", " ", line).strip()
 
 
