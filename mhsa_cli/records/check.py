@@ -58,3 +58,20 @@ class Grade:
     def passed(self) -> bool:
         """Tell whether it is right."""
         return self.verdict == "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user knows better than discovery: each None is found out.
+
+    `causal`: must it be; `order`: of a fused projection, such as "kqv"; `rope`: "none", "interleaved" or "half"; the
+    sizes that it is built with; `arguments`: KEY=VALUE for its constructor (a function's call), read as YAML scalars.
+    """
+
+    causal: bool | None = None
+    order: str | None = None
+    rope: str | None = None
+    d_model: int | None = None
+    n_heads: int | None = None
+    seq_len: int | None = None
+    arguments: Sequence[str] = ()

@@ -1,0 +1,327 @@
+"""Which of a candidate's weights is what: every reading of their names and shapes that makes sense.
+
+The layout is not asked but tried: the reading under which the output equals the reference, or a known fault of it, is
+the one. Sizes: D = d_model, H heads, G key/value heads, d = d_head.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from mhsa_cli.core.check.reference import Roles
+from mhsa_cli.core.check.tensors import Slot
+
+ORDERS = ["".join(order) for order in itertools.permutations("qkv")]
+# How a fused axis of 3 * H * d lies in memory, outermost first: n numbers q, k and v.
+ARRANGEMENTS = {"in blocks": "nhd", "head by head": "hnd", "innermost": "hdn", "blocks, features first": "ndh",
+                "features first": "dnh"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One reading of the weights: in words, the roles, the paths of q, k, v and out, and a fault that it implies."""
+
+    says: str
+    roles: Roles
+    paths: dict[str, str]
+    fault: str | None = None
+    named: bool = True  # q, k and v are told by name, not by place
+
+
+def role_of(path: str) -> str:
+    """Read a role from a name: "qkv", "kv", "q", "k", "v", "out", or "" where it says nothing."""
+    for part in reversed(path.lower().split(".")):
+        word = re.sub(r"[^a-z]", "", re.sub(r"(weight|bias|kernel|matrix|mat|param|layer|linear|lin)s?", "", part))
+        word = re.sub(r"^(self|attn|attention)", "", word) or part
+        if word in ("w", "b", "a", "t"):
+            continue
+        if re.search(r"qkv|kqv|vqk|qvk|kvq|vkq|cattn|inproj|toqkv", word):
+            return "qkv"
+        if re.search(r"(^|[^a-z])kv|tokv|wkv|kvproj", word):
+            return "kv"
+        for role, name in (("q", "quer"), ("k", "key"), ("v", "val")):
+            if name in word:
+                return role
+        for role in "qkv":
+            if re.fullmatch(rf"(w|to|fc|proj|in|p|m|b|f|head|heads|all)?{role}s?(w|proj|projection|in|fc|net|s|p|b)?", word):
+                return role
+        if re.search(r"out|^w?o(proj|s)?$|^(w|fc|to)o$|^c?proj|^fc$|final|unif|dense|merge|mix|combine|^fco|concat", word):
+            return "out"
+    return ""
+
+
+def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
+    """List the readings of a candidate's weights, the likeliest first; nothing if they fit none."""
+    mats = [s for s in found if numbers[s.path].dim() >= 2 and not s.norm]
+    vectors = {s.path: numbers[s.path] for s in found if numbers[s.path].dim() == 1 and not s.norm}
+    if not mats:
+        return
+    norm = _norm(found, numbers)
+    groups = _groups(mats)
+    made = set()
+    for layout in _fused(groups, numbers, vectors, D, H):
+        made.add(layout.says)
+        yield replace(layout, roles=replace(layout.roles, norm=norm))
+    for layout in _separate(groups, numbers, vectors, D, H):
+        if layout.says not in made:
+            yield replace(layout, roles=replace(layout.roles, norm=norm))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Weights that belong together: one tensor, or one for each head in a list."""
+
+    role: str
+    path: str
+    slots: tuple[Slot, ...]
+
+
+def _groups(mats: list[Slot]) -> list[_Group]:
+    by_name: dict[str, list[Slot]] = {}
+    for slot in mats:
+        by_name.setdefault(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1#", slot.path), []).append(slot)
+    found = []
+    for name, members in by_name.items():
+        role = role_of(name.replace("#", ""))
+        if len(members) > 1 and not role:  # a list such as `linears`: each of its own
+            found += [_Group("", m.path, (m,)) for m in members]
+        else:
+            found.append(_Group(role, name, tuple(members)))
+    return found
+
+
+def _norm(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tensor | None, float] | None:
+    holders = {id(s.holder): s.holder for s in found if s.norm}
+    if len(holders) != 1:
+        return None
+    (holder,) = holders.values()
+    mine = {s.key: numbers[s.path] for s in found if s.norm}
+    if "weight" not in mine or mine["weight"].dim() != 1:
+        return None
+    return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", 1e-5))
+
+
+def _bias(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
+    """Find the bias that goes with a weight, by its name."""
+    for a, b in (("weight", "bias"), ("kernel", "bias"), ("w", "b"), ("W", "b"), ("W", "B"), ("W", "bias")):
+        for at in [m.start() for m in re.finditer(re.escape(a), path)]:
+            other = path[:at] + b + path[at + len(a) :]
+            if other in vectors:
+                return vectors[other]
+    return None
+
+
+def _facing_out(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
+    """Turn a weight to (out, in), in every way that its shape allows."""
+    if weight.dim() == 2:
+        rows, columns = weight.shape
+        ways = []
+        if slot.linear:
+            return [("", weight)] if columns == d_in else []
+        if rows == d_in:
+            ways.append(("x @ W", weight.transpose(0, 1)))
+        if columns == d_in:
+            ways.append(("x @ W.T", weight))
+        return ways
+    return []
+
+
+def _fused(
+    groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+) -> Iterator[Layout]:
+    for group in groups:
+        slot = group.slots[0]
+        weight, bias = numbers[slot.path], _bias(slot.path, vectors)
+        if len(group.slots) > 1:
+            continue
+        outs = list(_outs(groups, group, numbers, vectors, D))
+        flat: list[tuple[str, Tensor]] = _facing_out(slot, weight, D)
+        if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
+            flat = [(way, w) for way in ("x @ W", "x @ W.T") if (w := _three(weight, way, D)) is not None]
+        for (way, w), (out_says, out, out_bias, out_path) in itertools.product(flat, outs):
+            if w.size(0) % 3 or w.size(0) < 3 * H or w.size(0) // 3 % H:
+                kv = _grouped(w, bias, D, H, group, out_says, out, out_bias, out_path)
+                yield from kv
+                continue
+            d = w.size(0) // 3 // H
+            if w.size(0) == D:  # a square matrix is no fused one, unless its name says so
+                continue
+            for arrangement, axes in ARRANGEMENTS.items():
+                sizes = {"n": 3, "h": H, "d": d}
+                shape = [sizes[a] for a in axes]
+                back = [axes.index(a) for a in "nhd"]
+                parts = w.view(*shape, w.size(1)).permute(*back, 3)
+                biases = None if bias is None else bias.view(*shape).permute(*back)
+                o = out
+                if out is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
+                    o = out.view(-1, d, H).transpose(1, 2).reshape(out.shape)
+                for order in ORDERS:
+                    q, k, v = (order.index(r) for r in "qkv")
+                    roles = Roles(parts[q], parts[k], parts[v],
+                                  *(None if biases is None else biases[i] for i in (q, k, v)), o, out_bias)  # fmt: skip
+                    says = f"one fused matrix, {group.path}, order {'-'.join(order)}, {arrangement}{_way(way)}{out_says}"
+                    paths = {"qkv": group.path, "out": out_path}
+                    yield Layout(says, roles, paths, named=False)
+
+
+def _grouped(
+    w: Tensor, bias: Tensor | None, D: int, H: int, group: _Group, out_says: str, out: Tensor | None,
+    out_bias: Tensor | None, out_path: str,
+) -> Iterator[Layout]:  # fmt: skip
+    """Read a fused matrix with fewer keys and values: q (H * d), then k and v (G * d) each."""
+    for G in range(1, H):
+        if H % G or w.size(0) % (H + 2 * G) or group.role != "qkv":
+            continue
+        d = w.size(0) // (H + 2 * G)
+        q, k, v = w.split([H * d, G * d, G * d])
+        b = (None, None, None) if bias is None else bias.split([H * d, G * d, G * d])
+        heads = [t.view(-1, d, D) for t in (q, k, v)]
+        biases = [None if t is None else t.view(-1, d) for t in b]
+        yield Layout(f"one fused matrix, {group.path}, order q-k-v, {G} key/value heads{out_says}",
+                     Roles(*heads, *biases, out, out_bias), {"qkv": group.path, "out": out_path}, named=False)  # fmt: skip
+
+
+def _three(weight: Tensor, way: str, D: int) -> Tensor | None:
+    if way == "x @ W" and weight.size(1) == D:
+        return weight.transpose(1, 2).flatten(0, 1)
+    return weight.flatten(0, 1) if way == "x @ W.T" and weight.size(2) == D else None
+
+
+def _way(way: str) -> str:
+    return f", {way}" if way else ""
+
+
+def _outs(
+    groups: list[_Group], besides: _Group | None, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int
+) -> Iterator[tuple[str, Tensor | None, Tensor | None, str]]:
+    """List what may be the output projection: by name, then what is left, then none."""
+    rest = [g for g in groups if g is not besides and len(g.slots) == 1]
+    rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
+    for group in rest:
+        slot = group.slots[0]
+        weight, bias = numbers[slot.path], _bias(slot.path, vectors)
+        if weight.dim() == 3:  # (H, d, D)
+            yield f", out {group.path} by head", weight.flatten(0, 1).transpose(0, 1), bias, group.path
+        elif slot.linear:
+            yield f", out {group.path}", weight, bias, group.path
+        elif weight.dim() == 2:
+            yield f", out {group.path} as x @ W", weight.transpose(0, 1), bias, group.path
+            if weight.size(0) == weight.size(1):
+                yield f", out {group.path} as x @ W.T", weight, bias, group.path
+    if not rest:
+        yield ", no output projection", None, None, ""
+
+
+def _separate(
+    groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+) -> Iterator[Layout]:
+    named = {role: [g for g in groups if g.role == role] for role in "qkv"}
+    if all(len(members) == 1 for members in named.values()):
+        trio = tuple(named[role][0] for role in "qkv")
+        yield from _of_three(trio, groups, numbers, vectors, D, H, True)
+        return
+    if len(named["q"]) == 1 and (kv := [g for g in groups if g.role == "kv"]):
+        yield from _query_and_kv(named["q"][0], kv[0], groups, numbers, vectors, D, H)
+        return
+    plain = [g for g in groups if len(g.slots) == 1]
+    wide = [g for g in plain if g.role in ("", "q", "k", "v", "out")]
+    if 3 <= len(wide) <= 5:
+        for trio in itertools.permutations(wide, 3):
+            yield from _of_three(trio, groups, numbers, vectors, D, H, False)
+
+
+def _of_three(
+    trio: tuple[_Group, ...], groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
+    H: int, named: bool,
+) -> Iterator[Layout]:  # fmt: skip
+    others = [g for g in groups if all(g is not member for member in trio)]
+    readings = [list(_by_head(g, numbers, vectors, D, H)) for g in trio]
+    for way in dict.fromkeys(name for name, *_ in readings[0]):
+        parts = [next((r for r in reading if r[0] == way), None) for reading in readings]
+        if any(p is None for p in parts):
+            continue
+        for says, out, bias, path in _outs(others, None, numbers, vectors, D):
+            weights = [p[1] for p in parts if p]
+            biases = [p[2] for p in parts if p]
+            shared = any(p[3] for p in parts if p)
+            o = out
+            if out is not None and "features first" in way:
+                if out.size(1) != H * weights[2].size(1):
+                    continue
+                o = out.view(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
+            names = ", ".join(g.path for g in trio)
+            yield Layout(f"q, k, v from {names}{_way(way)}{says}", Roles(*weights, *biases, o, bias),
+                         dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True)),
+                         "one_matrix_for_all_heads" if shared else None, named)  # fmt: skip
+
+
+def _by_head(
+    group: _Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
+    """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix."""
+    slots, first = group.slots, group.slots[0]
+    weight = numbers[first.path]
+    if len(slots) > 1:  # one for each head
+        for way, _ in _facing_out(first, weight, D):
+            each = [dict(_facing_out(s, numbers[s.path], D)).get(way) for s in slots]
+            biases = [_bias(s.path, vectors) for s in slots]
+            if all(w is not None and w.shape == each[0].shape for w in each):  # type: ignore[union-attr]
+                from torch import stack
+
+                bias = stack(biases) if all(b is not None for b in biases) else None  # type: ignore[arg-type]
+                yield ("by head" + _way(way), stack(each), bias, False)  # type: ignore[arg-type]
+        return
+    bias = _bias(first.path, vectors)
+    if weight.dim() == 3:
+        if weight.size(1) == D:
+            yield "by head, x @ W", weight.transpose(1, 2), _shaped(bias, weight.size(0)), False
+        if weight.size(2) == D:
+            yield "by head, x @ W.T", weight, _shaped(bias, weight.size(0)), False
+        if weight.size(0) == D:  # (D, H, d)
+            yield "features, heads", weight.permute(1, 2, 0), _shaped(bias, weight.size(1)), False
+        return
+    for way, w in _facing_out(first, weight, D):
+        rows = w.size(0)
+        if H > 1 and rows * H == D and first.linear | (weight.size(0) != weight.size(1)):
+            shared = w.unsqueeze(0).expand(H, rows, D)
+            yield way, shared, None if bias is None else bias.expand(H, rows), True
+            yield way + " (grouped)", w.view(1, rows, D), None if bias is None else bias.view(1, rows), False
+        for heads in dict.fromkeys([H, *(g for g in range(1, H) if H % g == 0)]):
+            if rows % heads == 0 and (heads == H or rows * H == D * heads) and rows >= heads:
+                yield way, w.view(heads, rows // heads, D), _shaped(bias, heads), False
+                if heads == H:
+                    turned = w.view(rows // H, H, D).transpose(0, 1)
+                    yield f"{way or 'y = x W.T + b'}, features first", turned, None if bias is None else bias.view(-1, H).T, False
+                break
+
+
+def _shaped(bias: Tensor | None, heads: int) -> Tensor | None:
+    return None if bias is None else bias.reshape(heads, -1)
+
+
+def _query_and_kv(
+    query: _Group, kv: _Group, groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
+    H: int,
+) -> Iterator[Layout]:  # fmt: skip
+    """Read a query projection beside one for keys and values together."""
+    others = [g for g in groups if g is not query and g is not kv]
+    slot = kv.slots[0]
+    for way, q, q_bias, _ in _by_head(query, numbers, vectors, D, H):
+        for kv_way, w in _facing_out(slot, numbers[slot.path], D):
+            d = q.size(1)
+            bias = _bias(slot.path, vectors)
+            if w.size(0) % (2 * d) or kv_way != way.split(",")[0].strip():
+                continue
+            for order, (says, out, out_bias, path) in itertools.product(("kv", "vk"), _outs(others, None, numbers, vectors, D)):
+                parts = w.view(2, -1, d, D)
+                both = None if bias is None else bias.view(2, -1, d)
+                k, v = order.index("k"), order.index("v")
+                yield Layout(f"q from {query.path}, k and v from {kv.path}, order {'-'.join(order)}{_way(way)}{says}",
+                             Roles(q, parts[k], parts[v], q_bias, None if both is None else both[k],
+                                   None if both is None else both[v], out, out_bias),
+                             {"q": query.path, "k": kv.path, "v": kv.path, "out": path}, named=False)  # fmt: skip

@@ -1,0 +1,241 @@
+"""The right attention in float64, and at every stage the wrong forms that people write.
+
+A `Spec` names one form a stage. Sizes: B batch, T tokens, D = d_model, H heads, G key/value heads, d = d_head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.positions import RopePositions
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """A candidate's own weights, each in its role: y = x W^T + b.
+
+    Shapes: q (H, d, D), k and v (G, d, D), their biases without the D; out (D_out, H*d), or None where there is none.
+    `norm` is the LayerNorm inside, (weight, bias, eps), if there is one.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    q_bias: Tensor | None = None
+    k_bias: Tensor | None = None
+    v_bias: Tensor | None = None
+    out: Tensor | None = None
+    out_bias: Tensor | None = None
+    norm: tuple[Tensor, Tensor | None, float] | None = None
+
+    @property
+    def n_heads(self) -> int:
+        """Count the query heads."""
+        return self.q.size(0)
+
+
+class Spec(NamedTuple):
+    """One form for every stage, in the order in which they are computed."""
+
+    frame: str = "plain"
+    project: str = "right"
+    split: str = "right"
+    rope: str = "none"
+    scale: str = "d_head"
+    mask: str = "causal"
+    fill: str = "inf"
+    softmax: str = "keys"
+    values: str = "right"
+    merge: str = "right"
+    out: str = "right"
+
+
+ROPES = ("interleaved", "half")
+FRAMES = ("plain", "residual", "pre-norm", "pre-norm residual", "post-norm residual", "post-norm")
+# Which of the candidate's maps serves as query, key and value.
+SOURCES = {
+    "right": "qkv",
+    "query_from_key": "kkv",
+    "key_from_query": "qqv",
+    "value_from_key": "qkk",
+    "value_from_query": "qkq",
+    "query_and_value_from_key": "kkk",
+    "names_q_k": "kqv",
+    "names_k_v": "qvk",
+    "names_q_v": "vkq",
+    "names_qkv_vqk": "vqk",
+    "names_qkv_kvq": "kvq",
+}
+THETA = 10000.0
+
+
+def scale_factors(d_head: int, d_model: int, seq_len: int, n_heads: int) -> dict[str, float]:
+    """List what the scores are multiplied by in each form of the scale."""
+    root = math.sqrt
+    return {
+        "d_head": 1 / root(d_head),
+        "d_model": 1 / root(d_model),
+        "none": 1.0,
+        "unrooted": 1 / d_head,
+        "multiplied": root(d_head),
+        "root_2": root(2 / d_head),
+        "seq_len": 1 / root(seq_len),
+        "n_heads": 1 / root(n_heads),
+        "model_unrooted": 1 / d_model,
+        "model_multiplied": root(d_model),
+        "after": 1.0,  # the weights are divided instead
+    }
+
+
+class Reference:
+    """Computes any spec on one input, keeping what specs have in common.
+
+    Shapes: x (B, T, D); positions (T,) of the tokens.
+    """
+
+    def __init__(self, roles: Roles, x: Tensor, positions: Tensor | None = None, theta: float = THETA) -> None:
+        self.roles, self.x, self.theta = roles, x, theta
+        self.B, self.T, self.D = x.shape
+        self.H, self.d = roles.q.shape[:2]
+        self.positions = torch.arange(self.T) if positions is None else positions
+        self.factors = scale_factors(self.d, self.D, self.T, self.H)
+        self._kept: dict[object, object] = {}
+
+    def output(self, spec: Spec) -> Tensor:
+        """Compute the output (B, T, D_out), or what shape a wrong form gives it."""
+        y = self._out(spec.out, self._merge(spec))
+        norm = self._norm
+        if spec.frame in ("residual", "pre-norm residual", "post-norm residual") and y.shape == self.x.shape:
+            y = self.x + y
+        y = norm(y) if spec.frame.startswith("post-norm") else y
+        return y.transpose(1, 2) if spec.out == "transposed" else y
+
+    def weights(self, spec: Spec) -> Tensor:
+        """Compute the attention weights (B, H, T, T)."""
+        return self._keep(("weights", *spec[:8]), lambda: self._weights(spec))
+
+    def _keep(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]  # type: ignore[return-value]
+
+    def _norm(self, x: Tensor) -> Tensor:
+        if self.roles.norm is None:
+            return x
+        weight, bias, eps = self.roles.norm
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps) if x.size(-1) == len(weight) else x
+
+    def _flat(self, spec: Spec, part: int) -> Tensor:
+        """Project to queries (0), keys (1) or values (2): (B, T, heads * d)."""
+        x = self._norm(self.x) if spec.frame.startswith("pre-norm") else self.x
+        if spec.project == "value_unprojected" and part == 2:
+            return x
+        name = SOURCES.get(spec.project, "qkv")[part]
+        weight, bias = getattr(self.roles, name), getattr(self.roles, f"{name}_bias")
+        y = x @ weight.flatten(0, 1).transpose(0, 1)
+        return y if bias is None else y + bias.flatten()
+
+    def _heads(self, spec: Spec, part: int) -> Tensor:
+        """Split queries, keys or values: (B, H, T, d); `key_reshaped` gives keys (B, H, T, d) out of order."""
+        return self._keep(("heads", part, *spec[:4]), lambda: self._split(spec, part))
+
+    def _split(self, spec: Spec, part: int) -> Tensor:
+        flat = self._flat(spec, part)
+        n = flat.size(-1) // self.d
+        if spec.split == "by_view":
+            x = flat.reshape(self.B, n, self.T, self.d)
+        elif spec.split == "features_first_k" and part == 1:
+            x = flat.view(self.B, self.T, self.d, n).permute(0, 3, 1, 2)
+        else:
+            x = flat.view(self.B, self.T, n, self.d).transpose(1, 2)
+        x = x if n == self.H else x.repeat_interleave(self.H // n, dim=1)
+        return self._turn(spec.rope, x, part)
+
+    def _turn(self, rope: str, x: Tensor, part: int) -> Tensor:
+        """Turn by position; a form is "layout" or "layout:fault"."""
+        layout, _, fault = rope.partition(":")
+        if layout == "none" or (part == 2 and fault != "on_value") or (part == 1 and fault == "only_query"):
+            return x
+        if part == 0 and fault == "only_key":
+            return x
+        d, positions = self.d, self.positions.to(torch.float64)
+        pairs = torch.arange(d // 2, dtype=torch.float64)
+        exponent = {"exponent_next": 2 * (pairs + 1) / d, "exponent_half": pairs / d, "exponent_single": 4 * pairs / d,
+                    "exponent_d_model": 2 * pairs / self.D, "exponent_before": 2 * (pairs - 1) / d}  # fmt: skip
+        rate = self.theta ** -exponent.get(fault, 2 * pairs / d)
+        if fault == "over_heads":
+            positions = torch.arange(self.H, dtype=torch.float64)
+        if fault == "one_based_query" and part == 0:
+            positions = positions + 1
+        angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
+        cos, sin = angle.cos(), angle.sin()
+        if fault == "over_heads":
+            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (H, 1, d/2)
+        return RopePositions(1, d, layout=layout)._turn(x, cos, sin)
+
+    def _scores(self, spec: Spec) -> Tensor:
+        def make() -> Tensor:
+            q, k = self._heads(spec, 0), self._heads(spec, 1)
+            turned = k.reshape(self.B, self.H, self.d, self.T) if spec.split == "key_reshaped" else k.transpose(-2, -1)
+            return q @ turned
+
+        scores = self._keep(("scores", *spec[:4]), make)
+        if spec.scale.startswith("x"):
+            return scores * float(spec.scale[1:])
+        return scores * self.factors[spec.scale]
+
+    def _allowed(self, mask: str) -> Tensor:
+        T, ones = self.T, torch.ones(self.T, self.T, dtype=torch.bool)
+        return {
+            "none": ones,
+            "inverted": ones.triu(1),
+            "transposed": ones.triu(),
+            "sees_next": ones.tril(1),
+            "hides_self": ones.tril(-1),
+        }.get(mask, ones.tril()).view(T, T)
+
+    def _weights(self, spec: Spec) -> Tensor:
+        scores, allowed = self._scores(spec), self._allowed(spec.mask)
+        if spec.mask != "after":
+            if spec.fill == "added":
+                scores = scores + torch.zeros(self.T, self.T, dtype=scores.dtype).masked_fill(~allowed, -1e9)
+            else:
+                fill = {"inf": -math.inf, "finite": -1e9, "zero": 0.0}[spec.fill]
+                scores = scores.masked_fill(~allowed, fill)
+        axis = {"keys": -1, "queries": -2, "heads": 1, "batch": 0, "twice": -1}.get(spec.softmax)
+        weights = scores if axis is None else scores.softmax(axis)
+        weights = weights.softmax(-1) if spec.softmax == "twice" else weights
+        weights = weights * allowed if spec.mask == "after" else weights
+        return weights / math.sqrt(self.d) if spec.scale == "after" else weights
+
+    def _merge(self, spec: Spec) -> Tensor:
+        return self._keep(("merged", *spec[:10]), lambda: self._merged(spec))
+
+    def _merged(self, spec: Spec) -> Tensor:
+        weights, v = self.weights(spec), self._heads(spec, 2)
+        context = (weights.transpose(-2, -1) if spec.values == "transposed" else weights) @ v  # (B, H, T, d)
+        B, H, T, d = context.shape
+        if spec.merge == "by_view":
+            return context.reshape(B, T, H * d)
+        if spec.merge == "features_first":
+            return context.permute(0, 2, 3, 1).reshape(B, T, H * d)
+        if spec.merge == "folded_as_heads_first":  # folded (B, H), unfolded (H, B)
+            context = context.reshape(H, B, T, d).transpose(0, 1)
+        if spec.merge == "folded_as_batch_first":  # folded (H, B), unfolded (B, H)
+            context = context.transpose(0, 1).reshape(B, H, T, d)
+        return context.transpose(1, 2).reshape(B, T, H * d)
+
+    def _out(self, form: str, merged: Tensor) -> Tensor:
+        out, bias = self.roles.out, self.roles.out_bias
+        if out is None or form == "missing":
+            return merged
+        for _ in range(2 if form == "twice" and out.size(0) == out.size(1) else 1):
+            merged = merged @ out.transpose(0, 1)
+            merged = merged if bias is None or form == "without_bias" else merged + bias
+        return merged
