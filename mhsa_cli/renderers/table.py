@@ -19,6 +19,8 @@ from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, clamp
 from mhsa_cli.renderers.scale import fixed, percents
 
 COLUMN_GAP = 2
+INDENT = "  "
+NO_TEXTS: Mapping[int, str] = {}
 _LEAST_ELASTIC = 8
 _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 
@@ -46,10 +48,12 @@ def table(
     width: int,
     surface: Surface,
     highlight: int | None = None,
+    under: Mapping[int, str] = NO_TEXTS,
 ) -> Lines:
     """Set rows under headings, at most `width` columns wide; the row numbered `highlight` is bold.
 
-    Rows shorter than the columns are filled with blanks. A note names the columns that had no room.
+    Rows shorter than the columns are filled with blanks. `under` holds by a row's number what is set below it over the
+    whole width. A note names the columns that had no room.
     """
     width = max(20, width)
     cells = [[safe(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
@@ -67,6 +71,9 @@ def table(
     lines = _set_row([column.title for column in columns], columns, kept, widths, mark, DIM, heading=True)
     for number, row in enumerate(cells):
         lines += _set_row(row, columns, kept, widths, mark, BOLD if number == highlight else PLAIN)
+        if text := under.get(number):
+            below = wrap_phrases([[(safe(text), PLAIN)]], width - len(INDENT))
+            lines += [assemble([(INDENT, PLAIN), (line.plain, PLAIN)]) for line in below]
     hidden = [column.title for i, column in enumerate(columns) if i not in kept]
     if hidden and rows:
         lines += wrap_phrases([[("no room for: " + ", ".join(hidden), DIM)]], width)

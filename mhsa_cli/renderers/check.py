@@ -1,0 +1,146 @@
+"""Grades of attention that somebody wrote: one as a report, many as a table; as Markdown in the file beside this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from mhsa_cli.records.check import Grade, NamedFault
+from mhsa_cli.renderers import check_words as words
+from mhsa_cli.renderers.check_markdown import grade_markdown, grades_markdown
+from mhsa_cli.renderers.compare import comparison
+from mhsa_cli.renderers.console import Surface
+from mhsa_cli.renderers.lines import Lines, Piece, cut, safe, wrap_phrases
+from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style
+from mhsa_cli.renderers.scale import fixed, short
+from mhsa_cli.renderers.table import INDENT, Column, table
+
+__all__ = ["grade_markdown", "grade_picture", "grades_markdown", "grades_table"]
+
+SIDE_BY_SIDE = 100  # columns; below, what was found stands under its row
+LONGEST = 300  # columns of one finding in a table of many grades
+OPENINGS = {"right": "right", "wrong": "wrong", "uncallable": "cannot be called"}
+
+
+def grade_picture(grade: Grade, *, width: int, surface: Surface) -> Lines:
+    """Report one grade, at most `width` columns wide: verdict, faults, how it was called, laws, notes, next step."""
+    width = max(20, width)
+    parts = [
+        _verdict(grade, width, surface),
+        *_faults(grade, width),
+        _tried(grade, width),
+        _found(grade, width, surface),
+        _laws(grade, width, surface),
+        _notes(grade, width),
+        _next(grade, width),
+    ]
+    return comparison([part for part in parts if part.lines])
+
+
+def _verdict(grade: Grade, width: int, surface: Surface) -> Lines:
+    """Say the verdict in one sentence, and whose it is."""
+    style = BOLD if grade.passed else alarm_style(surface.depth)
+    opening = OPENINGS[grade.verdict] + (f" in {len(grade.faults)} ways" if _several(grade) else "")
+    lines = _hanging([(f"{opening}: ", style), (words.verdict_sentence(grade), BOLD)], width)
+    facts = [[(safe(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
+    return Lines([*lines, *wrap_phrases([fact for fact in facts if fact], width)])
+
+
+def _several(grade: Grade) -> bool:
+    return grade.verdict == "wrong" and len(grade.faults) > 1
+
+
+def _faults(grade: Grade, width: int) -> list[Lines]:
+    """Set each fault in a block of its own: its name, where it is, what to write instead, and how it is known."""
+    together = words.share_a_variant(grade.faults)
+    blocks = []
+    for number, fault in enumerate(grade.faults):
+        told = number == 0 and grade.verdict == "wrong"  # its explanation is the verdict
+        blocks.append(_fault(fault, "" if told else words.on_one_line(fault.explanation), together, width))
+    if together:
+        blocks.append(Lines(_hanging([(words.match(grade.faults), PLAIN)], width)))
+    return blocks
+
+
+def _fault(fault: NamedFault, explanation: str, together: bool, width: int) -> Lines:
+    title: list[Piece] = [(safe(words.fault_name(fault.name)), BOLD)]
+    lines = _hanging([*title, (f": most likely at {safe(fault.place)}" if fault.place else "", PLAIN)], width)
+    said: list[list[Piece]] = [
+        [(explanation, PLAIN)],
+        [("instead: ", DIM), (words.on_one_line(fault.instead), PLAIN)] if fault.instead else [],
+        [] if together else [(words.known_by(fault), PLAIN)],
+    ]
+    for pieces in said:
+        lines += _hanging(pieces, width, INDENT) if any(text for text, _ in pieces) else []
+    return Lines(lines)
+
+
+def _tried(grade: Grade, width: int) -> Lines:
+    """List the ways that were tried, unless the only one is the verdict."""
+    if grade.verdict == "uncallable" and len(grade.tried) == 1:
+        return Lines()
+    tries = [line for tried in grade.tried for line in _hanging([(words.on_one_line(tried), PLAIN)], width, INDENT)]
+    return Lines([*_hanging([("tried", DIM)], width), *tries] if tries else [])
+
+
+def _found(grade: Grade, width: int, surface: Surface) -> Lines:
+    """Say how it is built and called."""
+    if not grade.found:
+        return Lines()
+    rows = [[name, words.on_one_line(value)] for name, value in grade.found.items()]
+    return table([Column("found", flexible=True), Column("", wraps=True)], rows, width=width, surface=surface)
+
+
+def _laws(grade: Grade, width: int, surface: Surface) -> Lines:
+    """Set the laws, those that fail first, and under each of those what was seen."""
+    if not grade.laws:
+        return Lines()
+    laws = words.by_state(grade.laws)
+    rows = [[law.name, words.law_state(law), "" if law.worst is None else short(law.worst)] for law in laws]
+    columns = [Column("law", wraps=True), Column("result"), Column("worst", "right", drop=1)]
+    under = {number: words.law_found(law) for number, law in enumerate(laws)}
+    return table(columns, rows, width=width, surface=surface, under=under)
+
+
+def _notes(grade: Grade, width: int) -> Lines:
+    """Set the notes, without the one that is the verdict."""
+    notes = grade.notes[1:] if grade.verdict == "uncallable" and not grade.tried else grade.notes
+    lines: list[Text] = []
+    for note in notes:
+        lines += _hanging([("note: ", DIM), (words.on_one_line(note), PLAIN)], width)
+    return Lines(lines)
+
+
+def _next(grade: Grade, width: int) -> Lines:
+    """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
+    purpose, command = words.next_step(grade)
+    return Lines(wrap_phrases([[(f"{purpose}:", DIM)], [(safe(command), PLAIN)]], width, 1) if command else [])
+
+
+def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:
+    """Set a sentence, all of it indented, and its later lines more."""
+    clean = [(safe(text), style) for text, style in pieces if text]
+    first, *rest = wrap_phrases([clean], width - len(indent) - len(INDENT)) if clean else [Text()]
+    return [Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)]
+
+
+def grades_table(grades: Sequence[Grade], *, width: int, surface: Surface) -> Lines:
+    """Set a row a submission, at most `width` columns wide: its verdict, where, and what was found; then a summary."""
+    width = max(20, width)
+    names, shared = words.short_names([grade.target for grade in grades])
+    beside = width >= SIDE_BY_SIDE
+    columns = [Column("submission", flexible=True), Column("verdict"), Column("where", flexible=True, drop=1)]
+    findings = [cut(words.finding(grade), LONGEST, surface.glyphs.cut_text) for grade in grades]
+    rows = [
+        [name, words.VERDICTS[grade.verdict], words.on_one_line(words.place(grade))]
+        for name, grade in zip(names, grades, strict=True)
+    ]
+    lines = Lines(_hanging([(shared, DIM)], width)) if shared else Lines()
+    if beside:
+        columns.append(Column("found", wraps=True))
+        rows = [[*row, finding] for row, finding in zip(rows, findings, strict=True)]
+        lines += table(columns, rows, width=width, surface=surface)
+    elif rows:
+        lines += table(columns, rows, width=width, surface=surface, under=dict(enumerate(findings)))
+    return lines + Lines(_hanging([(words.summary(grades), BOLD)], width))

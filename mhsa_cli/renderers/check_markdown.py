@@ -1,0 +1,91 @@
+"""Grades as Markdown, for those who teach: what a student wrote can break no table and close no tag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mhsa_cli.records.check import Grade, NamedFault
+from mhsa_cli.renderers import check_words as words
+from mhsa_cli.renderers.lines import safe
+from mhsa_cli.renderers.scale import short
+
+# An underscore within a word is no emphasis: d_model stays as it is. `$` begins a formula where Markdown knows them.
+_SPECIAL = re.compile(r"[\\`*\[\]|~$#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_TITLES = {"right": "right", "wrong": "wrong", "uncallable": "cannot be called"}
+
+
+def escaped(text: str) -> str:
+    """Write any text so that Markdown shows it as it is, on one line."""
+    plain = safe(words.on_one_line(text))
+    return "".join(_TAGS.get(char, char) for char in _SPECIAL.sub(r"\\\g<0>", plain))
+
+
+def grade_markdown(grade: Grade) -> str:
+    """Write one grade as a section: its verdict, its faults, how it is called, its laws, notes."""
+    blocks = [
+        f"## {escaped(grade.target)}",
+        f"**{_TITLES[grade.verdict]}**: {escaped(words.verdict_sentence(grade))}",
+        *(_fault(fault, 3) for fault in grade.faults),
+        _table(["tried"], [[tried] for tried in grade.tried]) if len(grade.tried) > 1 else "",
+        _table(["found", "how"], list(grade.found.items())),
+        _table(["law", "result", "worst", "seen"], _laws(grade)),
+        *(f"Note: {escaped(note)}" for note in grade.notes),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def grades_markdown(grades: Sequence[Grade]) -> str:
+    """Write many grades: a summary, a row each, and every fault that was met with those who have it."""
+    names, shared = words.short_names([grade.target for grade in grades])
+    rows = [
+        [name, words.VERDICTS[grade.verdict], words.place(grade), words.finding(grade)]
+        for name, grade in zip(names, grades, strict=True)
+    ]
+    blocks = [
+        "# Grades",
+        f"{escaped(words.summary(grades))}.",
+        escaped(shared) + ":" if shared else "",
+        _table(["submission", "verdict", "where", "found"], rows),
+        "## Faults" if any(grade.faults for grade in grades) else "",
+        *_met(grades, names),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _fault(fault: NamedFault, level: int) -> str:
+    said = [f"{'#' * level} {escaped(words.fault_name(fault.name))}", escaped(fault.explanation)]
+    said += [f"Most likely at {escaped(fault.place)}." if fault.place else ""]
+    said += [f"Instead: {escaped(fault.instead)}" if fault.instead else ""]
+    said += ["" if fault.max_difference is None else f"Largest difference from it: {short(fault.max_difference)}"]
+    return "\n\n".join(part for part in said if part)
+
+
+def _laws(grade: Grade) -> list[list[str]]:
+    return [
+        [law.name, words.law_state(law), "" if law.worst is None else short(law.worst), words.law_found(law)]
+        for law in words.by_state(grade.laws)
+    ]
+
+
+def _met(grades: Sequence[Grade], names: Sequence[str]) -> list[str]:
+    """Explain each fault once, the most frequent first, and list who has it."""
+    faults: dict[str, NamedFault] = {}
+    owners: dict[str, list[str]] = {}
+    for grade, name in zip(grades, names, strict=True):
+        for fault in grade.faults:
+            faults.setdefault(fault.name, fault)
+            owners.setdefault(fault.name, []).append(f"{name} ({fault.place})" if fault.place else name)
+    blocks = []
+    for key in sorted(faults, key=lambda key: -len(owners[key])):
+        blocks.append(f"### {escaped(words.fault_name(key))}")
+        blocks.append(escaped(faults[key].explanation))
+        blocks.append(f"In {words.counted(len(owners[key]), 'submission')}: {escaped(', '.join(owners[key]))}")
+    return blocks
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table; nothing without rows."""
+    lines = [headings, ["---"] * len(headings), *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""

@@ -1,0 +1,209 @@
+"""What a grade says, in words: the same in a terminal and in Markdown. Nothing is said that the grade does not hold."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from os.path import commonprefix
+
+from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.renderers.scale import short
+
+VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable"}
+# Names of faults that do not read well when their underscores become spaces.
+FAULTS = {
+    "scale_d_model": "scale by the full width",
+    "scale_none": "no scale",
+    "scale_d_head_unrooted": "scale without the root",
+    "scale_multiplied": "scale multiplied, not divided",
+    "scale_root_2": "scale off by sqrt(2)",
+    "scale_seq_len": "scale by the length",
+    "scale_n_heads": "scale by the number of heads",
+    "scale_d_model_unrooted": "scale by the full width, without the root",
+    "scale_d_model_multiplied": "scale by the full width, multiplied",
+    "scale_constant": "scale by a constant",
+    "scale_after_softmax": "scale after the softmax",
+    "mask_no_effect": "mask without effect",
+    "mask_sees_next": "mask lets the next token through",
+    "mask_hides_self": "mask hides the token itself",
+    "mask_after_softmax": "mask after the softmax",
+    "mask_fill_zero": "mask fills with zero",
+    "merge_interleaved": "heads merged feature by feature",
+    "split_interleaved_k": "keys split feature by feature",
+    "split_by_view": "heads split by a view",
+    "merge_by_view": "heads merged by a view",
+    "split_and_merge_by_view": "heads split and merged by a view",
+    "batch_folded_wrong": "heads and batch folded wrong",
+    "names_q_k_swapped": "query and key swapped",
+    "names_k_v_swapped": "key and value swapped",
+    "names_q_v_swapped": "query and value swapped",
+    "names_turned": "query, key and value swapped",
+    "out_bias_missing": "no bias in the output projection",
+    "out_missing": "no output projection",
+    "out_twice": "output projection applied twice",
+    "attention_transposed": "weights transposed",
+    "rope_on_value": "RoPE on the values",
+    "rope_ignored": "RoPE ignored",
+    "rope_over_heads": "RoPE over the heads",
+    "rope_exponent": "RoPE rates off",
+    "rope_only_query": "RoPE on the queries only",
+    "rope_only_key": "RoPE on the keys only",
+    "rope_backwards": "RoPE backwards",
+    "mask_argument_raises": "mask argument cannot be given",
+    "heads_not_dividing": "heads do not divide the width",
+    "dropout_in_eval": "dropout in eval mode",
+    "weights_after_dropout": "weights returned after dropout",
+    "projections_created_in_forward": "projections created in each call",
+    "weights_not_used": "weights returned are not those used",
+    "mask_not_a_buffer": "mask is not a buffer",
+}
+REFERENCE = "reference"  # stands in the name of the law that holds the output against the reference
+UNTRAINED = ("numpy", "function")  # what is found of a target that cannot be trained
+
+
+def on_one_line(text: str) -> str:
+    """Join the lines of a text, as an error message may have several."""
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def counted(number: int, thing: str) -> str:
+    """Write a number with its noun: 1 law, 2 laws."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def fault_name(name: str) -> str:
+    """Put the name of a fault in words."""
+    return FAULTS.get(name, name.replace("_", " "))
+
+
+def law_state(law: Law) -> str:
+    """Say in a word how a law came out."""
+    if law.passed is None:
+        return "not asked"
+    return "ok" if law.passed else "edge" if law.edge else "WRONG"
+
+
+def by_state(laws: Sequence[Law]) -> list[Law]:
+    """Order laws: first those that fail, then those that fail at an edge, those that hold, those not asked."""
+    return sorted(laws, key=lambda law: ("WRONG", "edge", "ok", "not asked").index(law_state(law)))
+
+
+def law_found(law: Law) -> str:
+    """Say what was seen of a law that does not hold or could not be asked; nothing of one that holds."""
+    return "" if law.passed else on_one_line(law.seen)
+
+
+def verdict_sentence(grade: Grade) -> str:
+    """Give the grade in one sentence, without its first word: what holds, the first fault, or why there is none."""
+    if grade.verdict == "right":
+        return "; ".join(_what_holds(grade.laws))
+    if grade.verdict == "uncallable":
+        many = len(grade.tried) > 1
+        return f"{counted(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
+    if grade.faults:
+        return on_one_line(grade.faults[0].explanation)
+    failing = by_state(grade.laws)[:1]
+    first = [f"the first law that fails: {_law(law)}" for law in failing if law_state(law) == "WRONG"]
+    return "; ".join(["no known variant matches", *first])
+
+
+def _what_holds(laws: Sequence[Law]) -> list[str]:
+    hold = [law for law in laws if law.passed]
+    said = [f"{counted(len(hold), 'law')} hold{'s' if len(hold) == 1 else ''}"]
+    for law in hold:
+        if REFERENCE in law.name and law.worst is not None:
+            said.append(f"equal to the reference to {short(law.worst)}")
+            break
+    edges = [law.name for law in laws if law_state(law) == "edge"]
+    return [*said, f"at an edge it fails: {', '.join(edges)}"] if edges else said
+
+
+def _law(law: Law) -> str:
+    return f"{law.name} ({on_one_line(law.seen)})" if law.seen else law.name
+
+
+def cause(grade: Grade) -> str:
+    """Say why a target cannot be called: the first thing tried, else the first note."""
+    return on_one_line(next(iter([*grade.tried, *grade.notes]), "nothing is known of why"))
+
+
+def finding(grade: Grade) -> str:
+    """Say in few words what a table needs: the faults, the failing law, the cause, or what fails at an edge."""
+    if grade.faults:
+        return "; ".join(fault_name(fault.name) for fault in grade.faults)
+    if grade.verdict == "uncallable":
+        return cause(grade)
+    failing = [law for law in by_state(grade.laws) if law_state(law) in ("WRONG", "edge")]
+    if not failing:
+        return ""
+    return f"{'fails' if law_state(failing[0]) == 'WRONG' else 'edge'}: {_law(failing[0])}"
+
+
+def place(grade: Grade) -> str:
+    """Say where the first fault with a known place is."""
+    return next((fault.place for fault in grade.faults if fault.place), "")
+
+
+def match(faults: Sequence[NamedFault]) -> str:
+    """Say how closely the output equals the variant with these faults; nothing where no variant was compared."""
+    figures = [fault.max_difference for fault in faults if fault.max_difference is not None]
+    if not figures:
+        return ""
+    these = "this fault" if len(faults) == 1 else f"these {len(faults)} faults"
+    return f"your output equals the variant with {these} to {short(max(figures))}"
+
+
+def share_a_variant(faults: Sequence[NamedFault]) -> bool:
+    """Tell whether several faults were found together: one variant with all of them, so one figure."""
+    return len(faults) > 1 and len({fault.max_difference for fault in faults} - {None}) == 1 and all(
+        fault.max_difference is not None for fault in faults
+    )  # fmt: skip
+
+
+def known_by(fault: NamedFault) -> str:
+    """Say how one fault by itself is known."""
+    return match([fault]) or "a law shows it"
+
+
+def next_step(grade: Grade) -> tuple[str, str]:
+    """Give what to do next: what for, and the command. Both are empty where there is none."""
+    target = shlex.quote(grade.target)
+    if grade.verdict == "right":
+        found = " ".join([*grade.found, *grade.found.values()]).lower()
+        if any(word in found for word in UNTRAINED):
+            return "", ""
+        return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
+    if grade.verdict == "wrong":
+        return "after a change", f"mhsa check {target}"
+    return "if it needs arguments", f"mhsa check {target} --with NAME=VALUE"
+
+
+def summary(grades: Sequence[Grade]) -> str:
+    """Count the verdicts, and name the faults that most submissions share."""
+    verdicts = Counter[str](grade.verdict for grade in grades)
+    parts = [f"{verdicts[v]:,} {word.lower()}" for v, word in VERDICTS.items() if verdicts[v]]
+    said = f"{counted(len(grades), 'submission')}: {', '.join(parts) or 'nothing was graded'}"
+    faults = Counter(name for grade in grades for name in dict.fromkeys(f.name for f in grade.faults))
+    most = max(faults.values(), default=0)
+    if most < 2:
+        return said
+    names = [fault_name(name) for name, number in faults.items() if number == most]
+    return f"{said}; most frequent: {', '.join(names)} (in {most:,}{' each' if len(names) > 1 else ''})"
+
+
+def short_names(targets: Sequence[str]) -> tuple[list[str], str]:
+    """Leave away the folder and the name that all targets share; gives the rest, and in words what they share."""
+    parts = [target.rpartition(":") for target in targets]
+    if len(targets) < 2 or not all(file and name.isidentifier() for file, _, name in parts):
+        return list(targets), ""
+    folder = commonprefix([file for file, _, _ in parts])
+    folder = folder[: folder.rfind("/") + 1]
+    names = {name for _, _, name in parts}
+    files = [file[len(folder) :] for file, _, _ in parts]
+    place = f" in {folder}" if folder else ""
+    if len(names) == 1:
+        return files, f"{names.pop()} of the files{place}"
+    return [
+        f"{file}:{name}" for file, (_, _, name) in zip(files, parts, strict=True)
+    ], f"files{place}" if folder else ""

@@ -1,0 +1,99 @@
+"""Hand-made grades for the renderers' tests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from mhsa_cli.records.check import Grade, Law, NamedFault
+
+FOUND = {
+    "kind": "torch module",
+    "built": "CausalSelfAttention(d_model=32, n_heads=4, max_seq_len=7)",
+    "called": "module(x, mask=None), which gives (output, weights)",
+    "weights": "c_attn is one matrix of [q|k|v], c_proj is the output projection",
+    "mask": "causal, built in",
+}
+LAWS = [
+    Law("the output equals the reference", True, 3e-15, ""),
+    Law("a later token changes nothing before it", True, 0.0, ""),
+    Law("rows of the batch do not mix", True, 2.2e-16, ""),
+    Law("the returned weights sum to one", None, None, "it returns no weights"),
+    Law("any number of tokens up to max_seq_len", True, None, ""),
+    Law("scores of 1e4 stay finite", False, math.nan, "the output holds NaN at token 0", edge=True),
+]
+SCALE = NamedFault(
+    "scale_d_model",
+    "scores are divided by sqrt(d_model) = 5.66, not sqrt(d_head) = 2.83: each head's dot product has d_head terms, so "
+    "the softmax comes out too flat",
+    "divide by the square root of the width of one head: math.sqrt(d_head), or q.size(-1) ** 0.5 after the split",
+    41,
+    "line 41",
+    3.1e-8,
+)
+MERGE = NamedFault(
+    "merge_by_view",
+    "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) as it lies, so tokens mix",
+    "transpose axes 1 and 2 back to (B, T, H, d_head) before reshaping to (B, T, D)",
+    47,
+    "cell 3, line 5",
+    3.1e-8,
+)
+BUFFER = NamedFault(
+    "mask_not_a_buffer",
+    "the mask is a plain tensor: it stays behind when the module moves to another device",
+    "self.register_buffer('causal_mask', mask, persistent=False)",
+    None,
+    "",
+    None,
+)
+FAILING = [
+    replace(LAWS[0], passed=False, worst=0.4821, seen="output and reference differ most at batch 1, token 6"),
+    replace(
+        LAWS[1], passed=False, worst=0.83, seen="another token at position 5 moves the output at position 2 by 0.83"
+    ),
+    *LAWS[2:],
+]
+NOTES = [
+    "lines 60 to 95 run at import and are not needed by CausalSelfAttention: left out",
+    "the block adds its input to its output (a residual): taken away before comparing",
+]
+PLACE = "submissions/week 3"
+RIGHT = Grade("my_attention.py:CausalSelfAttention", "right", FOUND, LAWS[:-1], [], [], seconds=0.91)
+EDGE = replace(RIGHT, target=f"{PLACE}/anna.py:CausalSelfAttention", laws=LAWS, notes=NOTES)
+ONE = replace(RIGHT, target=f"{PLACE}/ben_and_carla.py:CausalSelfAttention", verdict="wrong", laws=FAILING,
+              faults=[SCALE], notes=NOTES)  # fmt: skip
+TWO = replace(ONE, target=f"{PLACE}/dora.ipynb:CausalSelfAttention", faults=[MERGE, replace(SCALE, place="cell 3")])
+MIXED = replace(ONE, target=f"{PLACE}/emil/attention.py:CausalSelfAttention", faults=[BUFFER, SCALE])
+UNKNOWN = replace(ONE, target=f"{PLACE}/finn.py:CausalSelfAttention", faults=[], notes=[])
+RAISES = Grade(
+    f"{PLACE}/gül.py:CausalSelfAttention",
+    "uncallable",
+    {},
+    [],
+    [],
+    ["the package einops is missing: pip install einops"],
+    [
+        "CausalSelfAttention(d_model=32): TypeError: __init__() missing 1 required positional argument: 'cfg'",
+        "CausalSelfAttention(config): AttributeError: 'Config' object has no attribute 'block_size_of_the_run'",
+        "CausalSelfAttention(32, 4): TypeError: __init__() missing 1 required positional argument:\n  'cfg'",
+    ],
+    1.25,
+)
+HANGS = replace(RAISES, target=f"{PLACE}/hana.md:CausalSelfAttention", notes=[], seconds=30.0,
+                tried=["it did not answer within 30 s; the last thing done: building"])  # fmt: skip
+CLASS = [replace(RIGHT, target=f"{PLACE}/zoe.py:CausalSelfAttention"), EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS]
+HOSTILE = (
+    "a|b `c` <script>alert(1)</script> *d* [e](f) \\ __g__ $h$ # &amp; \x1b[31m\r\n| --- |\n\n~~i~~ d_model \u202e"
+)
+
+
+def hostile(verdict: str) -> Grade:
+    """Make a grade whose every text is made to break things."""
+    faults = [
+        NamedFault(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, math.inf),
+        NamedFault("x", HOSTILE, "", 1, HOSTILE, None),
+    ]
+    laws = [Law(HOSTILE, passed, math.nan, HOSTILE, edge) for passed in (True, False, None) for edge in (True, False)]
+    texts = [HOSTILE, HOSTILE]
+    return Grade(f"{HOSTILE}:x", verdict, {HOSTILE: HOSTILE}, laws, faults, texts, texts, math.inf)  # type: ignore[arg-type]

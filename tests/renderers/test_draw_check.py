@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.renderers import check_words as words
+from mhsa_cli.renderers.check import grade_picture, grades_table
+from mhsa_cli.renderers.table import Column, table
+from tests.renderers import graded as g
+from tests.renderers.drawn import COLOR, SURFACES, golden
+
+REPORTS = [g.ONE, g.TWO, g.MIXED, g.UNKNOWN, g.RIGHT, g.EDGE, g.RAISES, g.HANGS]
+
+
+def said(grade: Grade, width: int = 120) -> str:
+    """Give a report as one line of words."""
+    return " ".join(grade_picture(grade, width=width, surface=COLOR).plain.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_reports_stay_as_they_were(width: int) -> None:
+    rule = "\n\n" + "-" * width + "\n\n"
+    golden(f"check-{width}", rule.join(grade_picture(one, width=width, surface=COLOR).plain for one in REPORTS))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_of_a_class_stays_as_it_was(width: int) -> None:
+    golden(f"check-class-{width}", grades_table(g.CLASS, width=width, surface=COLOR).plain)
+
+
+def test_ascii_without_colour_stays_as_it_was() -> None:
+    ascii_only = [replace(one, target=one.target.replace("ü", "u")) for one in g.CLASS]
+    parts = [grade_picture(g.ONE, width=70, surface=SURFACES["ascii"]).plain]
+    text = "\n\n".join([*parts, grades_table(ascii_only, width=70, surface=SURFACES["ascii"]).plain])
+    assert text.isascii()
+    golden("check-70-ascii", text)
+
+
+@pytest.mark.parametrize("surface", sorted(SURFACES))
+def test_nothing_is_wider_than_its_width_or_moves_the_cursor(surface: str) -> None:
+    grades = [*g.CLASS, *(g.hostile(verdict) for verdict in words.VERDICTS)]
+    for width in range(20, 201, 7):
+        pictures = [grade_picture(grade, width=width, surface=SURFACES[surface]) for grade in grades]
+        for picture in [*pictures, grades_table(grades, width=width, surface=SURFACES[surface])]:
+            assert picture.columns <= width
+            assert all(line.plain.isprintable() for line in picture)
+
+
+@settings(deadline=None, max_examples=60)
+@given(texts=st.lists(st.text(max_size=90), min_size=7, max_size=7), figure=st.floats(), width=st.integers(20, 200),
+       verdict=st.sampled_from(sorted(words.VERDICTS)))  # fmt: skip
+def test_any_texts_and_figures_keep_within_the_width(texts: list[str], figure: float, width: int, verdict: str) -> None:
+    a, b, c, d, e, f, h = texts
+    laws = [Law(a, passed, figure, b, edge) for passed in (True, False, None) for edge in (True, False)]
+    grade = Grade(c, verdict, {d: e}, laws, [NamedFault(f, h, a, 3, b, figure)], [c, d], [e], 1.0)  # type: ignore[arg-type]
+    pictures = [grade_picture(one, width=width, surface=COLOR) for one in (grade, replace(grade, faults=[], tried=[]))]
+    for picture in [*pictures, grades_table([grade, g.ONE], width=width, surface=COLOR)]:
+        assert picture.columns <= width and all(line.plain.isprintable() for line in picture)
+
+
+def test_the_verdict_comes_first_in_one_sentence() -> None:
+    assert said(g.RIGHT).startswith("right: 4 laws hold; equal to the reference to 3e-15 my_attention.py:")
+    assert said(g.EDGE).startswith("right: 4 laws hold; equal to the reference to 3e-15; at an edge it fails: scores")
+    assert said(g.ONE).startswith(f"wrong: {g.SCALE.explanation} submissions/")
+    assert said(g.TWO).startswith(f"wrong in 2 ways: {g.MERGE.explanation} submissions/")
+    law = "the output equals the reference (output and reference differ most at batch 1, token 6)"
+    assert said(g.UNKNOWN).startswith(f"wrong: no known variant matches; the first law that fails: {law} submissions/")
+    assert said(g.HANGS).startswith("cannot be called: it did not answer within 30 s; the last thing done: building")
+    assert said(g.RAISES).startswith("cannot be called: 3 ways tried, none works submissions/")
+
+
+def test_each_fault_is_explained_once_with_its_place_and_what_to_write() -> None:
+    for grade in (g.ONE, g.TWO, g.MIXED, replace(g.RIGHT, faults=[g.MERGE])):
+        text = said(grade)
+        for fault in grade.faults:
+            assert text.count(fault.explanation) == 1 and f"instead: {fault.instead}" in text
+            assert words.fault_name(fault.name) in text
+            assert not fault.place or f"{words.fault_name(fault.name)}: most likely at {fault.place} " in text
+
+
+def test_how_a_fault_is_known_is_said_of_one_variant_once() -> None:
+    assert said(g.ONE).count("your output equals the variant with this fault to 3.1e-8") == 1
+    assert said(g.TWO).count("your output equals") == 1
+    assert "your output equals the variant with these 2 faults to 3.1e-8" in said(g.TWO)
+    assert "a law shows it" in said(g.MIXED) and "the variant with this fault to 3.1e-8" in said(g.MIXED)
+    apart = replace(g.TWO, faults=[g.MERGE, replace(g.SCALE, max_difference=2e-4)])
+    assert said(apart).count("the variant with this fault to") == 2
+
+
+def test_laws_that_fail_come_first_and_say_what_was_seen() -> None:
+    lines = grade_picture(g.ONE, width=80, surface=COLOR).plain.splitlines()
+    table_of_laws = lines[lines.index("law                                      result       worst") + 1 :]
+    assert [line.split("  ")[0] for line in table_of_laws[:10]] == [
+        "the output equals the reference",
+        "",
+        "a later token changes nothing before it",
+        "",
+        "scores of 1e4 stay finite",
+        "",
+        "rows of the batch do not mix",
+        "any number of tokens up to max_seq_len",
+        "the returned weights sum to one",
+        "",
+    ]
+    assert table_of_laws[1] == "  output and reference differ most at batch 1, token 6"
+    assert table_of_laws[9] == "  it returns no weights"
+
+
+def test_every_way_and_every_note_is_told_once() -> None:
+    text = said(g.RAISES)
+    for tried in g.RAISES.tried:
+        assert text.count(" ".join(tried.split())) == 1
+    assert "note: the package einops is missing: pip install einops" in text
+    bare = said(replace(g.RAISES, tried=[]))
+    assert bare.startswith("cannot be called: the package einops is missing") and "note:" not in bare
+    assert said(replace(g.RAISES, tried=[], notes=[])).startswith("cannot be called: nothing is known of why")
+    assert said(g.HANGS).count("did not answer") == 1
+
+
+def test_the_next_step_can_be_typed_as_it_is() -> None:
+    assert said(g.RIGHT).endswith("train it: mhsa train model.attention=my_attention.py:CausalSelfAttention")
+    assert said(g.ONE).endswith("mhsa check 'submissions/week 3/ben_and_carla.py:CausalSelfAttention'")
+    assert said(g.HANGS).endswith("hana.md:CausalSelfAttention' --with NAME=VALUE")
+    assert "mhsa train" not in said(replace(g.RIGHT, found={"kind": "a NumPy function"}))
+
+
+def test_nothing_is_said_that_is_not_there() -> None:
+    bare = Grade("a.py:A", "wrong", {}, [], [], [])
+    assert said(bare) == "wrong: no known variant matches a.py:A after a change: mhsa check a.py:A"
+    assert said(replace(bare, verdict="right")).startswith("right: 0 laws hold a.py:A train it")
+    nameless = replace(g.SCALE, place="", instead="", max_difference=None)
+    assert "at line" not in said(replace(bare, faults=[nameless])) and "instead" not in said(bare)
+
+
+def test_a_class_has_a_row_each_and_a_summary() -> None:
+    wide = grades_table(g.CLASS, width=120, surface=COLOR).plain.splitlines()
+    assert wide[0] == "CausalSelfAttention of the files in submissions/week 3/"
+    assert wide[1].split() == ["submission", "verdict", "where", "found"]
+    assert " ".join(wide[4].split()) == "ben_and_carla.py WRONG line 41 scale by the full width"
+    assert " ".join(wide[6].split()) == "emil/attention.py WRONG line 41 mask is not a buffer; scale by the full width"
+    last = "8 submissions: 2 right, 4 wrong, 2 not callable; most frequent: scale by the full width (in 3)"
+    assert wide[-1] == last
+    narrow = grades_table(g.CLASS, width=80, surface=COLOR).plain.splitlines()
+    at = narrow.index("ben_and_carla.py   WRONG         line 41")
+    assert narrow[at + 1] == "  scale by the full width"
+
+
+def test_the_summary_counts_a_fault_once_a_submission() -> None:
+    assert words.summary([]) == "0 submissions: nothing was graded"
+    assert words.summary([g.RIGHT]) == "1 submission: 1 right"
+    twice = replace(g.ONE, faults=[g.SCALE, g.SCALE])
+    assert words.summary([twice]) == "1 submission: 1 wrong"
+    both = words.summary([g.TWO, g.TWO, twice, replace(g.ONE, faults=[g.MERGE])])
+    assert both.endswith("most frequent: heads merged by a view, scale by the full width (in 3 each)")
+
+
+@pytest.mark.parametrize(
+    ("targets", "names", "shared"),
+    [
+        (["a/x.py:A", "a/y/x.py:A"], ["x.py", "y/x.py"], "A of the files in a/"),
+        (["a/x.py:A", "a/y.py:B"], ["x.py:A", "y.py:B"], "files in a/"),
+        (["ax.py:A", "ay.py:B"], ["ax.py:A", "ay.py:B"], ""),
+        (["ax.py:A", "ay.py:A"], ["ax.py", "ay.py"], "A of the files"),
+        (["a/x.py:A"], ["a/x.py:A"], ""),
+        (["a/x.py", "a/y.py:A"], ["a/x.py", "a/y.py:A"], ""),
+    ],
+)
+def test_what_all_targets_share_is_said_once(targets: list[str], names: list[str], shared: str) -> None:
+    assert words.short_names(targets) == (names, shared)
+
+
+def test_every_fault_reads_as_words() -> None:
+    from mhsa_cli.core.check.faults import FAULTS
+
+    assert set(words.FAULTS) <= set(FAULTS), "these names are known to nobody"
+    read = [words.fault_name(name) for name in FAULTS]
+    assert len(set(read)) == len(read) and all("_" not in name for name in read)
+
+
+def test_a_figure_that_is_no_number_is_shown() -> None:
+    wild = replace(g.ONE, faults=[replace(g.SCALE, max_difference=math.nan)], seconds=math.inf)
+    assert "to NaN" in said(wild) and "graded in inf s" in said(wild)
+
+
+def test_a_table_sets_a_text_under_its_row() -> None:
+    rows = [["a", "1"], ["b", "2"]]
+    lines = table(
+        [Column("x"), Column("y")], rows, width=22, surface=COLOR, under={0: "under a, over two lines", 1: ""}
+    )
+    assert lines.plain.splitlines() == ["x  y", "a  1", "  under a, over two", "  lines", "b  2"]
