@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from mhsa_cli.records.check import Grade, NamedFault
+from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers import check_words as words
 from mhsa_cli.renderers.check_markdown import grade_markdown, grades_markdown
 from mhsa_cli.renderers.compare import comparison
@@ -20,7 +20,6 @@ __all__ = ["grade_markdown", "grade_picture", "grades_markdown", "grades_table"]
 
 SIDE_BY_SIDE = 100  # columns; below, what was found stands under its row
 LONGEST = 300  # columns of one finding in a table of many grades
-OPENINGS = {"right": "right", "wrong": "wrong", "uncallable": "cannot be called"}
 
 
 def grade_picture(grade: Grade, *, width: int, surface: Surface) -> Lines:
@@ -41,39 +40,22 @@ def grade_picture(grade: Grade, *, width: int, surface: Surface) -> Lines:
 def _verdict(grade: Grade, width: int, surface: Surface) -> Lines:
     """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
-    opening = OPENINGS[grade.verdict] + (f" in {len(grade.faults)} ways" if _several(grade) else "")
-    lines = _hanging([(f"{opening}: ", style), (words.verdict_sentence(grade), BOLD)], width)
+    lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], width)
     facts = [[(safe(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
     return Lines([*lines, *wrap_phrases([fact for fact in facts if fact], width)])
 
 
-def _several(grade: Grade) -> bool:
-    return grade.verdict == "wrong" and len(grade.faults) > 1
-
-
 def _faults(grade: Grade, width: int) -> list[Lines]:
     """Set each fault in a block of its own: its name, where it is, what to write instead, and how it is known."""
-    together = words.share_a_variant(grade.faults)
     blocks = []
-    for number, fault in enumerate(grade.faults):
-        told = number == 0 and grade.verdict == "wrong"  # its explanation is the verdict
-        blocks.append(_fault(fault, "" if told else words.on_one_line(fault.explanation), together, width))
-    if together:
-        blocks.append(Lines(_hanging([(words.match(grade.faults), PLAIN)], width)))
-    return blocks
-
-
-def _fault(fault: NamedFault, explanation: str, together: bool, width: int) -> Lines:
-    title: list[Piece] = [(safe(words.fault_name(fault.name)), BOLD)]
-    lines = _hanging([*title, (f": most likely at {safe(fault.place)}" if fault.place else "", PLAIN)], width)
-    said: list[list[Piece]] = [
-        [(explanation, PLAIN)],
-        [("instead: ", DIM), (words.on_one_line(fault.instead), PLAIN)] if fault.instead else [],
-        [] if together else [(words.known_by(fault), PLAIN)],
-    ]
-    for pieces in said:
-        lines += _hanging(pieces, width, INDENT) if any(text for text, _ in pieces) else []
-    return Lines(lines)
+    for fault, parts in words.fault_parts(grade):
+        place = f": most likely at {fault.place}" if fault.place else ""
+        lines = _hanging([(words.fault_name(fault.name), BOLD), (place, PLAIN)], width)
+        for label, text in parts:
+            lines += _hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, INDENT)
+        blocks.append(Lines(lines))
+    together = words.match_of_all(grade)
+    return [*blocks, Lines(_hanging([(together, PLAIN)], width))] if together else blocks
 
 
 def _tried(grade: Grade, width: int) -> Lines:

@@ -13,7 +13,6 @@ from mhsa_cli.renderers.scale import short
 # An underscore within a word is no emphasis: d_model stays as it is. `$` begins a formula where Markdown knows them.
 _SPECIAL = re.compile(r"[\\`*\[\]|~$#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_TITLES = {"right": "right", "wrong": "wrong", "uncallable": "cannot be called"}
 
 
 def escaped(text: str) -> str:
@@ -26,8 +25,8 @@ def grade_markdown(grade: Grade) -> str:
     """Write one grade as a section: its verdict, its faults, how it is called, its laws, notes."""
     blocks = [
         f"## {escaped(grade.target)}",
-        f"**{_TITLES[grade.verdict]}**: {escaped(words.verdict_sentence(grade))}",
-        *(_fault(fault, 3) for fault in grade.faults),
+        f"**{words.opening(grade)}**: {escaped(words.verdict_sentence(grade))}",
+        *_faults(grade),
         _table(["tried"], [[tried] for tried in grade.tried]) if len(grade.tried) > 1 else "",
         _table(["found", "how"], list(grade.found.items())),
         _table(["law", "result", "worst", "seen"], _laws(grade)),
@@ -54,12 +53,14 @@ def grades_markdown(grades: Sequence[Grade]) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _fault(fault: NamedFault, level: int) -> str:
-    said = [f"{'#' * level} {escaped(words.fault_name(fault.name))}", escaped(fault.explanation)]
-    said += [f"Most likely at {escaped(fault.place)}." if fault.place else ""]
-    said += [f"Instead: {escaped(fault.instead)}" if fault.instead else ""]
-    said += ["" if fault.max_difference is None else f"Largest difference from it: {short(fault.max_difference)}"]
-    return "\n\n".join(part for part in said if part)
+def _faults(grade: Grade) -> list[str]:
+    """Explain each fault under a heading of its own, and say how closely all of them together were found."""
+    blocks = []
+    for fault, parts in words.fault_parts(grade):
+        blocks.append(f"### {escaped(words.fault_name(fault.name))}")
+        blocks.append(f"Most likely at {escaped(fault.place)}." if fault.place else "")
+        blocks += [f"{label.capitalize() or 'Found'}: {escaped(text)}" for label, text in parts]
+    return [*blocks, escaped(words.match_of_all(grade))]
 
 
 def _laws(grade: Grade) -> list[list[str]]:
@@ -80,7 +81,8 @@ def _met(grades: Sequence[Grade], names: Sequence[str]) -> list[str]:
     blocks = []
     for key in sorted(faults, key=lambda key: -len(owners[key])):
         blocks.append(f"### {escaped(words.fault_name(key))}")
-        blocks.append(escaped(faults[key].explanation))
+        blocks.append(f"Found: {escaped(faults[key].explanation)}")
+        blocks.append(f"Instead: {escaped(faults[key].instead)}" if faults[key].instead else "")
         blocks.append(f"In {words.counted(len(owners[key]), 'submission')}: {escaped(', '.join(owners[key]))}")
     return blocks
 

@@ -94,8 +94,16 @@ def law_found(law: Law) -> str:
     return "" if law.passed else on_one_line(law.seen)
 
 
+def opening(grade: Grade) -> str:
+    """Give the verdict itself, as a sentence begins with it."""
+    if grade.verdict == "uncallable":
+        return "cannot be called"
+    several = grade.verdict == "wrong" and len(grade.faults) > 1
+    return f"wrong in {len(grade.faults)} ways" if several else grade.verdict
+
+
 def verdict_sentence(grade: Grade) -> str:
-    """Give the grade in one sentence, without its first word: what holds, the first fault, or why there is none."""
+    """Give the grade in one sentence, without its opening: what holds, the first fault, or why there is none."""
     if grade.verdict == "right":
         return "; ".join(_what_holds(grade.laws))
     if grade.verdict == "uncallable":
@@ -145,25 +153,36 @@ def place(grade: Grade) -> str:
     return next((fault.place for fault in grade.faults if fault.place), "")
 
 
-def match(faults: Sequence[NamedFault]) -> str:
-    """Say how closely the output equals the variant with these faults; nothing where no variant was compared."""
-    figures = [fault.max_difference for fault in faults if fault.max_difference is not None]
-    if not figures:
-        return ""
+def fault_parts(grade: Grade) -> list[tuple[NamedFault, list[tuple[str, str]]]]:
+    """Give what is said of each fault, in order, as pairs of a label ("" where it needs none) and a sentence.
+
+    The first explanation of a wrong grade is left away: it is the verdict.
+    """
+    together = _share_a_variant(grade.faults)
+    parts = []
+    for number, fault in enumerate(grade.faults):
+        told = number == 0 and grade.verdict == "wrong"
+        said = [("", "" if told else fault.explanation), ("instead", fault.instead)]
+        said += [] if together else [("", _match([fault]) or "a law shows it")]
+        parts.append((fault, [(label, on_one_line(text)) for label, text in said if text.strip()]))
+    return parts
+
+
+def match_of_all(grade: Grade) -> str:
+    """Say how closely the output equals the one variant that has all faults; nothing where there is none."""
+    return _match(grade.faults) if _share_a_variant(grade.faults) else ""
+
+
+def _share_a_variant(faults: Sequence[NamedFault]) -> bool:
+    """Tell whether several faults were found together: one variant has them all, so there is one figure."""
+    figures = {fault.max_difference for fault in faults}
+    return len(faults) > 1 and len(figures) == 1 and None not in figures
+
+
+def _match(faults: Sequence[NamedFault]) -> str:
+    figure = faults[0].max_difference
     these = "this fault" if len(faults) == 1 else f"these {len(faults)} faults"
-    return f"your output equals the variant with {these} to {short(max(figures))}"
-
-
-def share_a_variant(faults: Sequence[NamedFault]) -> bool:
-    """Tell whether several faults were found together: one variant with all of them, so one figure."""
-    return len(faults) > 1 and len({fault.max_difference for fault in faults} - {None}) == 1 and all(
-        fault.max_difference is not None for fault in faults
-    )  # fmt: skip
-
-
-def known_by(fault: NamedFault) -> str:
-    """Say how one fault by itself is known."""
-    return match([fault]) or "a law shows it"
+    return "" if figure is None else f"your output equals the variant with {these} to {short(figure)}"
 
 
 def next_step(grade: Grade) -> tuple[str, str]:

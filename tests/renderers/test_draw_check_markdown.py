@@ -49,7 +49,8 @@ def test_user_text_can_break_nothing_and_is_shown_as_it_is(verdict: str) -> None
     assert rows == 1 + 2 + 1 + 1 + 1 + len(grade.laws) and cells == 2 * 1 + 1 * 2 + 4 * len(grade.laws)
     assert [token.type for token in many].count("td_open") == 4 * 3
     plain = safe(words.on_one_line(g.HOSTILE))
-    assert plain in list(shown(one)) and "\x1b" not in grade_markdown(grade)
+    assert list(shown(one)).count(plain) == 2 + 2 + 6 + 4  # tries, what was found, laws, what was seen of four
+    assert f"Note: {plain}" in list(shown(one)) and "\x1b" not in grade_markdown(grade)
 
 
 @settings(deadline=None, max_examples=200)
@@ -63,6 +64,15 @@ def test_any_text_is_one_cell_and_reads_as_it_was(text: str) -> None:
 def test_names_of_sizes_stay_readable() -> None:
     assert escaped("sqrt(d_model) = 5.66") == "sqrt(d_model) = 5.66"
     assert escaped("__init__ of *x*") == r"\_\_init\_\_ of \*x\*"
+
+
+def test_each_fault_is_explained_once_and_mended() -> None:
+    for grade in (g.ONE, g.TWO, g.MIXED):
+        text = grade_markdown(grade)
+        for fault in grade.faults:
+            assert text.count(escaped(fault.explanation)) == 1 and f"\n\nInstead: {escaped(fault.instead)}\n" in text
+            assert not fault.place or f"\n\nMost likely at {fault.place}.\n" in text
+    assert "the variant with these 2 faults to 3.1e-8" in grade_markdown(g.TWO)
 
 
 def test_a_class_has_every_fault_once_with_who_has_it() -> None:

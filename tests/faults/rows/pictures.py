@@ -7,9 +7,11 @@ from typing import Any
 
 from mhsa_cli import records as r
 from mhsa_cli.records import bench as b
+from mhsa_cli.records.check import Grade, Law, NamedFault
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers import (
     bench,
+    check,
     circuits,
     compare,
     curve,
@@ -67,6 +69,21 @@ def compared(m: Made, width: int, surface: Any) -> Lines:
             compare.unmatched(m.text("they have no heads"), width),
         ]
     )
+
+
+def grade(m: Made) -> Grade:
+    """Make a grade of any verdict."""
+    size = 0 if m.shape == "nothing" else m.draw.randint(0, 3)
+    passed, edge = m.draw.choice([True, False, None]), m.draw.random() < 0.3
+    law = [Law(m.text("rows sum to one"), passed, m.maybe(m.number()), m.text("at row 3"), edge) for _ in range(size)]
+    fault = [
+        NamedFault(m.text("scale_none"), m.text("no scale"), m.text("q / 3"), 3, m.text("line 3"), m.maybe(m.number()))
+        for _ in range(size)
+    ]
+    texts = [m.text("module(x): TypeError") for _ in range(size)]
+    found = {m.text("called"): m.text("module(x)")}
+    verdict = m.draw.choice(["right", "wrong", "uncallable"])
+    return Grade(f"{m.text('a/b.py')}:{m.text('A')}", verdict, found, law, fault, texts, texts, abs(m.number()))
 
 
 def listed(m: Made, width: int, surface: Any) -> Lines:
@@ -138,6 +155,8 @@ RENDERERS: dict[str, Callable[[Made, int, Any], Lines]] = {
     "task": lambda m, w, s: table.task_picture(drawn.shown_task(m), width=w, surface=s),
     "bench": benched,
     "table": listed,
+    "grade": lambda m, w, s: check.grade_picture(grade(m), width=w, surface=s),
+    "grades": lambda m, w, s: check.grades_table([grade(m) for _ in range(5)], width=w, surface=s),
     "verification": lambda m, w, s: verify.verification_table(
         Verification([Check(m.text("config.yaml"), state, m.text("as listed")) for state in ("ok", "wrong")], [], None),
         width=w,
