@@ -99,8 +99,10 @@ def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str],
 def _summary(config: object) -> str:
     from mhsa_cli.config.estimate import parameters
     from mhsa_cli.config.load import Config
+    from mhsa_cli.config.own_block import is_file
 
     assert isinstance(config, Config)
     count = parameters(config.task, config.model)
-    weights = "parameters: known with the file's vocabulary" if count is None else f"{count:,} parameters"
+    unknown = "your own block" if is_file(config.model.attention) else "the file's vocabulary"
+    weights = f"parameters: known with {unknown}" if count is None else f"{count:,} parameters"
     return f"task {config.task.name}, {weights}, {config.total_steps:,} steps"

@@ -50,7 +50,7 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
         config = _parse_own(run, run.read_config_text(compare=False))
         _check_settings(config, run, error)
     if overrides:
-        changed = load_config(str(own), overrides)
+        changed = load_config(str(own), overrides, files=False)
         wrong = differences(flat(config.to_dict()), flat(changed.to_dict()))
         if wrong:
             may = ", ".join(sorted(CHANGEABLE))

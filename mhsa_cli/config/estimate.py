@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mhsa_cli.config.own_block import is_file
+
 LIMIT_BYTES = 16 * 2**30
 
 
 def parameters(task: Any, model: Any) -> int | None:
-    """Count the weights; None where the vocabulary is only known once a file was read."""
+    """Count the weights; None where a file tells: the vocabulary of a text, or somebody's own block."""
     vocab_size = getattr(task, "vocab_size", None)
-    return None if vocab_size is None else _count(task, model, vocab_size)
+    return None if vocab_size is None or is_file(model.attention) else _count(task, model, vocab_size)
 
 
 def _count(task: Any, model: Any, vocab_size: int) -> int:

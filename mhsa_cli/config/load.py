@@ -19,30 +19,31 @@ from mhsa_cli.config.walk import BAD, Document
 __all__ = ["Config", "ConfigError", "Problem", "dump_yaml", "json_schema", "load_config", "parse", "template"]
 
 
-def load_config(path: str | None, overrides: Sequence[str] = ()) -> Config:
+def load_config(path: str | None, overrides: Sequence[str] = (), *, files: bool = True) -> Config:
     """Read a config file, apply `KEY=VALUE` overrides, and check everything. None is all defaults.
 
+    With `files` a block of one's own must be where the config says; it is looked for, not run.
     Raises: ConfigError with every problem, in the order of the file.
     """
     if path is None:
-        return _validate(Document(Source("the defaults")), overrides)
-    return parse(read_bytes(path), path, overrides)
+        return _validate(Document(Source("the defaults")), overrides, files)
+    return parse(read_bytes(path), path, overrides, files=files)
 
 
-def parse(data: bytes, name: str, overrides: Sequence[str] = ()) -> Config:
-    """Read a config from the bytes of a file called `name`.
+def parse(data: bytes, name: str, overrides: Sequence[str] = (), *, files: bool = False) -> Config:
+    """Read a config from the bytes of a file called `name`, by itself without looking for the files that it names.
 
     Raises: ConfigError with every problem, in the order of the file.
     """
-    return _validate(read_document(data, name), overrides)
+    return _validate(read_document(data, name), overrides, files)
 
 
-def _validate(document: Document, overrides: Sequence[str]) -> Config:
+def _validate(document: Document, overrides: Sequence[str], files: bool) -> Config:
     changes.apply(document, overrides)
-    return check(document)
+    return check(document, files=files)
 
 
-def check(document: Document) -> Config:
+def check(document: Document, *, files: bool = True) -> Config:
     """Check a document that has been read; its sections of nothing become sections of defaults.
 
     Raises: ConfigError with every problem, those met while reading included.
@@ -53,7 +54,7 @@ def check(document: Document) -> Config:
             document.data[section] = {}
     problems = list(document.problems)
     try:
-        config = Config.model_validate(document.data, context={"seq_len": _seq_len(document.data)})
+        config = Config.model_validate(document.data, context={"seq_len": _seq_len(document.data), "files": files})
     except ValidationError as error:
         found = (translate.problem(item, document) for item in error.errors(include_url=False))
         problems += [problem for problem in found if problem is not None]

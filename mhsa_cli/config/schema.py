@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
 
-from mhsa_cli.config import estimate
+from mhsa_cli.config import estimate, own_block
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Wanted, rule, task_name
 
@@ -18,7 +19,6 @@ Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "swiglu"]
 Positions = Literal["learned", "sinusoidal", "rope", "alibi", "none"]
 RopeLayout = Literal["interleaved", "half"]
-Attention = Literal["softmax", "linear", "uniform"]
 Schedule = Literal["constant", "cosine", "linear"]
 DType = Literal["float32", "float64", "bfloat16"]
 
@@ -39,6 +39,23 @@ def _device(value: str) -> str:
     return value
 
 
+def _attention(value: str, info: ValidationInfo) -> str:
+    if not own_block.is_file(value):
+        return value
+    if not own_block.looks_like_file(value):
+        close = difflib.get_close_matches(value.lower(), own_block.KINDS, n=1, cutoff=0.6)
+        hint = f"did you mean `{close[0]}`?" if close else None
+        raise rule(f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
+    problem = own_block.form_problem(value)
+    if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone
+        problem = own_block.file_problem(value)
+    if problem is not None:
+        raise rule(*problem, at=("attention",))
+    return value
+
+
+_ATTENTION = "one of softmax, linear, uniform, or your own block: FILE.py:Class"
+Attention = Annotated[str, AfterValidator(_attention), Wanted(_ATTENTION)]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
 # YAML knows lists only; a frozen config holds tuples.
@@ -72,7 +89,7 @@ class ModelConfig(Section):
     rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of rope's angles")
     rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: which features rope pairs")
     attention: Attention = Field(
-        default="softmax", description="softmax | linear | uniform: the control whose heads cannot choose"
+        default="softmax", description="softmax | linear | uniform (heads that cannot choose) | FILE.py:Class, your own"
     )
     window: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
         default=None, description="softmax looks at the last so many tokens only; null = at all"
@@ -125,14 +142,24 @@ class ModelConfig(Section):
         if value == "linear" and info.data.get("positions") == "alibi":
             message = "`model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none"
             raise rule(message, "use attention: softmax, or positions: rope", at=("attention", "positions"))
+        if own_block.is_file(value):
+            positions = info.data.get("positions")
+            if positions in ("rope", "alibi"):
+                message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"
+                way = "use learned, sinusoidal or none; a block may have its own"
+                raise rule(message, way, at=("positions", "attention"))
+            if info.data.get("n_kv_heads") is not None:
+                message = "`model.n_kv_heads` belongs to our attention, not to your own block"
+                way = "leave the line out; a block may share keys by itself"
+                raise rule(message, way, at=("n_kv_heads", "attention"))
         return value
 
     @field_validator("window")
     @classmethod
     def _slides(cls, value: int | None, info: ValidationInfo) -> int | None:
         attention = info.data.get("attention")
-        if value is not None and attention in ("linear", "uniform"):
-            message = f"`model.window` ({value}) belongs to softmax, not to `model.attention` ({attention})"
+        if value is not None and attention not in (None, "softmax"):
+            message = f"`model.window` ({value}) belongs to softmax, not to `model.attention` ({clip(attention)})"
             raise rule(message, "leave the line out, or use attention: softmax", at=("window", "attention"))
         return value
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mhsa_cli.config.schema import Config, TrainConfig
 from mhsa_cli.core.checkpoint import pack, restore
+from mhsa_cli.core.foreign import Foreign
 from mhsa_cli.core.heads.snapshots import Snapshots, snapshot_steps
 from mhsa_cli.core.model import TransformerLM, build
 from mhsa_cli.core.stack import Stack, learning_rate, unstack
@@ -22,11 +23,15 @@ REPORT = 16  # steps whose figures are read from the device together
 MAX_RECORDS = 2000  # step records of a run when log_every is left out
 
 
-def build_model(config: Config, task: Task, seed: int | None = None) -> TransformerLM:
-    """Build the model of a config with the initial weights of its seed (or of another one)."""
+def build_model(config: Config, task: Task, seed: int | None = None, foreign: Foreign | None = None) -> TransformerLM:
+    """Build the model of a config with the initial weights of its seed (or of another one).
+
+    `foreign` is somebody's own block, where model.attention names one. Raises: UsageError without it.
+    """
     generator = stream_generator(config.train.seed if seed is None else seed, "init", 0)
     max_seq_len = config.model.max_seq_len or task.seq_len
-    return build(config.model, vocab_size=task.vocab_size, max_seq_len=max_seq_len, generator=generator)
+    sizes = {"vocab_size": task.vocab_size, "max_seq_len": max_seq_len}
+    return build(config.model, **sizes, generator=generator, foreign=foreign)
 
 
 class Group:

@@ -8,11 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from mhsa_cli.config.own_block import is_file, way
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.cache import KVCache, LayerCache
+from mhsa_cli.core.foreign import Foreign, ForeignAttention, Sizes
 from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, slotwise
 from mhsa_cli.core.positions import POSITIONS, Positions
+from mhsa_cli.errors import UsageError
 
 
 def no_norm(d_model: int, bias: bool) -> nn.Module:
@@ -48,24 +51,39 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input."""
 
-    def __init__(self, config: ModelConfig, max_seq_len: int, positions: Positions) -> None:
+    attn: MultiHeadSelfAttention | ForeignAttention
+
+    def __init__(
+        self, config: ModelConfig, max_seq_len: int, positions: Positions, foreign: Foreign | None = None
+    ) -> None:
         super().__init__()
         c = config
         self.residual = c.residual
         self.attn_norm = NORMS[c.norm](c.d_model, c.bias)
-        self.attn = MultiHeadSelfAttention(
-            c.d_model,
-            c.n_heads,
-            max_seq_len=max_seq_len,
-            bias=c.bias,
-            dropout=c.dropout,
-            n_kv_heads=c.n_kv_heads,
-            kind=c.attention,
-            window=c.window,
-            positions=positions,
-        )
+        if foreign is not None:
+            self.attn = ForeignAttention(foreign, Sizes(c.d_model, c.n_heads, max_seq_len, c.dropout, c.bias))
+        else:
+            self.attn = MultiHeadSelfAttention(
+                c.d_model,
+                c.n_heads,
+                max_seq_len=max_seq_len,
+                bias=c.bias,
+                dropout=c.dropout,
+                n_kv_heads=c.n_kv_heads,
+                kind=c.attention,
+                window=c.window,
+                positions=positions,
+            )
         self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
         self.mlp = MLP(c.d_model, c.d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
+
+    @property
+    def inner(self) -> MultiHeadSelfAttention:
+        """Our own attention, whose parts may be read. Raises: UsageError if it is somebody else's."""
+        if isinstance(self.attn, ForeignAttention):
+            target = self.attn.foreign.target
+            raise UsageError(f"{target} is not our block: what is inside is not known", "mhsa check looks into it")
+        return self.attn
 
     def forward(
         self, x: Tensor, pos: Tensor, return_weights: bool = False, cache: LayerCache | None = None
@@ -90,14 +108,17 @@ class TransformerLM(nn.Module):
 
     pos: Tensor
 
-    def __init__(self, config: ModelConfig, *, vocab_size: int, max_seq_len: int) -> None:
+    def __init__(
+        self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, foreign: Foreign | None = None
+    ) -> None:
         super().__init__()
         self.max_seq_len = max_seq_len
         self.register_buffer("pos", torch.arange(max_seq_len), persistent=False)
         self.tok_emb = Embedding(vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config, max_seq_len, self.positions) for _ in range(config.n_layers))
+        blocks = (Block(config, max_seq_len, self.positions, foreign) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(blocks)
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
         if config.tie_embeddings:
@@ -105,13 +126,24 @@ class TransformerLM(nn.Module):
 
     @property
     def attention(self) -> list[MultiHeadSelfAttention]:
-        """List the attention blocks, first layer first."""
+        """List the attention blocks, first layer first. Raises: UsageError if they are not ours."""
+        return [block.inner for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def mixers(self) -> list[MultiHeadSelfAttention | ForeignAttention]:
+        """List the attention blocks, whoever wrote them: with n_heads, kind and causal_mask."""
         return [block.attn for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def foreign(self) -> ForeignAttention | None:
+        """The first layer's attention, if it is not ours; all layers have the same."""
+        first = self.mixers[0]
+        return first if isinstance(first, ForeignAttention) else None
 
     @property
     def heads(self) -> list[tuple[int, int]]:
         """List every head's address (layer, head), first layer first."""
-        return [(layer, head) for layer, block in enumerate(self.attention) for head in range(block.n_heads)]
+        return [(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
 
     def tie(self) -> None:
         """Make the head's map the token table itself."""
@@ -139,13 +171,21 @@ class TransformerLM(nn.Module):
         return (logits, collected) if return_weights else logits
 
 
-def build(config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: Generator) -> TransformerLM:
+def build(
+    config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: Generator, foreign: Foreign | None = None
+) -> TransformerLM:
     """Build one model and draw its weights from `generator` alone, in the order of its modules.
 
-    The draw does not depend on n_heads: the weights have the same shapes for every number of heads.
+    The draw does not depend on n_heads: the weights have the same shapes for every number of heads. A config that names
+    a file needs what was loaded from it: nothing here runs somebody's code because a config says so.
+    Raises: UsageError without it, or if it does not stand the trial.
     """
+    if is_file(config.attention) and foreign is None:
+        raise UsageError(
+            f"model.attention is {config.attention}, which is not imported by itself", way(config.attention)
+        )
     with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
-        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len)
+        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len, foreign=foreign)
     draw_weights(model, generator)
     return model
 
@@ -153,7 +193,7 @@ def build(config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: 
 def draw_weights(model: TransformerLM, generator: Generator) -> None:
     """Draw every weight afresh from `generator`, in the order of the modules; norms start as they are built."""
     for module in model.modules():
-        if isinstance(module, Linear | Embedding):
+        if isinstance(module, Linear | Embedding | ForeignAttention):
             module.reset_parameters(generator)
         elif isinstance(module, LayerNorm | RMSNorm):
             nn.init.ones_(module.weight)

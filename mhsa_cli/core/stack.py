@@ -14,6 +14,7 @@ from torch.optim.adamw import adamw
 from mhsa_cli.config.schema import TrainConfig
 from mhsa_cli.core.byhand.answers import Answers
 from mhsa_cli.core.byhand.gradient import WrittenGradient, is_written_out
+from mhsa_cli.core.foreign import ForeignAttention
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, stream_generator
@@ -80,7 +81,8 @@ class Stack:
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self.loss = torch.zeros(self.M, device=device)
         self.accuracy = torch.zeros(self.M, device=device)
-        self.dropouts = [m for m in self.model.modules() if isinstance(m, Dropout) and m.p > 0]
+        modules = list(self.model.modules())
+        self.dropouts = [m for m in modules if isinstance(m, ForeignAttention) or (isinstance(m, Dropout) and m.p > 0)]
         self.generators = [torch.Generator(device) for _ in models] if self.dropouts else []
         for module in self.dropouts:
             module.generators = self.generators

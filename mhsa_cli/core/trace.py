@@ -139,7 +139,7 @@ def through_block(block: Block, x: Tensor, pos: Tensor, note: Notes) -> Tensor:
     """Go through one block: x (B, T, D) to (B, T, D)."""
     note.part = "attention"
     h = note.norm(block.attn_norm, x, "attn_norm")
-    x = added(block, x, through_attention(block.attn, h, pos, note), note)
+    x = added(block, x, through_attention(block.inner, h, pos, note), note)
     if block.mlp is None or block.mlp_norm is None:
         return x
     note.part = "MLP"

@@ -31,10 +31,11 @@ def head_table(
     """
     scores = {} if maps.report is None else {(h.layer, h.head): h for h in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
+    caused = bool(scores) and not (labelled and all(s.uniform_delta_nats is None for s in scores.values()))
     columns = [Column("head"), *([Column("looks at", wraps=True)] if labelled else [])]
     if labelled:
         columns += [Column("weight", "right"), Column("chance", "right", drop=2)]
-    columns += [Column("entropy", "right", drop=1), *([Column("effect", "right")] if scores else [])]
+    columns += [Column("entropy", "right", drop=1), *([Column("effect", "right")] if caused else [])]
     columns.append(Column("by distance back", drop=3))
     rows = []
     for head in maps.heads:
@@ -47,10 +48,10 @@ def head_table(
             row += ["" if score is None else score.label or ""]
             row += ["", ""] if target is None else [fixed(target.mass, 2), fixed(target.chance, 2)]
         row.append(figure(head.entropy if score is None else score.entropy))
-        if scores:
+        if caused:
             row.append(signed(None if score is None else score.uniform_delta_nats))
         rows.append([*row, bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)])
-    return table(columns, rows, width=width, surface=surface) + _legend(labelled, bool(scores), width)
+    return table(columns, rows, width=width, surface=surface) + _legend(labelled, caused, width)
 
 
 def _legend(labelled: bool, measured: bool, width: int) -> Lines:

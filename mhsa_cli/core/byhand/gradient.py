@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.core import layers
+from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.byhand.answers import Answers
 from mhsa_cli.core.byhand.attention import SHORT, Attention, FusedAttention
 from mhsa_cli.core.byhand.parts import Embedding, Gelu, Join, LayerNorm, Linear, Named, Pair, Part, Skip, Take
@@ -20,9 +21,9 @@ TOKENS = 3072  # of all models that are computed together: what they need stays 
 def is_written_out(model: TransformerLM, dtype: str) -> bool:
     """Tell whether a model consists of parts that are written out."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
-    attention = [block.attn for block in blocks]
+    attention = [block.attn for block in blocks if isinstance(block.attn, MultiHeadSelfAttention)]
     norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
-    plain = len(blocks) == len(model.blocks) and all(
+    plain = len(attention) == len(model.blocks) and all(
         attn.kind == "softmax" and attn.window is None and attn.n_kv_heads == attn.n_heads for attn in attention
     )
     known = all(isinstance(norm, nn.Identity | layers.LayerNorm) for norm in norms)
@@ -88,7 +89,7 @@ class _Layout:
         self.parts: list[Part] = [self.embedding]
         for layer, block in enumerate(model.blocks):
             assert isinstance(block, Block)
-            x = self._block(layer, block, x, block.attn.causal_mask[:T, :T])
+            x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
         x = self._norm(model.final_norm, "final_norm", x)
         logits = (self._pair("logits", V)[0], self._pair("d_logits", V)[0])
         self._linear("lm_head", x, logits)
@@ -112,7 +113,7 @@ class _Layout:
         out = self._enter(block, x, y, f"between.{layer}")
         normed = self._norm(block.attn_norm, f"{name}.attn_norm", x)
         self._linear(f"{name}.attn.qkv_proj", normed, qkv)
-        T, H = len(allowed), block.attn.n_heads
+        T, H = len(allowed), block.inner.n_heads
         fused = T > SHORT
         self.parts.append(
             FusedAttention(qkv, context, T, H) if fused else Attention(layer, qkv, context, allowed, H, self.take)

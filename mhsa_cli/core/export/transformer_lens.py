@@ -124,7 +124,7 @@ def position_table(model: TransformerLM) -> Tensor | None:
 
 
 def _block(block: Block, D: int) -> dict[str, Tensor]:
-    found = _norm("ln1", block.attn_norm, D) | {f"attn.{n}": t for n, t in _attention(block.attn).items()}
+    found = _norm("ln1", block.attn_norm, D) | {f"attn.{n}": t for n, t in _attention(block.inner).items()}
     if block.mlp is not None and block.mlp_norm is not None:
         found |= _norm("ln2", block.mlp_norm, D) | {f"mlp.{n}": t for n, t in _mlp(block.mlp).items()}
     return found

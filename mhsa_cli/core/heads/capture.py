@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.attention import share_heads
+from mhsa_cli.core.foreign import ForeignAttention
 from mhsa_cli.core.heads.walk import eval_mode
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
@@ -29,7 +30,7 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
 
     Raises: UsageError if the weights would be too many to hold.
     """
-    n_heads, (B, T) = model.attention[0].n_heads, ids.shape
+    n_heads, (B, T) = model.mixers[0].n_heads, ids.shape
     if B * n_heads * T * T > MAX_WEIGHTS:
         raise UsageError(f"{B} x {n_heads} x {T} x {T} weights are too many to look at", "use fewer or shorter rows")
     with eval_mode(model):
@@ -45,13 +46,19 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
     The number of rows is a multiple of `multiple`, but for the last block.
     """
     ids = ids.to(next(model.parameters()).device)
-    (B, T), H = ids.shape, model.attention[0].n_heads
+    (B, T), H = ids.shape, model.mixers[0].n_heads
     rows = max(1, BLOCK_CELLS // (B * H * T) // multiple) * multiple
     with eval_mode(model):
         pos = model.pos[:T]
         x = model.embed(ids, pos)
         for layer, block in enumerate(model.blocks):
-            attn = model.attention[layer]
+            attn = model.mixers[layer]
+            if isinstance(attn, ForeignAttention):  # it cannot be asked for a few queries only
+                x, whole = block(x, pos, True)
+                for first in range(0, T, rows):
+                    end = min(first + rows, T)
+                    yield layer, first, whole[..., first:end, :end].float().cpu()
+                continue
             q, k, _ = attn.project(block.attn_norm(x), pos)  # type: ignore[operator]
             k = share_heads(k, H)
             for first in range(0, T, rows):
@@ -88,8 +95,8 @@ def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list
     while n_maps * math.ceil(T / pool) ** 2 > MAX_CELLS:
         pool *= 2
     t = math.ceil(T / pool)
-    maps = [torch.zeros(block.n_heads, t, t) for block in model.attention]
-    entropy = [torch.zeros(block.n_heads) for block in model.attention]
+    maps = [torch.zeros(block.n_heads, t, t) for block in model.mixers]
+    entropy = [torch.zeros(block.n_heads) for block in model.mixers]
     for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
         pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
         maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
@@ -106,7 +113,7 @@ def source_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
     source = task.source(rows)
     if source is None or not bool((source >= 0).any()):
         return None
-    mass = [torch.zeros(block.n_heads) for block in model.attention]
+    mass = [torch.zeros(block.n_heads) for block in model.mixers]
     for layer, first, block in weight_blocks(model, rows):
         mass[layer] += source_mass(block, source[:, first : first + block.size(-2)])
     seen = torch.arange(1, rows.size(1) + 1).expand_as(rows)[source >= 0]  # keys that each such query sees

@@ -79,8 +79,8 @@ def walk_stream(model: TransformerLM, ids: Tensor) -> Stream:
     embedding, results, mlps = x, [], []
     for block in model.blocks:
         assert isinstance(block, Block)
-        z = head_results(block.attn, block.attn_norm(x), pos)
-        y = block.attn.out_proj(merge_heads(z))
+        z = head_results(block.inner, block.attn_norm(x), pos)
+        y = block.inner.out_proj(merge_heads(z))
         x = x + y if block.residual else y
         out = None
         if block.mlp is not None and block.mlp_norm is not None:

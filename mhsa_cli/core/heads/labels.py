@@ -89,6 +89,18 @@ def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
     return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], joint)))
 
 
+def look_only(head: HeadScore, why: str) -> HeadScore:
+    """Say what a head looks at where what it causes cannot be measured; `why` takes the place of its effect."""
+    found = candidates(head)
+    if not found:
+        evidence = [*_unnamed(head, None)[:-1], why]
+        return replace(head, target=None, label=shape_label(head), evidence="; ".join(evidence))
+    target = max(found, key=lambda name: found[name].lift)
+    evidence = [*_named(head, target, found[target], None)[:-1], why]
+    label = f"looks like {words_for(target, found[target])}"
+    return replace(head, target=target, label=label, evidence="; ".join(evidence))
+
+
 def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
     """List the other heads that look at the same target, where this one is taken for idle; they may do its work."""
     if head.label is None or not head.label.endswith(IDLE):

@@ -63,7 +63,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     generator = stream_generator(seed, "probe-random", 0)
     random = torch.randint(task.vocab_size, batch.inputs.shape, generator=generator)
     T = batch.inputs.size(1)
-    visible = model.attention[0].causal_mask[:T, :T].cpu()
+    visible = model.mixers[0].causal_mask[:T, :T].cpu()
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
     tokens = f"{T} token{'' if T == 1 else 's'} each"
     said = f"{n} rows of {task.name}, {tokens}, from a stream that training never reads"

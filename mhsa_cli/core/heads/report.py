@@ -11,17 +11,20 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
-from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
+from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, look_only, with_stand_ins
 from mhsa_cli.core.heads.null import null_limits
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.walk import head_weights
+from mhsa_cli.core.heads.walk import eval_mode, head_weights
 from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.stack import sums
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
 
 NEGATIVE = 0.01  # a share below minus this part of the whole makes counting heads meaningless
 NOT_MEASURED = "Heads were not measured and are not labelled: "
+WHY_NOT = "in a block that is not ours no head's weights can be replaced"
+NOT_OURS = f"What the patterns are worth was not measured: {WHY_NOT}. Names say where heads look, not what they cause."
 
 
 @torch.no_grad()
@@ -37,13 +40,25 @@ def head_report(model: TransformerLM, task: Task, seed: int, limits: Mapping[str
     probe = build_probe(model, task, seed)
     if probe is None:
         return _nothing(bare, f"rows of {task.seq_len} tokens are too long for it; the maps are exact", "")
+    if model.foreign is not None:
+        return _looks(model, task, probe, seed, limits)
     ground = Ground(model, probe.batch)
     if not math.isfinite(ground.loss):
         return _nothing(bare, "the loss is not finite", probe.inputs)
     joint = ground.together("uniform")
-    heads = _with_causes(_scored(model, task, probe, ground, seed, limits), ground, seed)
+    heads = _with_causes(_scored(model, task, probe, ground.clean.weights, seed, limits), ground, seed)
     verdict = _verdict(model, task, probe, ground, joint, heads)
     return HeadReport(verdict, _with_stand_ins(label_all(heads, verdict), ground))
+
+
+def _looks(model: TransformerLM, task: Task, probe: Probe, seed: int, limits: Mapping[str, float] | None) -> HeadReport:
+    """Score the heads of a block that is not ours: where they look, but not what they cause."""
+    heads = _scored(model, task, probe, head_weights(model, probe.ids), seed, limits)
+    inputs, targets = (ids.to(model.pos.device).unsqueeze(0) for ids in (probe.batch.inputs, probe.batch.targets))
+    with eval_mode(model):
+        loss, _, count = sums(model(inputs[0]).unsqueeze(0), targets)
+    verdict = Verdict(None, None, None, figure(loss[0] / count[0]), NOT_OURS, probe.inputs, withheld=WHY_NOT)
+    return HeadReport(verdict, [look_only(head, f"what it causes was not measured: {WHY_NOT}") for head in heads])
 
 
 def _with_stand_ins(heads: list[HeadScore], ground: Ground) -> list[HeadScore]:
@@ -65,16 +80,21 @@ def _nothing(heads: list[HeadScore], why: str, inputs: str) -> HeadReport:
 
 
 def _scored(
-    model: TransformerLM, task: Task, probe: Probe, ground: Ground, seed: int, limits: Mapping[str, float] | None
+    model: TransformerLM,
+    task: Task,
+    probe: Probe,
+    clean: list[Tensor],
+    seed: int,
+    limits: Mapping[str, float] | None,
 ) -> list[HeadScore]:
-    """Score every head's weights."""
-    weights = heads_together(ground.clean.weights)
+    """Score every head's weights; `clean` are those on the probe, by layer."""
+    weights = heads_together(clean)
     found, limits = lifts(weights, probe), null_limits(model, task) if limits is None else limits
     rows = {name: _columns(one) for name, one in found.items()}
     looks = [values.tolist() for values in (*shape(weights, probe.visible), _bound(model, probe))]
     gaps = [{gap: lift.tolist() for gap, lift in part.items()} for part in gap_lifts(model, task, seed)]
     heads = []
-    for i, (layer, head) in enumerate(ground.heads):
+    for i, (layer, head) in enumerate(model.heads):
         scores = {name: TargetScore(*columns[i], limits.get(name)) for name, columns in rows.items()}
         entropy, uniformity, confidence, bound = (figure(values[i]) for values in looks)
         trained, unseen, duplicate = ({gap: lift[i] for gap, lift in part.items()} for part in gaps)
@@ -142,7 +162,7 @@ def _verdict(
         text = f"The pattern matters: with every head spread evenly the loss rises from {losses}."
     else:
         text = f"The pattern does not matter on {task.name}: with every head spread evenly the loss goes from {losses}."
-        if all(block.kind == "uniform" for block in model.attention):
+        if all(block.kind == "uniform" for block in model.mixers):
             text = "Attention is frozen uniform: these heads cannot choose where they look."
         elif ground.loss > 0.9 * task.chance_loss:
             text += f" The task is not learned: guessing scores {task.chance_loss:.4f} nats."

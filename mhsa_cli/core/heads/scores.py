@@ -125,7 +125,7 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
     The rows are as long as the model takes, and made of distinct random symbols: only what came before tells the next.
     """
     length = min(model.max_seq_len, MAX_GAP_LENGTH)
-    visible = model.attention[0].causal_mask[:length, :length].cpu()
+    visible = model.mixers[0].causal_mask[:length, :length].cpu()
     trained, unseen = gaps_to_try(task, length)
     found, gaps = GapLifts({}, {}, {}), (*trained, *unseen)
     if not gaps:

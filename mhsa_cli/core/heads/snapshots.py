@@ -42,13 +42,15 @@ class Snapshots:
     def __init__(self, stack: Stack, task: Task) -> None:
         self.stack = stack
         self.kept: list[tuple[int, Tensor]] = []
-        found = [build_probe(stack.model, task, seed, ROWS) for seed in stack.seeds]  # each model's own
+        foreign = stack.model.foreign
+        seeds = stack.seeds if foreign is None or foreign.found.shows else []  # no weights, no scores
+        found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]  # each model's own
         self.probes = [probe for probe in found if probe is not None]
         if not self.probes:
             return
         self.model = copy.deepcopy(stack.model)
         self.ids = torch.stack([torch.cat([p.ids, p.random]) for p in self.probes]).to(stack.device)  # (M, 2B, T)
-        self.layers = [block.n_heads for block in self.model.attention]
+        self.layers = [block.n_heads for block in self.model.mixers]
         weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
         self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # steps scored together
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.core.attention import merge_heads, share_heads
+from mhsa_cli.core.foreign import ForeignAttention
 from mhsa_cli.core.model import Block, TransformerLM
 
 # From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
@@ -57,6 +58,10 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
         for layer, block in enumerate(model.blocks):
+            if isinstance(block, Block) and isinstance(block.attn, ForeignAttention):
+                x, A = block(x, pos, True)
+                weights.append(A)
+                continue
             A, v = attend(block, x, pos)
             weights.append(A)
             if layer + 1 < len(model.blocks):
@@ -83,7 +88,7 @@ def eval_mode(model: TransformerLM) -> Iterator[None]:
 def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
     """Compute a block's weights A (..., H, T, T) and its heads' values V (..., H, T, d) on its input x (..., T, D)."""
     assert isinstance(block, Block)
-    attn = block.attn
+    attn = block.inner
     q, k, v = attn.project(block.attn_norm(x), pos)
     return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
 
@@ -91,7 +96,7 @@ def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
 def finish(block: nn.Module, x: Tensor, z: Tensor) -> Tensor:
     """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
     assert isinstance(block, Block)
-    return hand_on(block, x, block.attn.out_proj(merge_heads(z)))
+    return hand_on(block, x, block.inner.out_proj(merge_heads(z)))
 
 
 def hand_on(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,116 @@
+"""Somebody's own attention block, named in a config as FILE:Class: what the name says. The file is read, never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from mhsa_cli.config.problems import clip
+
+KINDS = ("softmax", "linear", "uniform")
+SUFFIXES = (".py", ".ipynb", ".md")
+LARGEST = 2**24  # bytes of a file that is looked into
+SHOWN = 5  # names that a hint lists
+
+
+class Problem(NamedTuple):
+    """What is wrong with a name, and the way out."""
+
+    message: str
+    hint: str | None
+
+
+def is_file(attention: str) -> bool:
+    """Tell whether model.attention names a file rather than one of the kinds that are built in."""
+    return attention not in KINDS
+
+
+def split(attention: str) -> tuple[str, str]:
+    """Split FILE:Class; the name is empty where there is none."""
+    file, _, name = attention.rpartition(":")
+    return (file, name) if file and name.isidentifier() else (attention.rstrip(":"), "")
+
+
+def way(attention: str) -> str:
+    """Say how a command is given leave to import a block that a run was trained with."""
+    return f"to let this command import it: --attention {attention}"
+
+
+def looks_like_file(text: str) -> bool:
+    """Tell whether a text was meant as a file: by its ending, or a colon in it."""
+    return split(text)[0].lower().endswith(SUFFIXES) or ":" in text
+
+
+def form_problem(attention: str) -> Problem | None:
+    """Say what is wrong with how a block is named; the file is not looked for."""
+    file, name = split(attention)
+    if any(ord(char) < 32 or ord(char) == 127 for char in attention):
+        return Problem("found a control character in the path", None)
+    if not file.lower().endswith(SUFFIXES):
+        return Problem(f"found `{clip(attention)}`, wanted FILE.py:Class", f"files may end in {', '.join(SUFFIXES)}")
+    if not name:
+        there = _names(Path(file))
+        example = there[0] if there else "MyAttention"
+        return Problem(f"found `{clip(attention)}` without the name of a class in it", f"write {clip(file)}:{example}")
+    return None
+
+
+def file_problem(attention: str) -> Problem | None:
+    """Look for the file and the name in it, without running anything: what is missing, or None."""
+    file, name = split(attention)
+    path = Path(file)
+    try:
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "there is no such file"
+            return Problem(f"found `{clip(attention)}`: {what}", "the path counts from the folder you are in")
+        if path.stat().st_size > LARGEST:
+            return Problem(f"{clip(file)} has more than {LARGEST:,} bytes", "name the file that holds the class alone")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        return Problem(f"{clip(file)} cannot be read: {error.strerror}", None)
+    except ValueError:  # a null byte in the path, or bytes that are no UTF-8
+        return Problem(f"{clip(file)} is not a text in UTF-8", None)
+    if path.suffix.lower() != ".py":
+        known = re.search(rf"\b{re.escape(name)}\b", text) is not None
+        return None if known else Problem(f"{clip(file)} nowhere says `{clip(name)}`", None)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        hint = f"python -m py_compile {clip(file)}"
+        return Problem(f"{clip(file)} is not Python that this version reads{line}", hint)
+    if name in _bound(tree):
+        return None
+    there = _classes(tree)
+    hint = f"classes in it: {', '.join(map(clip, there[:SHOWN]))}" if there else "it defines no class"
+    return Problem(f"{clip(file)} has no `{clip(name)}`", hint)
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return _classes(ast.parse(path.read_bytes())) if path.stat().st_size <= LARGEST else []
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def _classes(tree: ast.Module) -> list[str]:
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """List what a module's statements give a name to, those inside functions and classes left out."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        waiting += ast.iter_child_nodes(node)
+    return found
