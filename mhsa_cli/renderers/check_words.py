@@ -59,7 +59,7 @@ FAULTS = {
     "mask_not_a_buffer": "mask is not a buffer",
 }
 REFERENCE = "reference"  # stands in the name of the law that holds the output against the reference
-UNTRAINED = ("numpy", "function")  # what is found of a target that cannot be trained
+TRAINED = "torch module"  # the kind of target that can be trained, if it masks the future
 
 
 def on_one_line(text: str) -> str:
@@ -111,9 +111,8 @@ def verdict_sentence(grade: Grade) -> str:
         return f"{counted(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
     if grade.faults:
         return on_one_line(grade.faults[0].explanation)
-    failing = by_state(grade.laws)[:1]
-    first = [f"the first law that fails: {_law(law)}" for law in failing if law_state(law) == "WRONG"]
-    return "; ".join(["no known variant matches", *first])
+    law = _failing(grade, "WRONG")
+    return "no known variant matches" + (f"; a law that fails: {_law(law)}" if law else "")
 
 
 def _what_holds(laws: Sequence[Law]) -> list[str]:
@@ -125,6 +124,12 @@ def _what_holds(laws: Sequence[Law]) -> list[str]:
             break
     edges = [law.name for law in laws if law_state(law) == "edge"]
     return [*said, f"at an edge it fails: {', '.join(edges)}"] if edges else said
+
+
+def _failing(grade: Grade, state: str) -> Law | None:
+    """Find the first law of a state; one that tells more than that the output is not the reference's comes first."""
+    laws = [law for law in grade.laws if law_state(law) == state]
+    return next((law for law in laws if REFERENCE not in law.name), laws[0] if laws else None)
 
 
 def _law(law: Law) -> str:
@@ -141,11 +146,12 @@ def finding(grade: Grade) -> str:
     if grade.faults:
         return "; ".join(fault_name(fault.name) for fault in grade.faults)
     if grade.verdict == "uncallable":
-        return cause(grade)
-    failing = [law for law in by_state(grade.laws) if law_state(law) in ("WRONG", "edge")]
-    if not failing:
-        return ""
-    return f"{'fails' if law_state(failing[0]) == 'WRONG' else 'edge'}: {_law(failing[0])}"
+        more = len(grade.tried) - 1
+        return cause(grade) + (f" (and {counted(more, 'other way')})" if more > 0 else "")
+    for state, word in (("WRONG", "fails"), ("edge", "edge")):
+        if law := _failing(grade, state):
+            return f"{word}: {_law(law)}"
+    return ""
 
 
 def place(grade: Grade) -> str:
@@ -189,8 +195,7 @@ def next_step(grade: Grade) -> tuple[str, str]:
     """Give what to do next: what for, and the command. Both are empty where there is none."""
     target = shlex.quote(grade.target)
     if grade.verdict == "right":
-        found = " ".join([*grade.found, *grade.found.values()]).lower()
-        if any(word in found for word in UNTRAINED):
+        if grade.found.get("kind") != TRAINED or grade.found.get("mask") == "none":
             return "", ""
         return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
     if grade.verdict == "wrong":

@@ -68,8 +68,10 @@ def test_the_verdict_comes_first_in_one_sentence() -> None:
     assert said(g.EDGE).startswith("right: 4 laws hold; equal to the reference to 3e-15; at an edge it fails: scores")
     assert said(g.ONE).startswith(f"wrong: {g.SCALE.explanation} submissions/")
     assert said(g.TWO).startswith(f"wrong in 2 ways: {g.MERGE.explanation} submissions/")
-    law = "the output equals the reference (output and reference differ most at batch 1, token 6)"
-    assert said(g.UNKNOWN).startswith(f"wrong: no known variant matches; the first law that fails: {law} submissions/")
+    law = "a later token changes nothing before it (another token at position 5 moves the output at position 2 by 0.83)"
+    assert said(g.UNKNOWN).startswith(f"wrong: no known variant matches; a law that fails: {law} submissions/")
+    alone = replace(g.UNKNOWN, laws=g.FAILING[:1])
+    assert "; a law that fails: the output equals the reference (output and" in said(alone)
     assert said(g.HANGS).startswith("cannot be called: it did not answer within 30 s; the last thing done: building")
     assert said(g.RAISES).startswith("cannot be called: 3 ways tried, none works submissions/")
 
@@ -88,6 +90,8 @@ def test_how_a_fault_is_known_is_said_of_one_variant_once() -> None:
     assert said(g.TWO).count("your output equals") == 1
     assert "your output equals the variant with these 2 faults to 3.1e-8" in said(g.TWO)
     assert "a law shows it" in said(g.MIXED) and "the variant with this fault to 3.1e-8" in said(g.MIXED)
+    laws = [g.BUFFER, replace(g.BUFFER, name="input_changed_in_place")]
+    assert said(replace(g.TWO, faults=laws)).count("a law shows it") == 2
     apart = replace(g.TWO, faults=[g.MERGE, replace(g.SCALE, max_difference=2e-4)])
     assert said(apart).count("the variant with this fault to") == 2
 
@@ -126,13 +130,14 @@ def test_the_next_step_can_be_typed_as_it_is() -> None:
     assert said(g.RIGHT).endswith("train it: mhsa train model.attention=my_attention.py:CausalSelfAttention")
     assert said(g.ONE).endswith("mhsa check 'submissions/week 3/ben_and_carla.py:CausalSelfAttention'")
     assert said(g.HANGS).endswith("hana.md:CausalSelfAttention' --with NAME=VALUE")
-    assert "mhsa train" not in said(replace(g.RIGHT, found={"kind": "a NumPy function"}))
+    for found in ({"kind": "NumPy function"}, {"kind": "torch module", "mask": "none"}, {}):
+        assert "mhsa train" not in said(replace(g.RIGHT, found=found))
 
 
 def test_nothing_is_said_that_is_not_there() -> None:
     bare = Grade("a.py:A", "wrong", {}, [], [], [])
     assert said(bare) == "wrong: no known variant matches a.py:A after a change: mhsa check a.py:A"
-    assert said(replace(bare, verdict="right")).startswith("right: 0 laws hold a.py:A train it")
+    assert said(replace(bare, verdict="right")) == "right: 0 laws hold a.py:A"
     nameless = replace(g.SCALE, place="", instead="", max_difference=None)
     assert "at line" not in said(replace(bare, faults=[nameless])) and "instead" not in said(bare)
 
@@ -151,6 +156,7 @@ def test_a_class_has_a_row_each_and_a_summary() -> None:
 
 
 def test_the_summary_counts_a_fault_once_a_submission() -> None:
+    assert words.finding(g.RAISES).endswith("'cfg' (and 2 other ways)")
     assert words.summary([]) == "0 submissions: nothing was graded"
     assert words.summary([g.RIGHT]) == "1 submission: 1 right"
     twice = replace(g.ONE, faults=[g.SCALE, g.SCALE])

@@ -63,6 +63,7 @@ def test_any_text_is_one_cell_and_reads_as_it_was(text: str) -> None:
 
 def test_names_of_sizes_stay_readable() -> None:
     assert escaped("sqrt(d_model) = 5.66") == "sqrt(d_model) = 5.66"
+    assert escaped("a < b & c") == "a &lt; b &amp; c"
     assert escaped("__init__ of *x*") == r"\_\_init\_\_ of \*x\*"
 
 
