@@ -104,10 +104,11 @@ def test_no_file_is_longer_than_300_lines(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_no_code_is_run_from_data(file: Path) -> None:
-    """No pickle in any guise, no YAML object construction, no eval."""
+    """No pickle in any guise, no YAML object construction, no eval; what is to be graded runs from one file alone."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert not calls & {"torch.load", "eval", "exec", "yaml.load", "yaml.unsafe_load", "__import__"}
+    graded = {"exec"} if file == PACKAGE / "core" / "check" / "running.py" else set()
+    assert not (calls - graded) & {"torch.load", "eval", "exec", "yaml.load", "yaml.unsafe_load", "__import__"}
     assert not {name.split(".")[0] for name in imports(file)} & {"pickle", "shelve", "marshal", "dill"}
 
 
