@@ -127,11 +127,13 @@ class Settings(dict[str, Any]):
         return self._sizes.of(kind)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (dict.__contains__(self, name) or kind_of(name, SIZES) not in ("", "n_kv_heads"))
+        return isinstance(name, str) and (
+            dict.__contains__(self, name) or kind_of(name, SIZES) not in ("", "n_kv_heads")
+        )
 
     def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
         """Look a name up as a dict would."""
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 (it would call itself)
 
 
 CONFIGS = ("config", "cfg", "args", "hparams", "params", "configuration", "conf", "c", "settings", "modelargs", "opt")
@@ -162,7 +164,9 @@ def fillings(
     for name, values in alternatives.items():
         for value in values:
             yield {**first, name: value}
-    required = {n: v for n, v in first.items() if signature.parameters[n].default is inspect.Parameter.empty or n in given}
+    required = {
+        n: v for n, v in first.items() if signature.parameters[n].default is inspect.Parameter.empty or n in given
+    }
     if required != first:
         yield required
 
@@ -200,7 +204,7 @@ def _values(
             yield from (False, True)
         elif note in (float, "float"):
             yield 0.0
-        elif note is not int and "int" != str(parameter.annotation):
+        elif note is not int and str(parameter.annotation) != "int":
             yield from (None, False)
 
 
@@ -213,7 +217,17 @@ def _filled(config: type, sizes: Sizes, given: Mapping[str, Any]) -> Any:
         kind = kind_of(field.name, SIZES)
         if field.name in given:
             values[field.name] = given[field.name]
-        elif kind and kind not in ("bias", "device", "dtype", "n_kv_heads", "theta", "vocab_size", "n_layers", "seed", "causal"):
+        elif kind and kind not in (
+            "bias",
+            "device",
+            "dtype",
+            "n_kv_heads",
+            "theta",
+            "vocab_size",
+            "n_layers",
+            "seed",
+            "causal",
+        ):
             values[field.name] = sizes.of(kind)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             values[field.name] = sizes.of(kind) if kind else None

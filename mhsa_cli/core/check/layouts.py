@@ -7,12 +7,12 @@ the one. Sizes: D = d_model, H heads, G key/value heads, d = d_head.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from mhsa_cli.core.check.naming import Group, bias_of, groups_of, norm_of
 from mhsa_cli.core.check.reference import Roles
 from mhsa_cli.core.check.tensors import Slot
 
@@ -33,36 +33,14 @@ class Layout:
     named: bool = True  # q, k and v are told by name, not by place
 
 
-def role_of(path: str) -> str:
-    """Read a role from a name: "qkv", "kv", "q", "k", "v", "out", or "" where it says nothing."""
-    for part in reversed(path.lower().split(".")):
-        word = re.sub(r"[^a-z]", "", re.sub(r"(weight|bias|kernel|matrix|mat|param|layer|linear|lin)s?", "", part))
-        word = re.sub(r"^(self|attn|attention)", "", word) or part
-        if word in ("w", "b", "a", "t"):
-            continue
-        if re.search(r"qkv|kqv|vqk|qvk|kvq|vkq|cattn|inproj|toqkv", word):
-            return "qkv"
-        if re.search(r"(^|[^a-z])kv|tokv|wkv|kvproj", word):
-            return "kv"
-        for role, name in (("q", "quer"), ("k", "key"), ("v", "val")):
-            if name in word:
-                return role
-        for role in "qkv":
-            if re.fullmatch(rf"(w|to|fc|proj|in|p|m|b|f|head|heads|all)?{role}s?(w|proj|projection|in|fc|net|s|p|b)?", word):
-                return role
-        if re.search(r"out|^w?o(proj|s)?$|^(w|fc|to)o$|^c?proj|^fc$|final|unif|dense|merge|mix|combine|^fco|concat", word):
-            return "out"
-    return ""
-
-
 def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
     """List the readings of a candidate's weights, the likeliest first; nothing if they fit none."""
     mats = [s for s in found if numbers[s.path].dim() >= 2 and not s.norm]
     vectors = {s.path: numbers[s.path] for s in found if numbers[s.path].dim() == 1 and not s.norm}
     if not mats:
         return
-    norm = _norm(found, numbers)
-    groups = _groups(mats)
+    norm = norm_of(found, numbers)
+    groups = groups_of(mats)
     made = set()
     for layout in _fused(groups, numbers, vectors, D, H):
         made.add(layout.says)
@@ -70,50 +48,6 @@ def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> It
     for layout in _separate(groups, numbers, vectors, D, H):
         if layout.says not in made:
             yield replace(layout, roles=replace(layout.roles, norm=norm))
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Weights that belong together: one tensor, or one for each head in a list."""
-
-    role: str
-    path: str
-    slots: tuple[Slot, ...]
-
-
-def _groups(mats: list[Slot]) -> list[_Group]:
-    by_name: dict[str, list[Slot]] = {}
-    for slot in mats:
-        by_name.setdefault(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1#", slot.path), []).append(slot)
-    found = []
-    for name, members in by_name.items():
-        role = role_of(name.replace("#", ""))
-        if len(members) > 1 and not role:  # a list such as `linears`: each of its own
-            found += [_Group("", m.path, (m,)) for m in members]
-        else:
-            found.append(_Group(role, name, tuple(members)))
-    return found
-
-
-def _norm(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tensor | None, float] | None:
-    holders = {id(s.holder): s.holder for s in found if s.norm}
-    if len(holders) != 1:
-        return None
-    (holder,) = holders.values()
-    mine = {s.key: numbers[s.path] for s in found if s.norm}
-    if "weight" not in mine or mine["weight"].dim() != 1:
-        return None
-    return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", 1e-5))
-
-
-def _bias(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
-    """Find the bias that goes with a weight, by its name."""
-    for a, b in (("weight", "bias"), ("kernel", "bias"), ("w", "b"), ("W", "b"), ("W", "B"), ("W", "bias")):
-        for at in [m.start() for m in re.finditer(re.escape(a), path)]:
-            other = path[:at] + b + path[at + len(a) :]
-            if other in vectors:
-                return vectors[other]
-    return None
 
 
 def _facing_out(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
@@ -132,11 +66,11 @@ def _facing_out(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor
 
 
 def _fused(
-    groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+    groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
 ) -> Iterator[Layout]:
     for group in groups:
         slot = group.slots[0]
-        weight, bias = numbers[slot.path], _bias(slot.path, vectors)
+        weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
         if len(group.slots) > 1:
             continue
         outs = list(_outs(groups, group, numbers, vectors, D))
@@ -162,15 +96,17 @@ def _fused(
                     o = out.view(-1, d, H).transpose(1, 2).reshape(out.shape)
                 for order in ORDERS:
                     q, k, v = (order.index(r) for r in "qkv")
-                    roles = Roles(parts[q], parts[k], parts[v],
-                                  *(None if biases is None else biases[i] for i in (q, k, v)), o, out_bias)  # fmt: skip
-                    says = f"one fused matrix, {group.path}, order {'-'.join(order)}, {arrangement}{_way(way)}{out_says}"
+                    b = [None if biases is None else biases[i] for i in (q, k, v)]
+                    roles = Roles(parts[q], parts[k], parts[v], b[0], b[1], b[2], o, out_bias)
+                    says = (
+                        f"one fused matrix, {group.path}, order {'-'.join(order)}, {arrangement}{_way(way)}{out_says}"
+                    )
                     paths = {"qkv": group.path, "out": out_path}
                     yield Layout(says, roles, paths, named=False)
 
 
 def _grouped(
-    w: Tensor, bias: Tensor | None, D: int, H: int, group: _Group, out_says: str, out: Tensor | None,
+    w: Tensor, bias: Tensor | None, D: int, H: int, group: Group, out_says: str, out: Tensor | None,
     out_bias: Tensor | None, out_path: str,
 ) -> Iterator[Layout]:  # fmt: skip
     """Read a fused matrix with fewer keys and values: q (H * d), then k and v (G * d) each."""
@@ -183,7 +119,7 @@ def _grouped(
         heads = [t.view(-1, d, D) for t in (q, k, v)]
         biases = [None if t is None else t.view(-1, d) for t in b]
         yield Layout(f"one fused matrix, {group.path}, order q-k-v, {G} key/value heads{out_says}",
-                     Roles(*heads, *biases, out, out_bias), {"qkv": group.path, "out": out_path}, named=False)  # fmt: skip
+                     Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out, out_bias), {"qkv": group.path, "out": out_path}, named=False)  # fmt: skip
 
 
 def _three(weight: Tensor, way: str, D: int) -> Tensor | None:
@@ -197,14 +133,14 @@ def _way(way: str) -> str:
 
 
 def _outs(
-    groups: list[_Group], besides: _Group | None, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int
+    groups: list[Group], besides: Group | None, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int
 ) -> Iterator[tuple[str, Tensor | None, Tensor | None, str]]:
     """List what may be the output projection: by name, then what is left, then none."""
     rest = [g for g in groups if g is not besides and len(g.slots) == 1]
     rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
     for group in rest:
         slot = group.slots[0]
-        weight, bias = numbers[slot.path], _bias(slot.path, vectors)
+        weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
         if weight.dim() == 3:  # (H, d, D)
             yield f", out {group.path} by head", weight.flatten(0, 1).transpose(0, 1), bias, group.path
         elif slot.linear:
@@ -218,7 +154,7 @@ def _outs(
 
 
 def _separate(
-    groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+    groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
 ) -> Iterator[Layout]:
     named = {role: [g for g in groups if g.role == role] for role in "qkv"}
     if all(len(members) == 1 for members in named.values()):
@@ -236,7 +172,7 @@ def _separate(
 
 
 def _of_three(
-    trio: tuple[_Group, ...], groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
+    trio: tuple[Group, ...], groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
     H: int, named: bool,
 ) -> Iterator[Layout]:  # fmt: skip
     others = [g for g in groups if all(g is not member for member in trio)]
@@ -255,13 +191,13 @@ def _of_three(
                     continue
                 o = out.view(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
             names = ", ".join(g.path for g in trio)
-            yield Layout(f"q, k, v from {names}{_way(way)}{says}", Roles(*weights, *biases, o, bias),
+            yield Layout(f"q, k, v from {names}{_way(way)}{says}", Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias),
                          dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True)),
                          "one_matrix_for_all_heads" if shared else None, named)  # fmt: skip
 
 
 def _by_head(
-    group: _Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+    group: Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
 ) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
     """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix."""
     slots, first = group.slots, group.slots[0]
@@ -269,14 +205,14 @@ def _by_head(
     if len(slots) > 1:  # one for each head
         for way, _ in _facing_out(first, weight, D):
             each = [dict(_facing_out(s, numbers[s.path], D)).get(way) for s in slots]
-            biases = [_bias(s.path, vectors) for s in slots]
+            biases = [bias_of(s.path, vectors) for s in slots]
             if all(w is not None and w.shape == each[0].shape for w in each):  # type: ignore[union-attr]
                 from torch import stack
 
                 bias = stack(biases) if all(b is not None for b in biases) else None  # type: ignore[arg-type]
                 yield ("by head" + _way(way), stack(each), bias, False)  # type: ignore[arg-type]
         return
-    bias = _bias(first.path, vectors)
+    bias = bias_of(first.path, vectors)
     if weight.dim() == 3:
         if weight.size(1) == D:
             yield "by head, x @ W", weight.transpose(1, 2), _shaped(bias, weight.size(0)), False
@@ -296,7 +232,12 @@ def _by_head(
                 yield way, w.view(heads, rows // heads, D), _shaped(bias, heads), False
                 if heads == H:
                     turned = w.view(rows // H, H, D).transpose(0, 1)
-                    yield f"{way or 'y = x W.T + b'}, features first", turned, None if bias is None else bias.view(-1, H).T, False
+                    yield (
+                        f"{way or 'y = x W.T + b'}, features first",
+                        turned,
+                        None if bias is None else bias.view(-1, H).T,
+                        False,
+                    )
                 break
 
 
@@ -305,7 +246,7 @@ def _shaped(bias: Tensor | None, heads: int) -> Tensor | None:
 
 
 def _query_and_kv(
-    query: _Group, kv: _Group, groups: list[_Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
+    query: Group, kv: Group, groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
     H: int,
 ) -> Iterator[Layout]:  # fmt: skip
     """Read a query projection beside one for keys and values together."""
@@ -314,10 +255,12 @@ def _query_and_kv(
     for way, q, q_bias, _ in _by_head(query, numbers, vectors, D, H):
         for kv_way, w in _facing_out(slot, numbers[slot.path], D):
             d = q.size(1)
-            bias = _bias(slot.path, vectors)
+            bias = bias_of(slot.path, vectors)
             if w.size(0) % (2 * d) or kv_way != way.split(",")[0].strip():
                 continue
-            for order, (says, out, out_bias, path) in itertools.product(("kv", "vk"), _outs(others, None, numbers, vectors, D)):
+            for order, (says, out, out_bias, path) in itertools.product(
+                ("kv", "vk"), _outs(others, None, numbers, vectors, D)
+            ):
                 parts = w.view(2, -1, d, D)
                 both = None if bias is None else bias.view(2, -1, d)
                 k, v = order.index("k"), order.index("v")

@@ -109,12 +109,23 @@ class Reference:
 
     def output(self, spec: Spec) -> Tensor:
         """Compute the output (B, T, D_out), or what shape a wrong form gives it."""
-        y = self._out(spec.out, self._merge(spec))
-        norm = self._norm
-        if spec.frame in ("residual", "pre-norm residual", "post-norm residual") and y.shape == self.x.shape:
-            y = self.x + y
-        y = norm(y) if spec.frame.startswith("post-norm") else y
+        merged = self._keep(("merged", *spec[:10]), lambda: self.merge(spec.merge, self._context(spec)))
+        y = self.finish(spec.frame, self._out(spec.out, merged))
         return y.transpose(1, 2) if spec.out == "transposed" else y
+
+    def outputs(self, specs: list[Spec]) -> Tensor:
+        """Compute many specs at once that differ up to the weights only: (N, B, T, D_out)."""
+        first = specs[0]
+        weights = torch.stack([self.weights(spec) for spec in specs])  # (N, B, H, T, T)
+        context = (weights @ self._heads(first, 2)).flatten(0, 1)
+        y = self._out(first.out, self.merge(first.merge, context))
+        return self.finish(first.frame, y.view(len(specs), self.B, *y.shape[1:]))
+
+    def finish(self, frame: str, y: Tensor) -> Tensor:
+        """Add what stands around attention: the residual, then a norm."""
+        if frame.endswith("residual") and y.shape[-3:] == self.x.shape:
+            y = self.x + y
+        return self._norm(y) if frame.startswith("post-norm") else y
 
     def weights(self, spec: Spec) -> Tensor:
         """Compute the attention weights (B, H, T, T)."""
@@ -214,20 +225,20 @@ class Reference:
         weights = weights * allowed if spec.mask == "after" else weights
         return weights / math.sqrt(self.d) if spec.scale == "after" else weights
 
-    def _merge(self, spec: Spec) -> Tensor:
-        return self._keep(("merged", *spec[:10]), lambda: self._merged(spec))
-
-    def _merged(self, spec: Spec) -> Tensor:
+    def _context(self, spec: Spec) -> Tensor:
         weights, v = self.weights(spec), self._heads(spec, 2)
-        context = (weights.transpose(-2, -1) if spec.values == "transposed" else weights) @ v  # (B, H, T, d)
+        return (weights.transpose(-2, -1) if spec.values == "transposed" else weights) @ v  # (B, H, T, d)
+
+    def merge(self, form: str, context: Tensor) -> Tensor:
+        """Merge the heads' contexts (B, H, T, d) to (B, T, H * d)."""
         B, H, T, d = context.shape
-        if spec.merge == "by_view":
+        if form == "by_view":
             return context.reshape(B, T, H * d)
-        if spec.merge == "features_first":
+        if form == "features_first":
             return context.permute(0, 2, 3, 1).reshape(B, T, H * d)
-        if spec.merge == "folded_as_heads_first":  # folded (B, H), unfolded (H, B)
+        if form == "folded_as_heads_first":  # folded (B, H), unfolded (H, B)
             context = context.reshape(H, B, T, d).transpose(0, 1)
-        if spec.merge == "folded_as_batch_first":  # folded (H, B), unfolded (B, H)
+        if form == "folded_as_batch_first":  # folded (H, B), unfolded (B, H)
             context = context.transpose(0, 1).reshape(B, H, T, d)
         return context.transpose(1, 2).reshape(B, T, H * d)
 

@@ -147,4 +147,8 @@ def worst(a: Tensor, b: Tensor) -> float:
         return math.inf
     a, b = a.to(torch.float64), b.to(torch.float64)
     same = (a == b) | (a.isnan() & b.isnan())
-    return float(torch.where(same, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf).max()) if a.numel() else 0.0
+    return (
+        float(torch.where(same, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf).max())
+        if a.numel()
+        else 0.0
+    )

@@ -1,0 +1,295 @@
+"""Build and call somebody's attention, whatever its form: a torch module, a class, a function, a factory, an instance.
+
+Nothing is asked: names are looked up (`binding`), calls are tried (`calling`), and what worked is said.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhsa_cli.core.check import binding, calling
+from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain
+from mhsa_cli.core.check.calling import Answer, CallError, Plan
+from mhsa_cli.core.check.source import Source
+from mhsa_cli.core.check.tensors import Slot, draw, slots
+
+GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
+
+
+class UncallableError(Exception):
+    """Nothing that was tried worked. `tried` holds each try and what came of it."""
+
+    def __init__(self, tried: list[str]) -> None:
+        super().__init__(tried[-1] if tried else "nothing could be tried")
+        self.tried = tried
+
+
+@dataclass
+class Built:
+    """A candidate with its sizes: an object that can be called, and its weights."""
+
+    thing: Any
+    call: Callable[..., Any]
+    sizes: Sizes
+    says: str
+    numpy: bool
+    supplied: dict[str, Any] = field(default_factory=dict)  # arguments of every call: sizes and weights of a function
+    dtype: torch.dtype = torch.float64
+
+    @property
+    def slots(self) -> list[Slot]:
+        """List its weights."""
+        return slots(self.supplied if self.is_function else self.thing)
+
+    @property
+    def is_function(self) -> bool:
+        """Tell whether its weights come with the call."""
+        return inspect.isfunction(self.thing)
+
+    @property
+    def module(self) -> nn.Module | None:
+        """Give it as a torch module, if it is one."""
+        return self.thing if isinstance(self.thing, nn.Module) else None
+
+    def draw(self, seed: int) -> dict[str, Tensor]:
+        """Give its weights new, wide numbers; returns them in float64."""
+        return draw(self.slots, torch.Generator().manual_seed(seed))
+
+    def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
+        """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""
+        extra = self.supplied
+        if self.is_function and not self.numpy:
+            extra = {k: v.to(x.dtype) if isinstance(v, Tensor) else v for k, v in extra.items()}
+        if self.is_function and self.numpy:
+            extra = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in extra.items()}
+        with torch.set_grad_enabled(x.requires_grad or torch.is_grad_enabled()):
+            return calling.invoke(self.call, plan, x, numpy=self.numpy, sizes=self.sizes, weights=weights, extra=extra)
+
+
+class Candidate:
+    """Somebody's attention, and how it is built with given sizes and called.
+
+    `build` gives it with other sizes; `plan` is the way to call that worked; `tried` is what did not.
+    """
+
+    def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
+        self.source, self.given = source, given
+        self.tried: list[str] = []
+        self.choice = 0  # of the ways to fill its constructor
+        self.plan = Plan(())
+        self.numpy = _is_numpy(source)
+        self.built_for_one_length = False
+
+    def takes(self, kind: str) -> bool:
+        """Tell whether a size of this kind is a parameter of it, or a global or a setting that it reads."""
+        target, known = self.source.target, set(self.source.namespace)
+        if not (inspect.isclass(target) or inspect.isfunction(target)):
+            return False
+        names = list(inspect.signature(target).parameters)
+        return any(kind_of(n, SIZES) == kind for n in (*names, *known)) or any(
+            plain(n) in binding.CONFIGS for n in names
+        )
+
+    @property
+    def takes_sizes(self) -> bool:
+        """Tell whether it can be built with another width and number of heads."""
+        return self.takes("n_heads")
+
+    @property
+    def takes_length(self) -> bool:
+        """Tell whether it is built for a longest row."""
+        return self.takes("seq_len")
+
+    def build(self, sizes: Sizes, choice: int | None = None) -> Built:
+        """Build it. Raises: TypeError or CallError if nobody can guess how; whatever its constructor raises."""
+        target, namespace = self.source.target, self.source.namespace
+        choice = self.choice if choice is None else choice
+        if inspect.isclass(target):
+            return self._construct(target, sizes, choice)
+        if inspect.isfunction(target):
+            names = list(inspect.signature(target).parameters)
+            if calling.takes_sizes_only(names):
+                return self._construct(target, sizes, choice)
+            set_globals(namespace, sizes)
+            return self._function(target, names, sizes)
+        thing = copy.deepcopy(target)
+        return Built(thing, _entry(thing), _sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+
+    def choices(self, sizes: Sizes) -> Iterator[Built]:
+        """Build it in every way that its parameters allow; what fails is kept in `tried`."""
+        for choice in range(24):
+            try:
+                built = self.build(sizes, choice)
+            except IndexError:
+                return
+            except (Exception, SystemExit) as error:
+                self._failed(f"building it ({self._names()})", error)
+                if isinstance(error, TypeError) and "has a usual name" in str(error):
+                    return
+                continue
+            self.choice = choice
+            yield built
+            if not inspect.isclass(self.source.target) and not built.is_function:
+                return
+
+    def _names(self) -> str:
+        try:
+            return str(inspect.signature(self.source.target))
+        except (TypeError, ValueError):
+            return "no signature"
+
+    def _construct(self, target: Any, sizes: Sizes, choice: int) -> Built:
+        set_globals(self.source.namespace, sizes)
+        signature = binding.signature_of(target)
+        ways = list(binding.fillings(signature, sizes, self.given, self.source.namespace))
+        if choice >= len(ways):
+            raise IndexError(choice)
+        way = ways[choice]
+        thing = target(**way)
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in way.items())
+        says = f"{self.source.name}({shown})"
+        if thing is None or not (callable(thing) or hasattr(thing, "forward")):
+            raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
+        if isinstance(thing, nn.Module):
+            thing.eval()
+        return Built(thing, _entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
+
+    def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
+        supplied: dict[str, Any] = dict(self.given)
+        D, ones = sizes.d_model, torch.ones
+        for name in names:
+            role = kind_of(name, WEIGHTS)
+            if name in supplied:
+                continue
+            if role:
+                width = 3 * D if role.startswith("qkv") else D
+                shape = (width,) if role.endswith("bias") else (D, width)
+                supplied[name] = ones(shape, dtype=torch.float64)
+            elif (kind := kind_of(name, SIZES)) and not kind_of(name, INPUTS):
+                supplied[name] = sizes.of(kind)
+        shown = ", ".join(names)
+        return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        first = (str(error).splitlines() or [""])[0]
+        line = f"{what}: {type(error).__name__}{': ' if first else ''}{first}"
+        if line not in self.tried:
+            self.tried.append(line)
+
+
+def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
+    """Find out how a candidate is built and called; returns it, and one built with these sizes.
+
+    Raises: UncallableError with everything that was tried.
+    """
+    candidate = Candidate(source, given or {})
+    for size in (sizes, replace(sizes, max_seq_len=sizes.seq_len)):
+        candidate.built_for_one_length = size is not sizes  # some take rows of just the longest length
+        for built in candidate.choices(size):
+            if _find_plan(candidate, built):
+                return candidate, built
+            if built.is_function:
+                candidate.numpy = not candidate.numpy
+                built.numpy = candidate.numpy
+                if _find_plan(candidate, built):
+                    return candidate, built
+    raise UncallableError(candidate.tried)
+
+
+def _find_plan(candidate: Candidate, built: Built) -> bool:
+    """Try the ways to call until one gives a tensor of the right size; in float64, else in float32."""
+    s, generator = built.sizes, torch.Generator().manual_seed(1)
+    x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
+    best: tuple[int, Plan, torch.dtype] | None = None
+    try:
+        ways = list(calling.plans(built.call, built.supplied))
+    except (CallError, TypeError) as error:
+        candidate._failed("calling it", error)
+        return False
+    for dtype in (torch.float64, torch.float32):
+        if built.module is not None:
+            built.module.to(dtype)
+        for way in ways:
+            for plan in (way, *((p for p in calling.masked(way)) if way.mask_name else ())):
+                try:
+                    with torch.no_grad():
+                        y = built.run(plan, x.to(dtype)).y
+                except (Exception, SystemExit) as error:
+                    candidate._failed(f"calling it {plan.says()}", error)
+                    continue
+                fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
+                if best is None or fits > best[0]:
+                    best = (fits, plan, dtype)
+                break
+            if best is not None and best[0] == 3:
+                break
+        if best is not None:
+            break
+    if best is None:
+        return False
+    candidate.plan, built.dtype = best[1], best[2]
+    if built.module is not None:
+        built.module.to(built.dtype)
+    return True
+
+
+def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
+    """Give sizes that a file keeps at its top level (n_embd = 384) the values of this build."""
+    for name, value in list(namespace.items()):
+        kind = kind_of(name, SIZES)
+        if kind in GLOBAL_SIZES and isinstance(value, int | float) and not isinstance(value, bool):
+            namespace[name] = sizes.of(kind)
+        elif kind == "device" and isinstance(value, str | torch.device):
+            namespace[name] = "cpu"
+        elif plain(name) in ("config", "cfg") and isinstance(value, dict):
+            for key in value:
+                if kind_of(key, SIZES) in GLOBAL_SIZES:
+                    value[key] = sizes.of(kind_of(key, SIZES))
+
+
+def _entry(thing: Any) -> Callable[..., Any]:
+    """Find what is called: a module (as its forward is), `__call__`, `forward`, or the one public method."""
+    if isinstance(thing, nn.Module):
+
+        def call(*args: Any, **named: Any) -> Any:
+            return thing(*args, **named)
+
+        call.__signature__ = inspect.signature(thing.forward)  # type: ignore[attr-defined]
+        return call
+    for name in ("__call__", "forward", "attend", "call", "apply", "compute", "attention"):
+        if name in dir(type(thing)):
+            return getattr(thing, name)  # type: ignore[no-any-return]
+    methods = [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
+    if len(methods) == 1:
+        return getattr(thing, methods[0])  # type: ignore[no-any-return]
+    raise CallError(f"{type(thing).__name__} has no forward and no __call__")
+
+
+def _is_numpy(source: Source) -> bool:
+    if inspect.isclass(source.target) and issubclass(source.target, nn.Module):
+        return False
+    return "numpy" in source.text and "torch" not in source.text
+
+
+def _sizes_of(thing: Any, sizes: Sizes) -> Sizes:
+    """Read the sizes of an instance from its attributes, where it has them."""
+    found = {}
+    for name, value in {**vars(thing)}.items():
+        kind = kind_of(name, SIZES)
+        if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
+            found[kind] = value
+    return replace(sizes, **found) if found else sizes
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, binding.Settings):
+        return "a config of usual names"
+    text = repr(value)
+    return text if len(text) <= 60 else type(value).__name__ + "(...)"

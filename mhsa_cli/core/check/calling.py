@@ -1,0 +1,239 @@
+"""How a built candidate is called: its inputs, its mask, and what of its answer is what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import Parameter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, signature_of
+
+
+class CallError(Exception):
+    """A candidate could not be built or called; the message says how it was tried and what came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One way of writing the causal mask: what its numbers mean, and the axes it has."""
+
+    meaning: str
+    axes: str
+
+    def make(self, T: int, B: int) -> Tensor:
+        """Write the mask for T tokens and B rows."""
+        keep = torch.ones(T, T, dtype=torch.bool).tril()
+        if self.meaning == "True = may attend":
+            mask = keep
+        elif self.meaning == "True = blocked":
+            mask = ~keep
+        elif self.meaning == "added to the scores":
+            mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
+        elif self.meaning == "1 = may attend":
+            mask = keep.to(torch.int64)
+        else:
+            mask = (~keep).to(torch.int64)
+        sizes = {"(T, T)": (T, T), "(1, T, T)": (1, T, T), "(B, T, T)": (B, T, T), "(1, 1, T, T)": (1, 1, T, T),
+                 "(B, 1, T, T)": (B, 1, T, T)}  # fmt: skip
+        return mask.expand(sizes[self.axes]).clone()
+
+
+MEANINGS = ("True = may attend", "True = blocked", "added to the scores", "1 = may attend", "1 = blocked")
+AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to call: the parameters that take x, the mask and its form, positions and their shape, and fixed values."""
+
+    inputs: tuple[str, ...]
+    fixed: tuple[tuple[str, Any], ...] = ()
+    mask: Mask | None = None
+    mask_name: str = ""
+    positions: str = ""
+    positions_name: str = ""
+    weights_name: str = ""
+    time_first: bool = False
+    unbatched: bool = False
+
+    def says(self) -> str:
+        """Write the call."""
+        parts = list(self.inputs)
+        if self.mask is not None:
+            parts.append(f"{self.mask_name} {self.mask.axes}, {self.mask.meaning}")
+        if self.positions_name and self.positions:
+            parts.append(f"{self.positions_name} {self.positions}")
+        size = "(T, D)" if self.unbatched else "(T, B, D)" if self.time_first else "(B, T, D)"
+        return f"({', '.join(parts)}) with x {size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gave: y, and the attention weights (B, H, T, T) if they were among it."""
+
+    y: Tensor
+    weights: Tensor | None
+
+
+def plans(call: Callable[..., Any], supplied: Collection[str]) -> Iterator[Plan]:
+    """List the ways to call without a mask, the likeliest first; parameters that are `supplied` elsewhere are left out.
+
+    Raises: CallError if it takes no input.
+    """
+    names = [p for p in signature_of(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    inputs: list[str] = []
+    fixed: list[tuple[str, Any]] = []
+    kinds: dict[str, str] = {}
+    for parameter in names:
+        kind = kind_of(parameter.name, INPUTS)
+        required = parameter.default is parameter.empty
+        if parameter.name in supplied:
+            continue
+        if kind in ("mask", "positions", "weights"):
+            kinds[kind] = parameter.name
+            if kind == "mask" and required:
+                fixed.append((parameter.name, None))
+        elif kind == "average":
+            fixed.append((parameter.name, False))
+        elif required and kind in ("x", "q", "k", "v"):
+            inputs.append(parameter.name)
+        elif kind == "training" and required:
+            fixed.append((parameter.name, False))
+        elif kind in ("k", "v") and not required and inputs and kind_of(inputs[0], INPUTS) == "q":
+            inputs.append(parameter.name)
+        elif required and not inputs:
+            inputs.append(parameter.name)  # the first one, whatever its name
+        elif required:
+            annotation = str(parameter.annotation)
+            fixed.append((parameter.name, False if "bool" in annotation else None))
+    if not inputs:
+        var = [p for p in signature_of(call).parameters.values() if p.kind == p.VAR_POSITIONAL]
+        if not names and not var:
+            raise CallError("its call takes no input")
+        inputs = [""] if var else [names[0].name]
+    base = Plan(tuple(inputs), tuple(fixed), mask_name=kinds.get("mask", ""), weights_name=kinds.get("weights", ""),
+                positions_name=kinds.get("positions", ""))  # fmt: skip
+    shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
+    if base.positions_name and signature_of(call).parameters[base.positions_name].default is not Parameter.empty:
+        shapes.append("")
+    for shape in shapes:
+        for unbatched in (False, True):
+            yield replace(base, positions=shape, unbatched=unbatched)
+
+
+def masked(plan: Plan) -> Iterator[Plan]:
+    """List the ways to give the causal mask to a call that takes one."""
+    if plan.mask_name:
+        for axes in AXES:
+            for meaning in MEANINGS:
+                yield replace(plan, mask=Mask(meaning, axes),
+                              fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))  # fmt: skip
+
+
+def positions_of(plan: Plan, T: int, B: int) -> Tensor:
+    """Give the positions of a call, every second one: a position is not its place in the row."""
+    at = 2 * torch.arange(T)
+    return {"(T)": at, "(B, T)": at.expand(B, T).clone(), "(1, T)": at.view(1, T)}[plan.positions]
+
+
+def invoke(
+    call: Callable[..., Any], plan: Plan, x: Tensor, *, numpy: bool, sizes: Sizes, weights: bool = False,
+    extra: Mapping[str, Any] | None = None,
+) -> Answer:  # fmt: skip
+    """Call with x (B, T, D) and sort the answer. Raises: CallError if it has no tensor; whatever the candidate raises."""
+    if plan.unbatched:
+        answers = [_once(call, plan, row, numpy, sizes, weights, extra, (1, *x.shape[1:])) for row in x]
+        kept = [a.weights for a in answers]
+        whole = all(w is not None for w in kept)
+        return Answer(torch.cat([a.y for a in answers]), torch.cat(kept) if whole else None)  # type: ignore[arg-type]
+    return _once(call, plan, x.transpose(0, 1) if plan.time_first else x, numpy, sizes, weights, extra, tuple(x.shape))
+
+
+def _once(
+    call: Callable[..., Any], plan: Plan, x: Tensor, numpy: bool, sizes: Sizes, weights: bool,
+    extra: Mapping[str, Any] | None, shape: tuple[int, ...],
+) -> Answer:  # fmt: skip
+    B, T, D = shape
+    hand = (lambda t: np.asarray(t.numpy())) if numpy else (lambda t: t)
+    given: dict[str, Any] = {**(extra or {}), **dict(plan.fixed)}
+    if plan.mask is not None:
+        mask = plan.mask.make(T, B)
+        given[plan.mask_name] = hand(mask.to(x.dtype) if mask.is_floating_point() else mask)
+    if plan.positions:
+        given[plan.positions_name] = hand(positions_of(plan, T, B))
+    if weights and plan.weights_name:
+        given[plan.weights_name] = True
+    if plan.inputs == ("",):
+        raw = call(hand(x), **given)
+    else:
+        raw = call(**{name: hand(x) for name in plan.inputs}, **given)
+    return sort(raw, (B, T, D), sizes.n_heads, plan.time_first)
+
+
+def sort(raw: Any, shape: tuple[int, ...], n_heads: int, time_first: bool) -> Answer:
+    """Tell output and weights apart by their shapes."""
+    B, T, D = shape
+    found = list(_tensors(raw))
+    if not found:
+        raise CallError(f"it returned {'nothing' if raw is None else type(raw).__name__}, where a tensor is wanted")
+    order = (T, B) if time_first else (B, T)
+
+    def likeness(t: Tensor) -> int:
+        size = tuple(t.shape)
+        return (size == (*order, D)) * 4 + (size == (T, D)) * 3 + (size[:2] == order) * 2 + (t.numel() == B * T * D)
+
+    y = max(found, key=likeness)  # the first of those alike
+    rest = [t for t in found if t is not y]
+    if y.dim() == 2 and B == 1:
+        y = y.unsqueeze(0)
+    if time_first and y.dim() == 3:
+        y = y.transpose(0, 1)
+    return Answer(y, _attention(rest, raw, B, T, n_heads))
+
+
+def _tensors(raw: Any) -> Iterator[Tensor]:
+    if isinstance(raw, Tensor):
+        yield raw
+    elif isinstance(raw, np.ndarray):
+        yield torch.from_numpy(np.ascontiguousarray(raw))
+    elif isinstance(raw, Mapping):
+        for value in raw.values():
+            yield from _tensors(value)
+    elif isinstance(raw, Sequence) and not isinstance(raw, str):
+        for value in raw:
+            yield from _tensors(value)
+    elif hasattr(raw, "__dataclass_fields__"):
+        for name in raw.__dataclass_fields__:
+            yield from _tensors(getattr(raw, name))
+
+
+def _attention(rest: list[Tensor], raw: Any, B: int, T: int, H: int) -> Tensor | None:
+    maps = [t for t in rest if t.dim() >= 2 and t.shape[-2:] == (T, T)]
+    if not maps:
+        return None
+    if len(maps) == H and H > 1 and all(m.numel() == B * T * T for m in maps):
+        return torch.stack([m.reshape(B, T, T) for m in maps], 1)
+    found = maps[0]
+    if found.dim() == 3 and found.size(0) == B * H and B > 1:
+        return found.view(B, H, T, T)
+    if found.dim() == 4 and found.shape[:2] == (H, B) and H != B:
+        return found.transpose(0, 1)
+    if found.dim() == 3 and found.size(0) == H and B == 1:
+        return found.unsqueeze(0)
+    return found if found.dim() == 4 else found.reshape(B, -1, T, T) if found.numel() % (B * T * T) == 0 else None
+
+
+def is_function_of_weights(names: Sequence[str]) -> bool:
+    """Tell whether a function takes the weights as arguments."""
+    return sum(bool(kind_of(name, WEIGHTS)) for name in names) >= 1
+
+
+def takes_sizes_only(names: Sequence[str]) -> bool:
+    """Tell whether every parameter is a size: a factory."""
+    return bool(names) and all(kind_of(name, SIZES) or kind_of(name, INPUTS) == "causal" for name in names)

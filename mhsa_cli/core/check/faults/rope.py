@@ -1,0 +1,56 @@
+"""Faults of rotary positions. Source of the right form: Su et al. 2021."""
+
+from __future__ import annotations
+
+from mhsa_cli.core.check.faults.base import Fault
+
+_ROPE = ("interleaved", "half")
+
+ROPE: dict[str, Fault] = {
+    "rope_on_value": Fault(
+        "the values are rotated as well: only queries and keys carry positions",
+        "rotate q and k, and leave v as it is",
+        "rope",
+        tuple({"rope": f"{layout}:on_value"} for layout in _ROPE),
+    ),
+    "rope_ignored": Fault(
+        "positions have no effect: queries and keys are not rotated",
+        "rotate q and k by their positions before the scores, with 0, 1, 2, ... where none are given",
+        "rope",
+        ({"rope": "none:ignored"},),
+    ),
+    "rope_over_heads": Fault(
+        "the rotation runs over the heads, not the tokens: a head's number is taken for a position",
+        "rotate (B, H, T, d_head) by the position of T; positions of shape (B, T) need an axis for the heads",
+        "rope",
+        tuple({"rope": f"{layout}:over_heads"} for layout in _ROPE),
+    ),
+    "rope_exponent": Fault(
+        "the rates of the rotation are off: pair i should turn by theta ** (-2i / d_head), from i = 0",
+        "rates = theta ** (-torch.arange(0, d_head, 2) / d_head)",
+        "rates",
+        tuple(
+            {"rope": f"{layout}:exponent_{kind}"}
+            for layout in _ROPE
+            for kind in ("next", "half", "single", "d_model", "before")
+        ),
+    ),  # fmt: skip
+    "rope_only_query": Fault(
+        "only the queries are rotated: scores then depend on the absolute position of the query, not on the distance",
+        "rotate q and k alike",
+        "rope",
+        tuple({"rope": f"{layout}:only_query"} for layout in _ROPE),
+    ),
+    "rope_only_key": Fault(
+        "only the keys are rotated: scores then depend on the absolute position of the key, not on the distance",
+        "rotate q and k alike",
+        "rope",
+        tuple({"rope": f"{layout}:only_key"} for layout in _ROPE),
+    ),
+    "rope_backwards": Fault(
+        "the rotation runs backwards: the sign of the sine is turned",
+        "(a, b) becomes (a cos - b sin, a sin + b cos)",
+        "rope",
+        tuple({"rope": f"{layout}:backwards"} for layout in _ROPE),
+    ),
+}

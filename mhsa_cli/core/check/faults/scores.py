@@ -1,0 +1,150 @@
+"""Faults of the scores and of the weights made from them: scale, softmax, mask."""
+
+from __future__ import annotations
+
+from mhsa_cli.core.check.faults.base import Fault, fills
+
+SCORES: dict[str, Fault] = {
+    "scale_d_model": Fault(
+        "scores are divided by sqrt(d_model) = {root_D}, not sqrt(d_head) = {root_d}: each head's dot product has d_head "
+        "terms, so the softmax comes out too flat",
+        "divide by the square root of the width of one head: math.sqrt(d_head), or q.size(-1) ** 0.5 after the split",
+        "scale",
+        ({"scale": "d_model"},),
+    ),
+    "scale_none": Fault(
+        "scores are not divided by sqrt(d_head) = {root_d}: dot products grow with the width, the softmax saturates and "
+        "gradients vanish",
+        "divide the scores by math.sqrt(d_head) before the softmax",
+        "scale",
+        ({"scale": "none"},),
+    ),
+    "scale_d_head_unrooted": Fault(
+        "scores are divided by d_head = {d} (or twice by its root), not once by sqrt(d_head) = {root_d}",
+        "divide once, by the square root: math.sqrt(d_head)",
+        "scale",
+        ({"scale": "unrooted"},),
+    ),
+    "scale_multiplied": Fault(
+        "scores are multiplied by sqrt(d_head) = {root_d} instead of divided by it",
+        "divide the scores by math.sqrt(d_head), or multiply by d_head ** -0.5",
+        "scale",
+        ({"scale": "multiplied"},),
+    ),
+    "scale_root_2": Fault(
+        "scores are sqrt(2) too large: they are divided by sqrt(d_head / 2), not sqrt(d_head) = {root_d}",
+        "divide by math.sqrt(d_head) with d_head = d_model // n_heads",
+        "scale",
+        ({"scale": "root_2"},),
+    ),
+    "scale_seq_len": Fault(
+        "scores are divided by the square root of the number of tokens, not of d_head = {d}: the wrong axis was read",
+        "divide by q.size(-1) ** 0.5: the last axis of q is d_head",
+        "scale",
+        ({"scale": "seq_len"},),
+    ),
+    "scale_n_heads": Fault(
+        "scores are divided by the square root of the number of heads, {H}, not of d_head = {d}",
+        "divide by math.sqrt(d_head)",
+        "scale",
+        ({"scale": "n_heads"},),
+    ),
+    "scale_d_model_unrooted": Fault(
+        "scores are divided by d_model = {D}, not sqrt(d_head) = {root_d}",
+        "divide by math.sqrt(d_head)",
+        "scale",
+        ({"scale": "model_unrooted"},),
+    ),
+    "scale_d_model_multiplied": Fault(
+        "scores are multiplied by sqrt(d_model) = {root_D} instead of divided by sqrt(d_head) = {root_d}",
+        "divide the scores by math.sqrt(d_head)",
+        "scale",
+        ({"scale": "model_multiplied"},),
+    ),
+    "scale_constant": Fault(
+        "scores are multiplied by {factor}, a constant, where 1 / sqrt(d_head) = {factor_right} is wanted",
+        "compute the scale from the width of one head: 1 / math.sqrt(d_head)",
+        "scale",
+    ),
+    "scale_after_softmax": Fault(
+        "the division by sqrt(d_head) = {root_d} comes after the softmax: it shrinks the output and leaves the scores "
+        "too large",
+        "divide the scores first, then take the softmax",
+        "scale",
+        ({"scale": "after"},),
+    ),
+    "softmax_over_queries": Fault(
+        "the softmax runs over the queries, not the keys: columns sum to one where rows should",
+        "take the softmax over the last axis of the scores (dim=-1): the keys",
+        "softmax",
+        fills(softmax="queries"),
+    ),
+    "softmax_over_heads": Fault(
+        "the softmax runs over the heads: heads compete for a key where each should spread its own attention over keys",
+        "take the softmax over the last axis of the scores (dim=-1); an implicit axis picks another one",
+        "softmax",
+        fills(softmax="heads"),
+    ),
+    "softmax_over_batch": Fault(
+        "the softmax runs over the rows of the batch: what one sequence gets depends on the others",
+        "take the softmax over the last axis of the scores (dim=-1)",
+        "softmax",
+        fills(softmax="batch"),
+    ),
+    "softmax_missing": Fault(
+        "the scores are used as weights: there is no softmax over the keys, rows do not sum to one",
+        "take the softmax over the last axis of the masked scores",
+        "softmax",
+        (*fills(softmax="missing"), {"softmax": "missing", "fill": "zero"}, {"softmax": "missing", "mask": "after"}),
+    ),
+    "softmax_twice": Fault(
+        "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",
+        "take the softmax once; F.cross_entropy and scaled_dot_product_attention hold theirs already",
+        "softmax",
+        ({"softmax": "twice"},),
+    ),
+    "mask_no_effect": Fault(
+        "the causal mask has no effect: every token sees the future",
+        "keep the result of the masking (scores = scores.masked_fill(...): without the underscore it returns a new "
+        "tensor) and fill with -inf before the softmax",
+        "mask",
+        ({"mask": "none"},),
+    ),
+    "mask_inverted": Fault(
+        "the mask is inverted: each token sees only what comes after it, and neither itself nor its past",
+        "block the future: True above the diagonal for masked_fill, True on and below it for torch.where(mask, scores, "
+        "-inf) and for scaled_dot_product_attention",
+        "mask",
+        fills(mask="inverted"),
+    ),
+    "mask_transposed": Fault(
+        "the mask is transposed: each token sees itself and the future, not the past",
+        "keep the lower triangle (tril): rows are queries, columns are keys",
+        "mask",
+        ({"mask": "transposed"},),
+    ),
+    "mask_sees_next": Fault(
+        "the mask is off by one: each token sees the one after it, which is the answer it should predict",
+        "keep tril(diagonal=0), or block triu(diagonal=1)",
+        "mask",
+        ({"mask": "sees_next"},),
+    ),
+    "mask_hides_self": Fault(
+        "the mask is off by one: no token sees itself, and the first sees nothing",
+        "block triu(diagonal=1): the diagonal stays visible",
+        "mask",
+        fills(mask="hides_self"),
+    ),
+    "mask_after_softmax": Fault(
+        "the mask is applied after the softmax: weights of the past no longer sum to one, and depend on the future",
+        "fill the scores with -inf before the softmax",
+        "mask",
+        ({"mask": "after"},),
+    ),
+    "mask_fill_zero": Fault(
+        "masked scores become 0 (or a tiny number such as -1e-9), not -inf: a score of 0 still gets weight",
+        "fill with float('-inf'), or a large negative number such as -1e9",
+        "mask",
+        ({"fill": "zero"},),
+    ),
+}

@@ -1,0 +1,64 @@
+"""Faults that no output names, but a law shows."""
+
+from __future__ import annotations
+
+from mhsa_cli.core.check.faults.base import Fault
+
+SHOWN: dict[str, Fault] = {
+    "dropout_in_eval": Fault(
+        "dropout still drops in eval: two calls on one input differ",
+        "use nn.Dropout, or F.dropout(x, p, training=self.training)",
+        "dropout",
+    ),
+    "projections_created_in_forward": Fault(
+        "a projection is created anew in every call: it is random each time and never trained",
+        "create the layers once, in __init__",
+        "created",
+    ),
+    "weights_after_dropout": Fault(
+        "the returned weights are those after dropout: in training their rows do not sum to one",
+        "keep the weights before dropout for returning: dropped = dropout(weights); return dropped @ v, weights",
+        "dropout",
+    ),
+    "weights_not_used": Fault(
+        "the returned weights are not those that made the output",
+        "return the weights that multiply v, of shape (B, H, T, T)",
+        "values",
+    ),
+    "mask_argument_raises": Fault(
+        "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean or additive",
+        "let a mask of (T, T) broadcast over (B, H, T, T)",
+        "mask",
+    ),
+    "heads_not_dividing": Fault(
+        "a d_model that n_heads does not divide is accepted and gives a narrower output",
+        "refuse it in the constructor: if d_model % n_heads: raise ValueError(...)",
+        "init",
+    ),
+    "state_between_calls": Fault(
+        "the answer depends on earlier calls: something is kept between them",
+        "keep nothing on self in forward, or key it by what it depends on",
+        "state",
+    ),
+    "parameter_unused": Fault(
+        "a parameter has no influence on the output, so it gets no gradient and never trains",
+        "use it in forward, or remove it",
+        "init",
+    ),
+    "mask_not_a_buffer": Fault(
+        "the mask is a plain tensor: it stays behind when the module moves to another device",
+        "self.register_buffer('causal_mask', mask, persistent=False)",
+        "mask_made",
+    ),
+    "input_changed_in_place": Fault(
+        "the input is changed in place: the caller's tensor is another one afterwards",
+        "write y = x * a, not x *= a",
+        "forward",
+    ),
+    "parameters_not_registered": Fault(
+        "weights are plain tensors or layers in a plain list: parameters() does not know them, so they are neither "
+        "trained nor saved nor moved",
+        "wrap tensors in nn.Parameter, and lists of layers in nn.ModuleList",
+        "init",
+    ),
+}

@@ -1,0 +1,116 @@
+"""Grade one candidate: build it, find the variant that it equals, ask the laws, and name what is wrong."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+
+from mhsa_cli.core.check import lines
+from mhsa_cli.core.check.adapters import UncallableError, adapt
+from mhsa_cli.core.check.binding import Sizes
+from mhsa_cli.core.check.context import Context
+from mhsa_cli.core.check.core_function import as_core
+from mhsa_cli.core.check.faults import FAULTS
+from mhsa_cli.core.check.laws import ask
+from mhsa_cli.core.check.matching import understand
+from mhsa_cli.core.check.source import Source
+from mhsa_cli.core.check.wording import found_words, given_arguments
+from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+
+# All different, and no one's root another's half: what hides behind equal sizes shows. B=2, H=4, T=7, d_head=6.
+SIZES = Sizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq_len=16)
+# A law that fails -> the fault that it shows, where the output named none.
+SHOWN = {
+    "every parameter is used": "parameter_unused",
+    "parameters are registered": "parameters_not_registered",
+    "no memory of earlier calls": "state_between_calls",
+    "the mask moves with the module": "mask_not_a_buffer",
+    "the input is left alone": "input_changed_in_place",
+    "heads that do not divide": "heads_not_dividing",
+    "weights returned are those used": "weights_not_used",
+}
+
+
+def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _: None) -> Grade:
+    """Grade a candidate. `tell` hears what is done now. Never raises for what the candidate does wrong."""
+    started = time.perf_counter()
+    torch.manual_seed(0)
+    sizes = replace(SIZES, **{k: v for k, v in (("d_model", wishes.d_model), ("n_heads", wishes.n_heads),
+                    ("seq_len", wishes.seq_len)) if v is not None})  # fmt: skip
+    sizes = replace(sizes, max_seq_len=max(sizes.max_seq_len, 2 * sizes.seq_len + 2))
+    tell("building and calling it")
+    try:
+        candidate, built = adapt(source, sizes, given_arguments(wishes.arguments))
+    except UncallableError as error:
+        return Grade(f"{source.path}:{source.name}", "uncallable", {}, (), (), source.notes, error.tried,
+                     time.perf_counter() - started)  # fmt: skip
+    built = as_core(candidate, built)
+    context, noise = understand(candidate, built, wishes, tell)
+    tell("asking the laws")
+    laws = ask(context)
+    faults = list(_named(context, laws, noise))
+    failed = [law for law in laws if law.passed is False and not law.edge]
+    verdict: Literal["right", "wrong"] = "wrong" if failed or faults else "right"
+    notes = [*source.notes, *_notes(context)]
+    return Grade(f"{source.path}:{source.name}", verdict, found_words(context), laws, faults, notes, (),
+                 time.perf_counter() - started)  # fmt: skip
+
+
+def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
+    """Name what the output showed, then what the laws did."""
+    names: list[str] = list(c.match.faults) if c.match else []
+    for name in names:
+        yield _fault(c, name, c.match.difference if c.match else None)
+    if noise in FAULTS:
+        yield _fault(c, noise, None)
+    if c.mask_raises:
+        yield _fault(c, "mask_argument_raises", None)
+    explained = bool(names or noise)
+    for law in laws:
+        name = SHOWN.get(law.name, "")
+        if law.passed is False and law.name == "dropout only in training":
+            name = (
+                "dropout_in_eval"
+                if "eval" in law.seen
+                else "weights_after_dropout"
+                if "after dropout" in law.seen
+                else ""
+            )
+            name = "" if name == noise else name
+        if law.passed is not False or not name:
+            continue
+        if explained and law.name in (
+            "every parameter is used",
+            "weights returned are those used",
+            "no memory of earlier calls",
+        ):
+            continue  # a consequence of what was named
+        yield _fault(c, name, None, law)
+
+
+def _fault(c: Context, name: str, difference: float | None, law: Law | None = None) -> NamedFault:
+    source, fault = c.candidate.source, FAULTS[name]
+    s, d = c.built.sizes, (c.match.layout.roles.q.size(1) if c.match else c.built.sizes.d_head)
+    factor = c.match.factor if c.match and c.match.factor else math.nan
+    words = {"D": s.d_model, "H": s.n_heads, "d": d, "T": s.seq_len, "root_D": f"{math.sqrt(s.d_model):.2f}",
+             "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}", "factor_right": f"{1 / math.sqrt(d):.4g}"}  # fmt: skip
+    says = fault.says.format(**words) + (f" ({law.seen})" if law and law.seen else "")
+    unused = (
+        tuple(law.seen.removeprefix("no gradient reaches ").split(", ")) if law and name == "parameter_unused" else ()
+    )
+    line = lines.line_of(source.text, source.name, fault.where, unused)
+    return NamedFault(name, says, fault.instead, line, source.place(line) if line else "", difference)
+
+
+def _notes(c: Context) -> Iterator[str]:
+    if c.match and c.match.spec.frame != "plain":
+        yield f"inside it there is more than attention ({c.match.spec.frame}): this was taken off before comparing"
+    if not c.causal and c.match and not c.match.faults:
+        yield "it has no causal mask: every token sees all; as a decoder's attention it would need one"
+    if c.match and not c.match.faults and c.heads == 1 and c.match.layout.roles.out is None:
+        yield "it is one head without an output projection"

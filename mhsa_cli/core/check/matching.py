@@ -1,0 +1,169 @@
+"""Understand a candidate: which axes are which, how it is masked, what its weights are, which variant it equals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from mhsa_cli.core.check import lines, search
+from mhsa_cli.core.check.adapters import Built, Candidate
+from mhsa_cli.core.check.calling import Plan, masked
+from mhsa_cli.core.check.context import SEED, Context, held_still
+from mhsa_cli.core.check.layouts import layouts
+from mhsa_cli.core.check.probing import probed
+from mhsa_cli.core.check.reference import FRAMES, ROPES
+from mhsa_cli.core.check.search import Case, Match
+from mhsa_cli.core.check.tensors import worst
+from mhsa_cli.records.check import Wishes
+
+
+def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callable[[str], None]) -> tuple[Context, str]:
+    """Draw wide weights and find how it is masked, what its weights are and which variant it equals."""
+    c = Context(candidate, built, candidate.plan, False, None, built.sizes.n_heads)
+    c.numbers = built.draw(SEED)
+    noise = _noise(c)
+    c.quiet = noise == "dropout_in_eval"
+    if noise and not c.quiet:
+        return c, noise
+    _see_axes(c)
+    tell("comparing it with the reference and its known faults")
+    inside = not sees_future(c)
+    ways = [c.plan] if inside or not c.plan.mask_name else _masked_ways(c)
+    spoken = lines.masks_in_code(candidate.source.text, candidate.source.name)
+    must = wishes.causal if wishes.causal is not None else inside or bool(c.plan.mask_name) or spoken
+    found = _match(c, ways, must, wishes)
+    if found is None and wishes.causal is None and not inside and c.plan.mask_name and not spoken:
+        found = _match(c, [c.plan], False, wishes)
+    c.causal = must if found is None else found[2]
+    if found is not None:
+        c.plan, c.match, _, c.heads = found
+    elif len(ways) > 1:
+        c.plan = next((w for w in ways if not sees_future(replace(c, plan=w))), ways[0])
+    c.right_rope = _right_rope(c)
+    return c, noise
+
+
+Found = tuple[Plan, Match, bool, int]
+
+
+def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Found | None:
+    """Look for the right form under every way to call and every reading, then for faults."""
+    cases = []
+    counts = [c.heads, 1] if c.heads > 1 else [1]
+    for heads in counts:
+        for way in ways:
+            trial = replace(c, plan=way, heads=heads)
+            case = _case(trial, causal, wishes)
+            cases.append((way, case, heads))
+            if case.layouts and (match := search.right(case)):
+                if heads == 1 and c.heads > 1 and c.candidate.takes("n_heads"):
+                    match = replace(match, faults=("heads_ignored",))
+                return way, match, causal, heads
+    likely = sorted((one for one in cases if one[2] == c.heads), key=lambda one: sees_future(replace(c, plan=one[0])))
+    for way, case, heads in likely[:2]:
+        if case.layouts and (match := search.wrong(case)):
+            return way, match, causal, heads
+    return None
+
+
+def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
+    s = c.built.sizes
+    readings = list(layouts(c.slots, c.numbers, s.d_model, c.heads))
+    if wishes.order:
+        marked = f"order {'-'.join(wishes.order)}"
+        readings = [r for r in readings if marked in r.says] or readings
+    turned = _meant_to_turn(c) if wishes.rope is None else wishes.rope != "none"
+    ropes = (("none", *ROPES) if turned else ("none",)) if wishes.rope is None else (wishes.rope,)
+    added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.candidate.source.text)
+    frames = [f for f in FRAMES if added or "residual" not in f]
+    return Case(probed(c, readings), c.x.double(), c.y(c.x), c.positions(s.seq_len),
+                ("causal",) if causal else ("none",), ropes, frames, turned)  # fmt: skip
+
+
+def _meant_to_turn(c: Context) -> bool:
+    text = c.candidate.source.text.lower()
+    return bool(c.plan.positions) or any(word in text for word in ("rope", "rotary", "rotate"))
+
+
+def _right_rope(c: Context) -> str:
+    """Say how a right one would rotate: as this one does, its fault left out."""
+    if c.match is None:
+        return "none"
+    layout = c.match.spec.rope.partition(":")[0]
+    return layout if layout in ROPES else "interleaved" if c.match.spec.rope == "none:ignored" else "none"
+
+
+def _masked_ways(c: Context) -> list[Plan]:
+    """List the ways to give the mask that do not raise, of each meaning the first."""
+    ways: dict[str, Plan] = {}
+    for way in masked(c.plan):
+        assert way.mask is not None
+        if way.mask.meaning in ways:
+            continue
+        try:
+            y = c.built.run(way, c.x).y
+        except (Exception, SystemExit) as error:
+            c.candidate._failed(f"calling it {way.says()}", error)
+            continue
+        if tuple(y.shape)[:2] == tuple(c.x.shape)[:2] or y.numel() == c.x.numel():
+            ways[way.mask.meaning] = way
+    c.mask_raises = not ways
+    return list(ways.values()) or [c.plan]
+
+
+def sees_future(c: Context) -> bool:
+    """Tell whether the last token changes an earlier output."""
+    x = c.x
+    other = x.clone()
+    other[:, -1] += 1.5
+    try:
+        a, b = c.y(x), c.y(other)
+    except (Exception, SystemExit):
+        return True
+    if a.dim() != 3 or a.size(1) != x.size(1):
+        return True
+    return worst(a[:, :-1], b[:, :-1]) > 1e-9 * max(1.0, float(a.abs().nan_to_num().max()))
+
+
+def _see_axes(c: Context) -> None:
+    """Find out whether time comes first: then a row of the batch lies along the second axis."""
+    x, y = c.x, c.y(c.x)
+    if x.size(0) == x.size(1) or y.shape != x.shape or c.plan.unbatched:
+        return
+    row, column = x.clone(), x.clone()
+    row[0] += 1.5
+    column[:, 0] += 1.5
+    leaks = worst(c.y(row)[1:], y[1:]) > 1e-9
+    alone = worst(c.y(column)[:, 1:], y[:, 1:]) <= 1e-9
+    if leaks and alone:
+        c.plan = replace(c.plan, time_first=True)
+
+
+def _noise(c: Context) -> str:
+    """Find why two calls differ: dropout that drops in eval, layers made in forward, or something else."""
+    with torch.no_grad():
+        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
+    if worst(a, b) == 0:
+        return ""
+    with torch.no_grad(), held_still():
+        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
+    if worst(a, b) == 0:
+        return "dropout_in_eval"
+    made: list[int] = []
+    real = nn.Linear.__init__
+
+    def counting(self: nn.Linear, *given: object, **named: object) -> None:
+        made.append(1)
+        real(self, *given, **named)  # type: ignore[arg-type]
+
+    nn.Linear.__init__ = counting  # type: ignore[method-assign, assignment]
+    try:
+        with torch.no_grad():
+            c.built.run(c.plan, c.x)
+    finally:
+        nn.Linear.__init__ = real  # type: ignore[method-assign]
+    return "projections_created_in_forward" if made or not c.slots else "random"

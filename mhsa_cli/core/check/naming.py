@@ -1,0 +1,82 @@
+"""What the names of weights say: which role, which belong together, which bias goes with which."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from mhsa_cli.core.check.tensors import Slot
+
+
+def role_of(path: str) -> str:
+    """Read a role from a name: "qkv", "kv", "q", "k", "v", "out", or "" where it says nothing."""
+    for part in reversed(path.lower().split(".")):
+        word = re.sub(r"[^a-z]", "", re.sub(r"(weight|bias|kernel|matrix|mat|param|layer|linear|lin)s?", "", part))
+        word = re.sub(r"^(self|attn|attention)", "", word) or part
+        if word in ("w", "b", "a", "t"):
+            continue
+        if re.search(r"qkv|kqv|vqk|qvk|kvq|vkq|cattn|inproj|toqkv", word):
+            return "qkv"
+        if re.search(r"(^|[^a-z])kv|tokv|wkv|kvproj", word):
+            return "kv"
+        for role, name in (("q", "quer"), ("k", "key"), ("v", "val")):
+            if name in word:
+                return role
+        for role in "qkv":
+            if re.fullmatch(
+                rf"(w|to|fc|proj|in|p|m|b|f|head|heads|all)?{role}s?(w|proj|projection|in|fc|net|s|p|b)?", word
+            ):
+                return role
+        if re.search(
+            r"out|^w?o(proj|s)?$|^(w|fc|to)o$|^c?proj|^fc$|final|unif|dense|merge|mix|combine|^fco|concat", word
+        ):
+            return "out"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Weights that belong together: one tensor, or one for each head in a list."""
+
+    role: str
+    path: str
+    slots: tuple[Slot, ...]
+
+
+def groups_of(mats: list[Slot]) -> list[Group]:
+    """Put weights together whose names differ by a number only, and read each role."""
+    by_name: dict[str, list[Slot]] = {}
+    for slot in mats:
+        by_name.setdefault(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1#", slot.path), []).append(slot)
+    found = []
+    for name, members in by_name.items():
+        role = role_of(name.replace("#", ""))
+        if len(members) > 1 and not role:  # a list such as `linears`: each of its own
+            found += [Group("", m.path, (m,)) for m in members]
+        else:
+            found.append(Group(role, name, tuple(members)))
+    return found
+
+
+def norm_of(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tensor | None, float] | None:
+    """Give the one LayerNorm among the weights: weight, bias, eps."""
+    holders = {id(s.holder): s.holder for s in found if s.norm}
+    if len(holders) != 1:
+        return None
+    (holder,) = holders.values()
+    mine = {s.key: numbers[s.path] for s in found if s.norm}
+    if "weight" not in mine or mine["weight"].dim() != 1:
+        return None
+    return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", 1e-5))
+
+
+def bias_of(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
+    """Find the bias that goes with a weight, by its name."""
+    for a, b in (("weight", "bias"), ("kernel", "bias"), ("w", "b"), ("W", "b"), ("W", "B"), ("W", "bias")):
+        for at in [m.start() for m in re.finditer(re.escape(a), path)]:
+            other = path[:at] + b + path[at + len(a) :]
+            if other in vectors:
+                return vectors[other]
+    return None

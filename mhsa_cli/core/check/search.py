@@ -1,0 +1,257 @@
+"""Find the variant of the reference whose output a candidate's equals: the right one, or faults by name.
+
+Every reading of the weights is tried against the right form first, then against each fault, then against pairs, then
+against more of those that meet often. Few faults win over many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.core.check.faults import FAULTS, Form
+from mhsa_cli.core.check.layouts import Layout
+from mhsa_cli.core.check.reference import FRAMES, ROPES, Reference, Spec
+from mhsa_cli.core.check.tensors import worst
+
+TOLERANCE = 1e-5  # of the largest output, at least 1
+SECONDS = 2.5  # for the search of several faults at once
+# Faults that meet often, by stage: of these, any number at once is looked for.
+OFTEN = ("scale", "softmax", "mask", "split", "merge", "out")
+SLOW = ("batch_folded_wrong", "output_transposed")  # they cannot be computed for many at once
+BESIDE = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effect")  # faults beside an odd factor
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A variant that gives the candidate's output: the reading of its weights, the forms, its faults, how closely."""
+
+    layout: Layout
+    spec: Spec
+    faults: tuple[str, ...]
+    difference: float
+    factor: float | None = None  # of the scores, where it is none of the usual ones
+
+
+@dataclass
+class Case:
+    """One call of a candidate: the readings of its weights, x and y, and which bases are right for it."""
+
+    layouts: Sequence[Layout]
+    x: Tensor
+    y: Tensor
+    positions: Tensor | None = None
+    masks: Sequence[str] = ("causal", "none")
+    ropes: Sequence[str] = ("none", *ROPES)
+    frames: Sequence[str] = FRAMES
+    turned: bool = False  # it is meant to rotate: rope without effect is a fault
+    theta: float = 10000.0
+    _references: dict[int, Reference] = field(default_factory=dict)
+
+    @property
+    def tolerance(self) -> float:
+        """Give how far an output may be off and still count as equal."""
+        finite = self.y[self.y.isfinite()]
+        return TOLERANCE * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
+
+    def reference(self, at: int) -> Reference:
+        """Give the reference with the weights read in one way."""
+        if at not in self._references:
+            self._references[at] = Reference(self.layouts[at].roles, self.x, self.positions, self.theta)
+        return self._references[at]
+
+    def difference(self, at: int, spec: Spec) -> float:
+        """Compare the candidate's output with a variant's; infinite if it cannot be computed."""
+        try:
+            made = self.reference(at).output(spec)
+        except (RuntimeError, ValueError, IndexError):
+            return math.inf  # a reading whose shapes do not go with this form
+        if made.shape != self.y.shape or int(self.y.isfinite().sum()) * 2 < self.y.numel():
+            return math.inf
+        return worst(made, self.y)
+
+    def bases(self, at: int) -> Iterator[Spec]:
+        """List the right forms that a reading of the weights may have, the simplest first."""
+        roles = self.layouts[at].roles
+        frames = [f for f in self.frames if roles.norm is not None or "norm" not in f]
+        ropes = [r for r in self.ropes if r == "none" or roles.q.size(1) % 2 == 0]
+        for frame, rope, mask in itertools.product(frames, ropes, self.masks):
+            yield Spec(frame=frame, rope=rope, mask=mask)
+
+
+def right(case: Case) -> Match | None:
+    """Find a reading and a base under which the candidate is right."""
+    for at, layout in enumerate(case.layouts):
+        if layout.fault is not None or (layout.roles.out is None and layout.roles.n_heads > 1):
+            continue
+        for base in case.bases(at):
+            if case.turned and base.rope == "none":
+                continue
+            if (off := case.difference(at, base)) <= case.tolerance:
+                return Match(layout, base, (), off)
+    return None
+
+
+def wrong(case: Case, seconds: float = SECONDS) -> Match | None:
+    """Find the fewest faults that explain the candidate's output, or None if no known ones do."""
+    until = time.monotonic() + seconds
+    return _one(case) or _constant(case, ()) or _often(case) or _two(case, until) or _constant(case, BESIDE)
+
+
+def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAULTS) -> Iterator[tuple[str, Form]]:
+    """List the faults that make sense on a base, with their forms."""
+    for name in names:
+        if name.startswith("names_") and not layout.named:
+            continue
+        for form in FAULTS[name].forms:
+            if "rope" in form and base.rope not in ("none",):
+                continue  # a wrong rotation takes the place of none: once is enough
+            if form.get("rope") == "none:ignored" and not turned:
+                continue
+            if base.mask == "none" and ("mask" in form or form.get("fill", "inf") != "inf"):
+                continue
+            if form.get("out") in ("missing", "twice") and layout.roles.out is None:
+                continue
+            yield name, form
+
+
+def _with_layout(layout: Layout, faults: Sequence[str]) -> tuple[str, ...]:
+    own = [layout.fault] if layout.fault else []
+    if layout.roles.out is None and layout.roles.n_heads > 1:
+        own.append("out_missing")
+    return (*own, *faults)
+
+
+def _one(case: Case) -> Match | None:
+    for at, layout in enumerate(case.layouts):  # what the reading of the weights implies, alone
+        if _with_layout(layout, ()):
+            for base in case.bases(at):
+                if (off := case.difference(at, base)) <= case.tolerance:
+                    return Match(layout, base, _with_layout(layout, ()), off)
+    for at, layout in enumerate(case.layouts):
+        for base in case.bases(at):
+            for name, form in _forms(layout, base, case.turned):
+                spec = base._replace(**form)
+                if (off := case.difference(at, spec)) <= case.tolerance:
+                    return Match(layout, spec, _with_layout(layout, (name,)), off)
+    return None
+
+
+def _constant(case: Case, beside: Sequence[str]) -> Match | None:
+    """Fit the factor of the scores: alone, or beside another fault."""
+    for at, layout in enumerate(case.layouts):
+        for base in case.bases(at):
+            forms = _forms(layout, base, False, beside) if beside else [("", Form())]
+            for extra, form in forms:
+                factor, off = _fit(case, at, base._replace(**form))
+                if off <= case.tolerance:
+                    names = ("scale_constant", *([extra] if extra else []))
+                    spec = base._replace(**form, scale=f"x{factor!r}")
+                    return Match(layout, spec, _with_layout(layout, names), off, factor)
+    return None
+
+
+def _fit(case: Case, at: int, base: Spec) -> tuple[float, float]:
+    """Find the factor of the scores that comes nearest, by a grid and a golden-section search."""
+
+    def off(log: float) -> float:
+        return case.difference(at, base._replace(scale=f"x{math.exp(log)!r}"))
+
+    grid = [math.log(1e-3) + i * (math.log(1e5) / 48) for i in range(49)]
+    best = min(grid, key=off)
+    low, high = best - math.log(1e5) / 48, best + math.log(1e5) / 48
+    if not math.isfinite(off(best)):
+        return 1.0, math.inf
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(50):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        if off(a) < off(b):
+            high = b
+        else:
+            low = a
+    found = math.exp((low + high) / 2)
+    rounded = float(f"{found:.6g}")  # 0.2, not 0.20000000013
+    return (rounded, off(math.log(rounded)))
+
+
+def _together(a: Form, b: Form) -> Form | None:
+    """Join two forms; None if they want one stage to be two things."""
+    return None if any(a[stage] != b[stage] for stage in a.keys() & b.keys()) else {**a, **b}
+
+
+def _two(case: Case, until: float) -> Match | None:
+    for at, layout in enumerate(case.layouts):
+        for base in case.bases(at):
+            forms = list(_forms(layout, base, case.turned))
+            for (name, form), (other, more) in itertools.combinations(forms, 2):
+                both = None if name == other else _together(form, more)
+                if both is None or set(both) == set(form) or set(both) == set(more):
+                    continue
+                spec = base._replace(**both)
+                if (off := case.difference(at, spec)) <= case.tolerance:
+                    return Match(layout, spec, _with_layout(layout, (name, other)), off)
+                if time.monotonic() > until:
+                    return None
+    return None
+
+
+def _often(case: Case) -> Match | None:
+    """Look for several at once of the faults that meet often: all their combinations, the fewest faults that fit."""
+    best: Match | None = None
+    for at, layout in enumerate(case.layouts):
+        for base in case.bases(at):
+            stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
+            for name, form in _forms(layout, base, False):
+                if len(form.keys() - {"fill"}) == 1 and form.keys() & stages.keys() and name not in SLOW:
+                    stages[next(iter(form.keys() & stages.keys()))].append((name, form))
+            late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
+            early = list(itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask"))))
+            early = [one for one in early if _joined(one) is not None]
+            for rest in late:
+                found = _fewest(case, at, base, early, rest)
+                if found and (best is None or len(found.faults) < len(best.faults)):
+                    best = found
+        if best is not None:
+            return best
+    return None
+
+
+Chosen = tuple[tuple[str, Form], ...]
+
+
+def _joined(chosen: Chosen) -> Form | None:
+    form: Form | None = {}
+    for _, one in chosen:
+        form = None if form is None else _together(form, one)
+    return form
+
+
+def _fewest(case: Case, at: int, base: Spec, early: Sequence[Chosen], rest: Chosen) -> Match | None:
+    """Compare all forms of the scores and weights at once, with one way to split, merge and project."""
+    layout = case.layouts[at]
+    specs = [base._replace(**(_joined((*one, *rest)) or {})) for one in early]
+    try:
+        made = case.reference(at).outputs(specs)
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    if made.shape[1:] != case.y.shape:
+        return None
+    same = (made == case.y) | (made.isnan() & case.y.isnan())
+    off = torch.where(same, torch.zeros_like(made), (made - case.y).abs()).nan_to_num(nan=math.inf)
+    hits = (off.flatten(1).amax(1) <= case.tolerance).nonzero().flatten().tolist()
+    found = []
+    for hit in hits:
+        names = tuple(name for name, _ in (*early[hit], *rest) if name)
+        found.append(Match(layout, specs[hit], _with_layout(layout, names), float(off[hit].max())))
+    return min(found, key=lambda match: len(match.faults)) if found else None
+
+
+def inputs(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
+    """Draw an input (B, T, D) in float64."""
+    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
