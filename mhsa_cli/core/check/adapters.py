@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.check import binding, calling
+from mhsa_cli.core.check import binding, calling, lines
 from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain
 from mhsa_cli.core.check.calling import Answer, CallError, Plan
 from mhsa_cli.core.check.source import Source
@@ -43,10 +43,9 @@ class Built:
     supplied: dict[str, Any] = field(default_factory=dict)  # arguments of every call: sizes and weights of a function
     dtype: torch.dtype = torch.float64
 
-    @property
-    def slots(self) -> list[Slot]:
-        """List its weights."""
-        return slots(self.supplied if self.is_function else self.thing)
+    def __post_init__(self) -> None:
+        # Before any call: what a call leaves behind on the object is no weight.
+        self.slots: list[Slot] = slots(self.supplied if self.is_function else self.thing)
 
     @property
     def is_function(self) -> bool:
@@ -81,7 +80,7 @@ class Candidate:
 
     def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
         self.source, self.given = source, given
-        self.tried: list[str] = []
+        self._tries: dict[str, list[str]] = {}
         self.choice = 0  # of the ways to fill its constructor
         self.plan = Plan(())
         self.numpy = _is_numpy(source)
@@ -96,6 +95,20 @@ class Candidate:
         return any(kind_of(n, SIZES) == kind for n in (*names, *known)) or any(
             plain(n) in binding.CONFIGS for n in names
         )
+
+    @property
+    def turning(self) -> bool:
+        """Tell whether its code speaks of rotary positions."""
+        return lines.speaks(self.source.text, self._names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
+
+    @property
+    def masking(self) -> bool:
+        """Tell whether its code speaks of a mask or of causality."""
+        return lines.speaks(self.source.text, self._names_used, r"tril|triu|causal|mask(?!\s*=\s*None\b)")
+
+    @property
+    def _names_used(self) -> set[str]:
+        return {self.source.name, *self.source.namespace}
 
     @property
     def takes_sizes(self) -> bool:
@@ -163,15 +176,17 @@ class Candidate:
 
     def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
         supplied: dict[str, Any] = dict(self.given)
-        D, ones = sizes.d_model, torch.ones
-        for name in names:
+        D = sizes.d_model
+        for name, parameter in inspect.signature(target).parameters.items():
             role = kind_of(name, WEIGHTS)
             if name in supplied:
                 continue
             if role:
                 width = 3 * D if role.startswith("qkv") else D
                 shape = (width,) if role.endswith("bias") else (D, width)
-                supplied[name] = ones(shape, dtype=torch.float64)
+                supplied[name] = torch.randn(shape, dtype=torch.float64)
+            elif parameter.default is not parameter.empty and kind_of(name, SIZES) != "n_heads":
+                continue
             elif (kind := kind_of(name, SIZES)) and not kind_of(name, INPUTS):
                 supplied[name] = sizes.of(kind)
         shown = ", ".join(names)
@@ -179,9 +194,17 @@ class Candidate:
 
     def _failed(self, what: str, error: BaseException) -> None:
         first = (str(error).splitlines() or [""])[0]
-        line = f"{what}: {type(error).__name__}{': ' if first else ''}{first}"
-        if line not in self.tried:
-            self.tried.append(line)
+        came = f"{type(error).__name__}{': ' if first else ''}{first}"
+        self._tries.setdefault(came, []).append(what)
+
+    @property
+    def tried(self) -> list[str]:
+        """List what was tried and failed, ways with one outcome together; the latest stage first."""
+        lines = []
+        for came, whats in self._tries.items():
+            more = f" (and {len(whats) - 1} other ways)" if len(whats) > 1 else ""
+            lines.append((not whats[0].startswith("calling"), f"{whats[0]}{more}: {came}"))
+        return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
 
 
 def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
@@ -209,7 +232,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
     x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
     best: tuple[int, Plan, torch.dtype] | None = None
     try:
-        ways = list(calling.plans(built.call, built.supplied))
+        ways = list(calling.plans(built.call, built.supplied, candidate.turning))
     except (CallError, TypeError) as error:
         candidate._failed("calling it", error)
         return False

@@ -81,8 +81,10 @@ class Answer:
     weights: Tensor | None
 
 
-def plans(call: Callable[..., Any], supplied: Collection[str]) -> Iterator[Plan]:
+def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) -> Iterator[Plan]:
     """List the ways to call without a mask, the likeliest first; parameters that are `supplied` elsewhere are left out.
+
+    Positions that may be left out are given only to what is known to be `turning`.
 
     Raises: CallError if it takes no input.
     """
@@ -121,7 +123,7 @@ def plans(call: Callable[..., Any], supplied: Collection[str]) -> Iterator[Plan]
                 positions_name=kinds.get("positions", ""))  # fmt: skip
     shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
     if base.positions_name and signature_of(call).parameters[base.positions_name].default is not Parameter.empty:
-        shapes.append("")
+        shapes = [*shapes, ""] if turning else [""]
     for shape in shapes:
         for unbatched in (False, True):
             yield replace(base, positions=shape, unbatched=unbatched)

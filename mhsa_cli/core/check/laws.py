@@ -24,6 +24,7 @@ from mhsa_cli.core.check.laws_of_modules import (
     parameters_used,
     saved_and_loaded,
     too_long,
+    weights_before_dropout,
 )
 from mhsa_cli.core.check.places import Places, at
 from mhsa_cli.core.check.reference import Reference, Roles
@@ -206,8 +207,8 @@ def weights_returned(c: Context) -> Seen:
 
 def extreme_scores(c: Context) -> Seen:
     """Ask that huge scores neither overflow nor leak past the mask."""
-    if c.match is None:
-        return Seen(None, None, "its weights could not be read")
+    if c.match is None or c.match.faults:
+        return Seen(None, None, "asked of what is right at usual scores")
     x = 300 * c.x
     y = c.y(x)
     if not bool(y.isfinite().all()):
@@ -268,6 +269,7 @@ LAWS: dict[str, _Entry] = {
     "dropout only in training": _Entry(dropout_only_in_training),
     "no memory of earlier calls": _Entry(no_memory),
     "weights returned are those used": _Entry(weights_returned),
+    "weights returned in training": _Entry(weights_before_dropout),
     "saved and loaded": _Entry(saved_and_loaded),
     "the mask moves with the module": _Entry(mask_moves),
     "gradients are finite": _Entry(gradients_are_finite),

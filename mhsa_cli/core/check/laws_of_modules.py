@@ -52,6 +52,8 @@ def dropout_only_in_training(c: Context) -> Seen:
     """Ask that dropout drops in training and rests in eval."""
     if c.built.module is None:
         return Seen(None, None, NO_MODULE)
+    if c.quiet:
+        return Seen(False, None, "it drops in eval as well")
     other = c.again(dropout=DROPOUT)
     module = other.module
     assert module is not None
@@ -62,17 +64,30 @@ def dropout_only_in_training(c: Context) -> Seen:
     module.train()
     drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())
     moved = any(worst(c.y(c.x, other), c.y(c.x)) > 0 for _ in range(3))
-    weights = c.run(c.x, other, weights=True).weights
     module.eval()
     if not moved:
         return Seen(False, None, "dropout never drops, not in training either") if drops else Seen(
             None, None, "it has no dropout")  # fmt: skip
-    if weights is not None and weights.dim() == 4:
-        rested = c.run(c.x, other, weights=True).weights
-        sums = [w.to(torch.float64).sum(-1) for w in (weights, rested) if w is not None]
-        if worst(sums[0], torch.ones_like(sums[0])) > 1e-3 >= worst(sums[-1], torch.ones_like(sums[-1])):
-            return Seen(False, None, "the weights returned in training are those after dropout: rows do not sum to one")
     return Seen(True, seen.worst, "")
+
+
+def weights_before_dropout(c: Context) -> Seen:
+    """Ask that weights returned in training are those before dropout."""
+    if c.built.module is None or c.run(c.x, weights=True).weights is None:
+        return Seen(None, None, "it does not return its weights")
+    if any(isinstance(part, nn.MultiheadAttention) for part in c.built.module.modules()):
+        return Seen(None, None, "torch's own nn.MultiheadAttention returns them after dropout")
+    other = c.again(dropout=DROPOUT)
+    assert other.module is not None
+    sums = []
+    for training in (True, False):
+        other.module.train(training)
+        weights = c.run(c.x, other, weights=True).weights
+        sums.append(torch.ones(1) if weights is None else weights.to(torch.float64).sum(-1))
+    off, rested = (worst(s, torch.ones_like(s)) for s in sums)
+    if off > 1e-3 >= rested:
+        return Seen(False, off, "the weights returned in training are those after dropout: rows do not sum to one")
+    return Seen(True, off, "")
 
 
 def saved_and_loaded(c: Context) -> Seen:

@@ -183,6 +183,8 @@ def _of_three(
             continue
         for says, out, bias, path in _outs(others, None, numbers, vectors, D):
             weights = [p[1] for p in parts if p]
+            if weights[0].size(0) != H:
+                continue  # keys and values may be fewer, queries not
             biases = [p[2] for p in parts if p]
             shared = any(p[3] for p in parts if p)
             o = out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 # A part of attention -> what its line looks like, the surest sign first.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -121,15 +121,17 @@ def _blocks(tree: ast.Module, name: str) -> list[tuple[str, int, int]]:
     return [(n, a, b) for _, n, a, b in sorted(defs, key=lambda d: (d[0], d[2]))]
 
 
-def masks_in_code(text: str, name: str) -> bool:
-    """Tell whether a target's code speaks of a mask or of causality, comments and docstrings left out."""
+def speaks(text: str, names: Collection[str], pattern: str) -> bool:
+    """Tell whether the code of a target and of what it uses matches a pattern; comments and docstrings left out."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
         return False
-    target = next((n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == name), None)
-    if target is None:
-        return False
-    lines = _code(text)[target.lineno - 1 : target.end_lineno]
-    code = re.sub(r"\"[^\"]*\"|'[^']*'", lambda m: m.group() if len(m.group()) < 24 else "", "\n".join(lines))
-    return bool(re.search(r"tril|triu|causal|mask(?!\s*=\s*None\b)", code, re.IGNORECASE))
+    lines = _code(text)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names:
+            code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            code = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", lambda m: m.group() if len(m.group()) < 24 else "", code)
+            if re.search(pattern, code, re.IGNORECASE):
+                return True
+    return False

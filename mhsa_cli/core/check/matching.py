@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from mhsa_cli.core.check import lines, search
+from mhsa_cli.core.check import search
 from mhsa_cli.core.check.adapters import Built, Candidate
 from mhsa_cli.core.check.calling import Plan, masked
 from mhsa_cli.core.check.context import SEED, Context, held_still
@@ -33,7 +33,7 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
     tell("comparing it with the reference and its known faults")
     inside = not sees_future(c)
     ways = [c.plan] if inside or not c.plan.mask_name else _masked_ways(c)
-    spoken = lines.masks_in_code(candidate.source.text, candidate.source.name)
+    spoken = candidate.masking
     must = wishes.causal if wishes.causal is not None else inside or bool(c.plan.mask_name) or spoken
     found = _match(c, ways, must, wishes)
     if found is None and wishes.causal is None and not inside and c.plan.mask_name and not spoken:
@@ -76,17 +76,12 @@ def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
     if wishes.order:
         marked = f"order {'-'.join(wishes.order)}"
         readings = [r for r in readings if marked in r.says] or readings
-    turned = _meant_to_turn(c) if wishes.rope is None else wishes.rope != "none"
+    turned = bool(c.plan.positions) or c.candidate.turning if wishes.rope is None else wishes.rope != "none"
     ropes = (("none", *ROPES) if turned else ("none",)) if wishes.rope is None else (wishes.rope,)
     added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.candidate.source.text)
     frames = [f for f in FRAMES if added or "residual" not in f]
     return Case(probed(c, readings), c.x.double(), c.y(c.x), c.positions(s.seq_len),
                 ("causal",) if causal else ("none",), ropes, frames, turned)  # fmt: skip
-
-
-def _meant_to_turn(c: Context) -> bool:
-    text = c.candidate.source.text.lower()
-    return bool(c.plan.positions) or any(word in text for word in ("rope", "rotary", "rotate"))
 
 
 def _right_rope(c: Context) -> str:

@@ -116,7 +116,9 @@ def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAUL
                 continue
             if base.mask == "none" and ("mask" in form or form.get("fill", "inf") != "inf"):
                 continue
-            if form.get("out") in ("missing", "twice") and layout.roles.out is None:
+            if "out" in form and layout.roles.out is None and form["out"] != "transposed":
+                continue
+            if form.get("out") == "without_bias" and layout.roles.out_bias is None:
                 continue
             yield name, form
 
@@ -208,12 +210,15 @@ def _often(case: Case) -> Match | None:
         for base in case.bases(at):
             stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
             for name, form in _forms(layout, base, False):
-                if len(form.keys() - {"fill"}) == 1 and form.keys() & stages.keys() and name not in SLOW:
+                fits = len(form.keys() - {"fill"}) == 1 and form.keys() & stages.keys()
+                if fits and name not in SLOW and form.get("fill") != "added":
                     stages[next(iter(form.keys() & stages.keys()))].append((name, form))
             late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
             early = list(itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask"))))
             early = [one for one in early if _joined(one) is not None]
-            for rest in late:
+            for rest in sorted(late, key=_count):
+                if best is not None and _count(rest) >= len(best.faults):
+                    break
                 found = _fewest(case, at, base, early, rest)
                 if found and (best is None or len(found.faults) < len(best.faults)):
                     best = found
@@ -223,6 +228,10 @@ def _often(case: Case) -> Match | None:
 
 
 Chosen = tuple[tuple[str, Form], ...]
+
+
+def _count(chosen: Chosen) -> int:
+    return sum(1 for name, _ in chosen if name)
 
 
 def _joined(chosen: Chosen) -> Form | None:
