@@ -151,6 +151,7 @@ def loaded(*arguments: str) -> tuple[int, set[str]]:
         (["sweep", "--seeds", "9000000"], 2),
         (["sweep", "--resume", "missing"], 4),
         (["config", "show"], 0),
+        (["check", "missing.py:A"], 2),
         (["runs"], 0),
         (["inspect-heads"], 4),
     ],

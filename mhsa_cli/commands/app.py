@@ -9,6 +9,7 @@ import typer
 from mhsa_cli import __version__
 from mhsa_cli.commands import (
     bench,
+    check,
     compare,
     config,
     curve,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("inspect-heads")(inspect_heads.inspect_heads)
 app.command("bench")(bench.bench)
+app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("curve")(curve.curve)
 app.command("explain")(explain.explain)

@@ -1,0 +1,179 @@
+"""`mhsa check`: is this attention right? If not, what is wrong with it, and where?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mhsa_cli.records.check import Grade
+
+Targets = Annotated[
+    list[str],
+    typer.Argument(metavar="TARGET...", help="FILE:NAME of a class, function or instance; FILE; or a folder."),
+]
+EntryOption = Annotated[
+    str | None, typer.Option("--entry", metavar="NAME", help="The name to grade in every file of a folder.")
+]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a picture.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", min=0.1, help="What one grade may take; then it is ended.")]
+MemoryOption = Annotated[float, typer.Option("--memory", min=0.1, metavar="GIB", help="What one grade may take.")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="How many are graded at a time; left out, one on each core.")
+]
+CausalOption = Annotated[
+    bool | None, typer.Option("--causal/--no-causal", help="Must it hide the future? Left out, found out.")
+]
+OrderOption = Annotated[
+    str | None, typer.Option("--order", metavar="qkv", help="How a projection of all three is ordered, such as kqv.")
+]
+RopeOption = Annotated[
+    str | None, typer.Option("--rope", metavar="KIND", help="Its rotary positions: none, interleaved or half.")
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option("--with", metavar="KEY=VALUE", help="An argument that it is built with; may be repeated."),
+]
+
+
+def check(
+    targets: Targets,
+    entry: EntryOption = None,
+    as_json: JsonOption = False,
+    markdown: MarkdownOption = False,
+    seconds: SecondsOption = 30.0,
+    memory: MemoryOption = 4.0,
+    jobs: JobsOption = None,
+    causal: CausalOption = None,
+    order: OrderOption = None,
+    rope: RopeOption = None,
+    d_model: Annotated[int | None, typer.Option("--d-model", min=1, help="The width it is built with.")] = None,
+    n_heads: Annotated[int | None, typer.Option("--n-heads", min=1, help="The heads it is built with.")] = None,
+    seq_len: Annotated[int | None, typer.Option("--seq-len", min=2, help="The tokens it is called with.")] = None,
+    given: WithOption = None,
+) -> None:
+    """Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.
+
+    It runs in a process of its own, and only the lines that it needs. Exit 0: right; 1: wrong; 2: cannot be called.
+
+    Example: mhsa check my_attention.py:MyAttention
+    """
+    from mhsa_cli.commands.grading import Limits, grade_all, grade_in_process
+    from mhsa_cli.core.check.reading import read_script
+    from mhsa_cli.core.check.source import split
+    from mhsa_cli.records.check import Wishes
+
+    if as_json and markdown:
+        raise UsageError("--json and --markdown exclude each other", "leave one out")
+    wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
+    limits = Limits(seconds, memory)
+    many = len(targets) > 1 or Path(targets[0]).is_dir()
+    try:
+        if many:
+            names = _expand(targets, entry)
+            grades = list(grade_all(names, wishes, limits, jobs, _Teller(len(names))))
+        elif as_json:  # then what cannot be loaded has its document, too
+            grades = list(grade_all([_named(targets[0], entry)], wishes, limits))
+        else:
+            target = _named(targets[0], entry)
+            read_script(split(target)[0])  # a typing error is told at once, without a process
+            grades = [grade_in_process(target, wishes, limits)]
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    _print(grades, many, as_json, markdown)
+    verdicts = {grade.verdict for grade in grades}
+    if verdicts != {"right"}:
+        raise typer.Exit(2 if verdicts == {"uncallable"} and not many else 1)
+
+
+def _order(order: str | None) -> str | None:
+    if order is not None and sorted(order) != ["k", "q", "v"]:
+        raise UsageError(f"--order {order}: wanted the letters q, k and v, each once", "such as --order kqv")
+    return order
+
+
+def _rope(rope: str | None) -> str | None:
+    if rope not in (None, "none", "interleaved", "half"):
+        raise UsageError(f"--rope {rope}: wanted none, interleaved or half", "leave it out, and it is found out")
+    return rope
+
+
+def _pairs(given: Sequence[str]) -> Sequence[str]:
+    for pair in given:
+        if not pair.partition("=")[0].isidentifier() or "=" not in pair:
+            raise UsageError(f"--with {pair}: wanted KEY=VALUE", "such as --with bias=false")
+    return given
+
+
+def _named(target: str, entry: str | None) -> str:
+    from mhsa_cli.core.check.source import split
+
+    return target if entry is None or split(target)[1] is not None else f"{target}:{entry}"
+
+
+def _expand(targets: Sequence[str], entry: str | None) -> list[str]:
+    """List what is to be graded: every file of a folder, and what was named. Raises: UsageError."""
+    from mhsa_cli.core.check.source import files_in
+
+    names = []
+    for target in targets:
+        if not Path(target).is_dir():
+            names.append(_named(target, entry))
+            continue
+        try:
+            files = files_in(Path(target))
+        except OSError as error:
+            raise UsageError(f"{target} cannot be read: {error.strerror}", "give yourself the permission") from error
+        if not files:
+            raise UsageError(
+                f"{target} holds no .py, .ipynb or .md file, nor do the folders in it",
+                "name the folder of the submissions",
+            )
+        names += [str(file) if entry is None else f"{file}:{entry}" for file in files]
+    return names
+
+
+class _Teller:
+    """Says on stderr what each grade was, as soon as it is known."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.done = count, 0
+
+    def __call__(self, grade: Grade) -> None:
+        from mhsa_cli.commands.stderr import tell
+
+        self.done += 1
+        names = ", ".join(fault.name for fault in grade.faults)
+        tell(f"{self.done}/{self.count}  {grade.target}  {grade.verdict}{f': {names}' if names else ''}")
+
+
+def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
+    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.renderers.check import grade_picture, grades_table
+    from mhsa_cli.renderers.check_markdown import grade_markdown, grades_markdown
+
+    if as_json:
+        passed = all(grade.passed for grade in grades)
+        submissions = [{"target": grade.target, **_document(grade)} for grade in grades]
+        print_json({"passed": passed, "submissions": submissions} if many else _document(grades[0]))
+        return
+    paper = Paper()
+    if markdown:
+        paper.say((grades_markdown(grades) if many else grade_markdown(grades[0])).rstrip("\n"))
+    elif many:
+        paper.draw(grades_table(grades, width=paper.width, surface=paper.surface))
+    else:
+        paper.draw(grade_picture(grades[0], width=paper.width, surface=paper.surface))
+
+
+def _document(grade: Grade) -> dict[str, Any]:
+    document = asdict(grade)
+    del document["target"]
+    return {"passed": grade.passed, **document}

@@ -1,0 +1,146 @@
+"""The process in which one target is graded: cut off from the terminal, limited, and heard through a pipe alone."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import math
+import os
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.errors import MhsaError
+from mhsa_cli.records.check import Wishes
+
+# The names of what it leaves in its folder.
+PRINTED, TRACE, ROOM = "printed", "trace", "room"
+READY = "mhsa_cli.core.check.ready"
+FILE_BYTES = 256 << 20  # one file that it writes: an endless print must not fill the disk
+AFTER = 10  # seconds of computing that are left to a process which nobody could end
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the process is told: `target` with an absolute path, its `file`, and the `folder` that it may write to.
+
+    `grader` is the module whose `grade` grades; `memory` is in bytes.
+    """
+
+    target: str
+    file: Path
+    wishes: Wishes
+    grader: str
+    folder: Path
+    seconds: float
+    memory: int
+
+
+def serve(pipe: Connection, job: Job) -> None:
+    """Grade, say what comes of it, and be gone. Never returns."""
+    code = 0
+    try:
+        _cut_off(pipe, job)
+        send: Callable[..., None] = lambda **message: pipe.send_bytes(json.dumps(message, default=str).encode())  # noqa: E731
+        try:
+            _grade(job, send)
+        except MhsaError as error:
+            send(refused=[error.message, error.hint])
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except BaseException as error:
+            from mhsa_cli.core.devices import is_out_of_memory
+
+            said = " ".join(f"{type(error).__name__}: {error}".strip(": ").split())[:400]
+            frames = [
+                f"{Path(f.filename).name}, line {f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-1:]
+            ]
+            send(raised=said, memory=is_out_of_memory(error), where="".join(frames))
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(code)  # nothing of what it left to be done at exit
+
+
+def _grade(job: Job, send: Callable[..., None]) -> None:
+    send(doing="starting")
+    from mhsa_cli.core.check.source import load
+
+    importlib.import_module(READY)
+    grade = importlib.import_module(job.grader).grade
+    _limit(job)
+    send(started=True, doing="loading")
+    faulthandler.dump_traceback_later(job.seconds, file=_trace)
+    with contextlib.suppress(OSError):
+        os.chdir(job.file.parent)  # what it reads at import lies there
+    source = load(job.target)
+    os.chdir(job.folder / ROOM)  # what it writes when it is called must not lie there
+    send(name=source.name)
+    grade = grade(source, job.wishes, lambda doing: send(doing=doing))
+    faulthandler.cancel_dump_traceback_later()
+    send(grade=asdict(grade))
+
+
+_trace: Any = None
+
+
+def _cut_off(pipe: Connection, job: Job) -> None:
+    """Leave the terminal and the group of the parent, print into a file, and end when the parent has."""
+    global _trace
+    if hasattr(os, "setsid"):
+        os.setsid()
+    for number, path, mode in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, job.folder / PRINTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        (2, job.folder / PRINTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    ):
+        opened = os.open(path, mode, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdout, sys.stderr = (
+        open(number, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+        for number in (1, 2)
+    )
+    _trace = (job.folder / TRACE).open("w")
+    faulthandler.enable(_trace)
+    sys.argv = [str(job.file)]
+    sys.dont_write_bytecode = True
+    warnings.simplefilter("ignore")
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "Agg"}  # grading is done on the CPU, and opens no window
+    threading.Thread(target=_watch, args=(pipe,), daemon=True).start()
+
+
+def _watch(pipe: Connection) -> None:
+    """Wait for the end of the parent: nothing else ever comes."""
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv_bytes()
+    os._exit(1)
+
+
+def _limit(job: Job) -> None:
+    """Limit memory to what is taken now and the job's more, files in length, and computing; no core is written."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: FILE_BYTES,
+        resource.RLIMIT_CPU: math.ceil(job.seconds + AFTER) * (os.cpu_count() or 1),
+    }
+    with contextlib.suppress(OSError, ValueError, IndexError):  # no /proc: then memory has no limit of ours
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + job.memory
+    for kind, limit in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -1,0 +1,247 @@
+"""Grades in processes of their own: one that hangs, crashes or takes all memory costs its own grade alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+
+GRADER = "mhsa_cli.core.check.grade"
+GRACE = 0.5  # seconds in which a process that is out of time writes down where it is
+SHOWN = 3  # lines of what it printed
+PRINTED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one grade may take: seconds, and GiB beyond what an empty process has."""
+
+    seconds: float = 30.0
+    memory: float = 4.0
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def grade_in_process(target: str, wishes: Wishes, limits: Limits) -> Grade:
+    """Grade one target. Raises: UsageError if there is nothing to be graded."""
+    for ended in _run([target], wishes, limits, 1):
+        if isinstance(ended.refused, UsageError):
+            raise ended.refused
+        return ended.grade
+    raise AssertionError("a grade comes of every target")
+
+
+def grade_all(
+    targets: Sequence[str],
+    wishes: Wishes,
+    limits: Limits,
+    jobs: int | None = None,
+    hear: Callable[[Grade], None] = lambda _: None,
+) -> Iterator[Grade]:
+    """Grade up to `jobs` at a time (left out, one on each core), in order; `hear` hears each as soon as it is done."""
+    for ended in _run(targets, wishes, limits, jobs or cores(), hear):
+        yield ended.grade
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of a target: a grade; where it could not be loaded, also the error that says so."""
+
+    grade: Grade
+    refused: UsageError | None = None
+
+
+def _run(
+    targets: Sequence[str],
+    wishes: Wishes,
+    limits: Limits,
+    jobs: int,
+    hear: Callable[[Grade], None] = lambda _: None,
+) -> Iterator[Ended]:
+    running: dict[int, _Child] = {}
+    ended: dict[int, Ended] = {}
+    next_one = given = 0
+    try:
+        while given < len(targets):
+            while next_one < len(targets) and len(running) < jobs:
+                running[next_one] = _Child(targets[next_one], wishes, limits)
+                next_one += 1
+            wait([child.pipe for child in running.values()], min(child.left() for child in running.values()))
+            for number, child in list(running.items()):
+                end = child.listen()
+                if end is not None:
+                    del running[number]
+                    child.close()
+                    hear(end.grade)
+                    ended[number] = end
+            while given in ended:
+                yield ended.pop(given)
+                given += 1
+    finally:  # also of a Ctrl-C
+        for child in running.values():
+            child.close()
+
+
+def _context() -> BaseContext:
+    """Choose how processes start: forked from one that has torch already, where the system can do that."""
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([READY])
+    return context
+
+
+class _Child:
+    """A process that grades one target, as its parent sees it."""
+
+    def __init__(self, target: str, wishes: Wishes, limits: Limits) -> None:
+        from mhsa_cli.core.check.source import split
+
+        self.target, self.limits = target, limits
+        self.folder = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
+        place = Path(self.folder.name)
+        (place / ROOM).mkdir()
+        self.file = split(target)[0]
+        memory = int(limits.memory * 2**30)
+        absolute = str(Path(target).absolute())
+        job = Job(absolute, self.file.absolute(), wishes, GRADER, place, limits.seconds, memory)
+        context = _context()
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, job), daemon=True)  # type: ignore[attr-defined]
+        self.began = time.monotonic()
+        self.deadline: float | None = None  # it counts from when the process is ready
+        self.doing, self.name = "starting", ""
+        self.process.start()
+        other.close()
+
+    def left(self) -> float:
+        """Give the seconds that it has left."""
+        return 60.0 if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+
+    def listen(self) -> Ended | None:
+        """Hear what it has said; returns what came of it, or None while it is at work."""
+        try:
+            while self.pipe.poll():
+                message = json.loads(self.pipe.recv_bytes())
+                if (end := self._heard(message)) is not None:
+                    return end
+        except (EOFError, OSError):
+            return self._died()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # somebody else wrote into the pipe
+            return self._uncallable(f"it sent what is no grade ({type(error).__name__})")
+        return self._hung() if self.deadline is not None and time.monotonic() >= self.deadline else None
+
+    def _heard(self, message: dict[str, Any]) -> Ended | None:
+        self.doing = message.get("doing", self.doing)
+        self.name = message.get("name", self.name)
+        if message.get("started"):
+            self.began = time.monotonic()
+            self.deadline = self.began + self.limits.seconds + GRACE
+        if "grade" in message:
+            return Ended(self._finished(_grade(message["grade"])))
+        if "refused" in message:
+            said, hint = (None if text is None else self._shown(text) for text in message["refused"])
+            error = UsageError(said or "", hint)
+            return Ended(self._uncallable("; ".join(line.strip() for line in str(error).splitlines())).grade, error)
+        if message.get("memory"):
+            return self._out_of_memory()
+        if "raised" in message:
+            return self._uncallable(f"while {self.doing}: {message['raised']} ({message['where']})")
+        return None
+
+    def _shown(self, text: str) -> str:
+        """Write paths as the user did."""
+        return text.replace(str(self.file.absolute()), str(self.file))
+
+    def _finished(self, grade: Grade) -> Grade:
+        target = self.target
+        if self.name and not target.endswith(f":{self.name}"):
+            target = f"{target.removesuffix(':')}:{self.name}"
+        seconds = time.monotonic() - self.began
+        return replace(grade, target=target, notes=[*grade.notes, *self._printed()], seconds=seconds)
+
+    def _uncallable(self, said: str) -> Ended:
+        return Ended(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (said,))))
+
+    def _hung(self) -> Ended:
+        seconds = f"{self.limits.seconds:g} s"
+        return self._uncallable(f"it did not answer within {seconds}; the last thing done: {self.doing}{self._where()}")
+
+    def _out_of_memory(self) -> Ended:
+        more = f"it took more than {self.limits.memory:g} GiB of memory while {self.doing}{self._where()}"
+        return self._uncallable(more)
+
+    def _died(self) -> Ended:
+        self.process.join(5)
+        code = self.process.exitcode
+        if code is not None and code >= 0:
+            return self._uncallable(f"it ended its process itself, with exit code {code}, while {self.doing}")
+        if code is None:
+            return self._uncallable(f"its process fell silent while {self.doing}")
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-code).name
+            more = " (a system out of memory does so)" if name == "SIGKILL" else ""
+            return self._uncallable(f"its process was killed by {name} while {self.doing}{self._where()}{more}")
+        return self._uncallable(f"its process was killed by signal {-code} while {self.doing}{self._where()}")
+
+    def _where(self) -> str:
+        """Say which line of the file it was in, from the trace that Python left."""
+        with contextlib.suppress(OSError, UsageError):
+            trace = (Path(self.folder.name) / TRACE).read_text("ascii", "replace")
+            file = self.file.absolute()
+            written = re.escape(str(file).encode("ascii", "backslashreplace").decode())
+            if found := re.search(rf'File "{written}", line (\d+) in (\S+)', trace):
+                from mhsa_cli.core.check.reading import read_script
+
+                return f", at {read_script(file).place(int(found[1]))} (in {found[2]})"
+        return ""
+
+    def _printed(self) -> list[str]:
+        """Give the first lines that it printed, and how many there were, as a note."""
+        try:
+            with (Path(self.folder.name) / PRINTED).open("rb") as file:
+                text = file.read(PRINTED_BYTES).decode("utf-8", "replace")
+                more = bool(file.read(1))
+        except OSError:
+            return []
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        if not lines:
+            return []
+        first = " | ".join(line[:80] for line in lines[:SHOWN])
+        count = f"more than {len(lines):,} lines" if more else f"{len(lines):,} line{'' if len(lines) == 1 else 's'}"
+        return [f"it printed {count}: {first}{' ...' if len(lines) > SHOWN or more else ''}"]
+
+    def close(self) -> None:
+        """End the process and all that it started, and remove its folder."""
+        if self.process.pid is not None and hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.join(5)
+        self.pipe.close()
+        self.folder.cleanup()
+
+
+def _grade(document: dict[str, Any]) -> Grade:
+    """Read a grade that came as plain data."""
+    laws = [Law(**law) for law in document.pop("laws")]
+    faults = [NamedFault(**fault) for fault in document.pop("faults")]
+    return Grade(**document, laws=laws, faults=faults)

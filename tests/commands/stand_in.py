@@ -1,0 +1,19 @@
+"""Stands in for the grader: builds the target and calls it once. What it says is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from mhsa_cli.core.check.source import Source
+from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+
+
+def grade(source: Source, wishes: Wishes, tell: Callable[[str], None]) -> Grade:
+    """Call the target with 5: right if that gives 5, otherwise wrong."""
+    tell("calling")
+    found = source.target()(5)
+    law = Law("gives what it gets", found == 5, float(found) - 5, f"it gave {found}")
+    fault = NamedFault("scale_none", "it scales", "do not", 3, source.place(3), 1.5)
+    said = {"wishes": str(asdict(wishes))}
+    return Grade("?", "right" if found == 5 else "wrong", said, [law], [] if found == 5 else [fault], source.notes)

@@ -1,0 +1,237 @@
+"""`mhsa check`: whatever a file does, there is a grade of it, and the file and its folder stay as they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from mhsa_cli.commands import grading
+from tests.commands.shell import Said, environment, mhsa, tree
+
+HEAD = "import os, signal, sys, time\n\n\nclass Attention:\n    def __call__(self, x):\n"
+RIGHT = HEAD + "        return x\n"
+WRONG = HEAD + "        return x + 1\n"
+LIE = "[os.write(i, b'\\0\\0\\0\\1x') for i in range(3, 99) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')]"
+ENDINGS = {
+    "spins": ("while True: pass", "not answer within 2 s; the last thing done: calling, at line 6 (in __call__)"),
+    "sleeps": ("time.sleep(600)", "not answer within 2 s; the last thing done: calling, at line 6 (in __call__)"),
+    "leaves": ("os._exit(7)", "it ended its process itself, with exit code 7, while calling"),
+    "exits": ("sys.exit(3)", "it ended its process itself, with exit code 3, while calling"),
+    "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV while calling, at line 6 (in __call__)"),
+    "dies": (
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "killed by SIGKILL while calling (a system out of memory does so)",
+    ),
+    "grows": ("return bytearray(100 << 30)", "it took more than 4 GiB of memory while calling"),
+    "raises": ("raise LookupError('no')", "while calling: LookupError: no (raises.py, line 6)"),
+    "interrupts": ("raise KeyboardInterrupt", "while calling: KeyboardInterrupt"),
+    "asks": ("input()", "while calling: EOFError"),
+    "lies": (LIE, "it sent what is no grade"),
+}
+REFUSALS = {
+    "misses": ("import no_such_package as nn\nclass Attention(nn.Module): pass\n", "pip install no_such_package"),
+    "breaks": ("class Attention(:\n", "line 1: invalid syntax"),
+    "lacks": ("class Other: pass\n", "has no Attention"),
+    "quits": ("import sys\nAttention = sys.exit(4)\n", "line 2: Attention cannot be defined: it ends the program"),
+}
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
+
+
+def check(text: str, *options: object, name: str = "mine") -> Said:
+    Path(f"{name}.py").write_text(text)
+    return mhsa("check", f"{name}.py:Attention", "--seconds", 2, *options)
+
+
+def test_the_exit_code_tells_the_verdict(here: Path) -> None:
+    assert check(RIGHT).code == 0
+    assert check(WRONG).code == 1
+    assert check(HEAD + "        return None\n").code == 2
+    refused = check("class Attention(:\n")
+    assert refused.code == 2 and refused.out == "" and refused.err.startswith("error: mine.py, line 1: invalid syntax")
+    refused = check("Attention = 5\n")
+    assert refused.code == 2 and "error: mine.py: Attention is an int" in refused.err
+
+
+def test_a_grade_as_json(here: Path) -> None:
+    document = check(WRONG, "--json").json
+    assert list(document) == ["passed", "verdict", "found", "laws", "faults", "notes", "tried", "seconds"]
+    assert (document["passed"], document["verdict"]) == (False, "wrong")
+    law = {"name": "gives what it gets", "passed": False, "worst": 1.0, "seen": "it gave 6", "edge": False}
+    assert document["laws"] == [law]
+    fault = {"name": "scale_none", "explanation": "it scales", "instead": "do not", "line": 3, "place": "line 3"}
+    assert document["faults"] == [{**fault, "max_difference": 1.5}]
+    refused = check("class Attention(:\n", "--json")
+    assert refused.code == 2 and refused.json["verdict"] == "uncallable" and refused.err == ""
+    assert "mine.py, line 1: invalid syntax" in refused.json["tried"][0]
+
+
+def test_a_grade_as_markdown_and_as_a_picture(here: Path) -> None:
+    assert check(WRONG, "--markdown").out.startswith("## mine.py:Attention\n")
+    assert "gives what it gets" in check(WRONG).out
+    assert check(WRONG, "--markdown", "--json").code == 2
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_every_ending_becomes_a_grade(here: Path, name: str) -> None:
+    line, wanted = ENDINGS[name]
+    said = check(HEAD + f"        {line}\n", "--json", name=name)
+    assert said.code == 2 and wanted in said.json["tried"][0], said.json["tried"]
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_loaded_says_why(here: Path, name: str) -> None:
+    text, wanted = REFUSALS[name]
+    said = check(text, name=name)
+    assert said.code == 2 and wanted in said.err and f"error: {name}.py" in said.err
+
+
+def test_what_it_prints_is_a_note_and_what_it_writes_is_gone(here: Path) -> None:
+    lines = "open('written', 'w').write('x')", "print('one\\ntwo')", "os.write(2, b'three\\nfour\\n')", "return x"
+    text = HEAD + "".join(f"        {line}\n" for line in lines)
+    said = check(text, "--json")
+    assert said.code == 0 and said.err == ""
+    assert said.json["notes"] == ["it printed 4 lines: one | two | three ..."]
+    assert not Path("written").exists() and sorted(here.iterdir()) == [here / "mine.py", here / "tiny.yaml"]
+
+
+def test_a_flood_of_print_is_cut(here: Path) -> None:
+    said = check(HEAD + "        while True: print('x' * 10_000)\n", "--json")
+    assert said.code == 2 and "it printed more than" in said.json["notes"][0]
+
+
+def test_files_are_read_from_the_folder_of_the_file(here: Path) -> None:
+    Path("sub").mkdir()
+    Path("sub/size.txt").write_text("0")
+    Path("sub/mine.py").write_text("n = int(open('size.txt').read())\n" + HEAD + "        return x + n\n")
+    assert mhsa("check", "sub/mine.py:Attention").code == 0
+
+
+def test_a_training_loop_beside_it_does_not_run(here: Path) -> None:
+    said = check(RIGHT + "\nfor step in range(10**12):\n    pass\nsys.exit(3)\n", "--json")
+    assert said.code == 0
+    assert said.json["notes"] == ["lines 8-10 run at import, not needed by Attention: left out"]
+
+
+def test_flags_become_wishes(here: Path) -> None:
+    flags = [
+        "--causal",
+        "--order",
+        "kqv",
+        "--rope",
+        "half",
+        "--d-model",
+        "36",
+        "--n-heads",
+        "3",
+        "--seq-len",
+        "5",
+        "--with",
+        "bias=no",
+        "--with",
+        "p=0.5",
+    ]
+    found = check(RIGHT, "--json", *flags).json["found"]["wishes"]
+    wanted = {"causal": True, "order": "kqv", "rope": "half", "d_model": 36, "n_heads": 3, "seq_len": 5}
+    assert found == str({**wanted, "arguments": ("bias=no", "p=0.5")})
+    assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["found"]["wishes"]
+
+
+@pytest.mark.parametrize("flags", ["--order qq", "--rope x", "--with x", "--seconds 0", "--jobs 0"])
+def test_flags_that_mean_nothing_are_refused(here: Path, flags: str) -> None:
+    assert check(RIGHT, *flags.split()).code == 2
+
+
+def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
+    folder = Path("all")
+    folder.mkdir()
+    for name, (line, _) in ENDINGS.items():
+        (folder / f"{name}.py").write_text(HEAD + f"        {line}\n")
+    for name, (text, _) in REFUSALS.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "sub").mkdir()
+    (folder / "sub" / "right.py").write_text("import beside\n" + RIGHT.replace("return x", "return beside.same(x)"))
+    (folder / "sub" / "beside.py").write_text("def same(x):\n    return x\n\nAttention = 5\n")
+    (folder / "wrong.md").write_text(f"# Mine\n\n```python\n{WRONG}```\n")
+    before = tree(folder), sorted(folder.rglob("*"))
+    said = mhsa("check", folder, "--entry", "Attention", "--seconds", 2, "--jobs", 3, "--json")
+    assert (tree(folder), sorted(folder.rglob("*"))) == before
+    assert said.code == 1 and said.json["passed"] is False
+    found = {item["target"]: item for item in said.json["submissions"]}
+    files = [*sorted(folder.glob("*.*")), *sorted(folder.glob("sub/*"))]
+    assert list(found) == [f"{file}:Attention" for file in files]
+    for name, (_, wanted) in {**ENDINGS, **REFUSALS}.items():
+        item = found[f"all/{name}.py:Attention"]
+        assert item["verdict"] == "uncallable" and wanted in item["tried"][0], item
+    assert found["all/sub/right.py:Attention"]["verdict"] == "right"
+    assert found["all/wrong.md:Attention"]["verdict"] == "wrong"
+    assert len(said.err.splitlines()) == len(files) and f"{len(files)}/{len(files)}  all/" in said.err
+
+
+def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
+    Path("a.py").write_text(RIGHT)
+    Path("b.py").write_text(RIGHT)
+    said = mhsa("check", ".", "--entry", "Attention")
+    assert said.code == 0 and "2 submissions: 2 right" in said.out
+    assert mhsa("check", ".", "--entry", "Attention", "--markdown").out.startswith("# Grades\n")
+    Path("c.py").write_text("")
+    said = mhsa("check", "a.py", "c.py", "--entry", "Attention")
+    assert said.code == 1 and "2 submissions: 1 right, 1 not callable" in said.out
+    Path("none").mkdir()
+    assert mhsa("check", "none").code == 2
+    assert mhsa("check", "missing.py:A").code == 2
+
+
+def test_where_nothing_can_be_forked_processes_are_spawned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "get_all_start_methods", lambda: ["spawn"])
+    assert grading._context().get_start_method() == get_context("spawn").get_start_method()
+    assert check(WRONG).code == 1
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -9)]
+)
+def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> None:
+    marks = Path("marks").absolute()
+    text = f"import os\ndef spin():\n    open('{marks}', 'w').write(str(os.getpid()))\n    while True: pass\n"
+    Path("mine.py").write_text(text + "A = spin()\n")
+    command = [sys.executable, "-m", "mhsa_cli", "check", "mine.py:A"]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not (marks.exists() and marks.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    child = int(marks.read_text())
+    assert alive(child)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code and b"Traceback" not in out + err
+    while alive(child) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(child)
+
+
+def test_the_real_grader_stands_behind_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    text = "import torch\n\ndef Attention(q, k, v):\n    return torch.softmax(q @ k.mT, -1) @ v\n"
+    document = check(text, "--json").json
+    assert document["verdict"] == "wrong" and document["faults"][0]["name"] == "scale_none", document["tried"]
