@@ -28,11 +28,13 @@ def bench(
 
     Example: mhsa bench d_model=64 batch_size=32
     """
+    from mhsa_cli.commands.own_block import only_if_ours
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
 
     wanted = load_config(config, all_overrides(overrides, settings))
+    only_if_ours(wanted, "mhsa bench")
     device = prepare_device(wanted)
     from mhsa_cli.core.bench import EFFORTS, measure
     from mhsa_cli.renderers.bench import bench_section

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mhsa_cli.commands.books import Book, find_start
+from mhsa_cli.commands.own_block import facts as recorded
+from mhsa_cli.commands.own_block import foreign_models
 from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.records import FailRecord, Record, SaveRecord, StepRecord
@@ -30,11 +32,15 @@ Tell = Callable[[ChunkProgress | str], None]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Trials that train together; `again` is set for one that failed once and is tried with nothing beside it."""
+    """Trials that train together; `again` is set for one that failed once and is tried with nothing beside it.
+
+    `attention` names the block of its trials if it is not ours: whoever gave the sweep's command named it.
+    """
 
     number: int
     trials: tuple[Trial, ...]
     again: bool = False
+    attention: str | None = None
 
 
 def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
@@ -47,6 +53,7 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     device, task = prepare_device(config), build_task(config.task)
     own = {**machine(config, device), "cpu": cpu_kind()}
+    models = foreign_models(trials, task, chunk.attention)
     start = find_start(sweep, trials, own, tell)
     order, runs = time.time_ns() // 1000, list[RunDir]()
     try:
@@ -59,10 +66,12 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
                 runs[-1].truncate_metrics(start.step)
         files = None if start is None else start.files
         clock = _Clock(0.0 if start is None else start.seconds)
-        group = Group([t.config for t in trials], task, device, resume=files, stop=stop, wants_save=clock.is_due)
+        configs = [trial.config for trial in trials]
+        group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
         facts |= {"total_steps": group.total, **own}
         facts |= {} if start is None else {"status": "running"}
+        facts |= recorded(models[0]) if models else {}
         for run, trial in zip(runs, trials, strict=True):
             run.update(**facts, seed=trial.config.train.seed)
         books = [Book() for _ in trials] if start is None else start.books

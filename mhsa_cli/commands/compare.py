@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
+from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.runs.disk import show
@@ -38,7 +39,11 @@ class Found:
 
 
 def compare(
-    names: TwoRuns = None, output: OutputOption = None, runs: RunsOption = None, as_json: JsonOption = False
+    names: TwoRuns = None,
+    attention: AttentionsOption = None,
+    output: OutputOption = None,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.
 
@@ -63,7 +68,7 @@ def compare(
         )
     root, file = runs_root(runs), picture_path(output)
     first, second = (RunDir.open(root, name) for name in given)
-    found = _look(first, second)
+    found = _look(first, second, attention or [])
     if file is not None:
         write_picture(file, _picture(found, picture_surface(file)), f"{first.name} beside {second.name}")
     if as_json:
@@ -74,12 +79,12 @@ def compare(
     paper.say(f"\nnext: mhsa inspect-heads {run_argument(second)}")
 
 
-def _look(first: RunDir, second: RunDir) -> Found:
+def _look(first: RunDir, second: RunDir, given: list[str]) -> Found:
     from mhsa_cli.commands.resuming import run_config
 
     configs = run_config(first), run_config(second)
     settings = _differences(first, second, configs)
-    matching, note = _match(first, second, configs)
+    matching, note = _match(first, second, configs, given)
     labels = ({}, {}) if matching is None else (_labels(first), _labels(second))
     return Found((first, second), settings, (_final(first), _final(second)), matching, note, labels)
 
@@ -112,8 +117,14 @@ def _final(run: RunDir) -> dict[str, Any]:
     }
 
 
-def _match(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> tuple[Matching | None, str]:
-    """Match the heads of both runs; without a matching, the reason. torch is loaded only if there may be one."""
+def _match(
+    first: RunDir, second: RunDir, configs: tuple[Config, Config], given: list[str]
+) -> tuple[Matching | None, str]:
+    """Match the heads of both runs; without a matching, the reason. torch is loaded only if there may be one.
+
+    `given` are the blocks of one's own that may be imported for it.
+    """
+    from mhsa_cli.commands.own_block import among, without_maps
     from mhsa_cli.core.heads.comparable import why_not_comparable
 
     tasks = configs[0].task, configs[1].task
@@ -121,11 +132,18 @@ def _match(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> tup
     reason = why_not_comparable((sizes[0], sizes[1]), (tasks[0].seq_len, tasks[1].seq_len))
     if reason is not None:
         return None, reason
+    for run in (first, second):
+        if why := without_maps(run):
+            return None, f"{show(run.name)} has no maps of heads: {why}"
+    try:
+        own = [among(config, given, run.name) for run, config in zip((first, second), configs, strict=True)]
+    except UsageError as error:
+        return None, f"{error.message}; {error.hint}"
     from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.match import compare_models
 
-    model1, task1, _, _ = trained(first)
-    model2, task2, _, _ = trained(second) if second.path != first.path else (model1, task1, None, None)
+    model1, task1, _, _ = trained(first, own[0])
+    model2, task2, _, _ = trained(second, own[1]) if second.path != first.path else (model1, task1, None, None)
     try:
         return compare_models(model1, task1, model2, task2, configs[0].train.seed), ""
     except UsageError as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.own_block import AttentionOption
 
 HeadsOption = Annotated[
     str | None, typer.Option("--heads", metavar="L0.H3[,..]", help="These heads only; L0 is all of layer 0.")
@@ -14,7 +15,11 @@ HeadsOption = Annotated[
 
 
 def explain(
-    run: RunArgument = None, heads: HeadsOption = None, runs: RunsOption = None, as_json: JsonOption = False
+    run: RunArgument = None,
+    heads: HeadsOption = None,
+    attention: AttentionOption = None,
+    runs: RunsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say in plain words what each head looks at, how that is known, and what it causes.
 
@@ -28,7 +33,7 @@ def explain(
     from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
     folder = open_run(runs, run)
-    maps = measured_maps(folder)
+    maps = measured_maps(folder, attention)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
     report = report_of(maps)
     if as_json:

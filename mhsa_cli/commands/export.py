@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.own_block import AttentionOption, without_maps
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def export(
     run: RunArgument = None,
     to: ToOption = "",
     output: PathOption = None,
+    attention: AttentionOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +63,7 @@ def export(
     folder = open_run(runs, run)
     path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
     check_new(path)
-    written = write_new(path, EXPORTS[to](_source(folder)))
+    written = write_new(path, EXPORTS[to](_source(folder, attention)))
     if as_json:
         print_json({"run": str(folder.path), "to": to, "files": [str(file) for file in written]})
         return
@@ -69,31 +71,36 @@ def export(
     for file in written:
         paper.say(f"wrote {show(file)}  {_size(file.stat().st_size)}")
     quoted = show(shlex.quote(str(path))), show(path).replace("\\", "\\\\").replace("'", "\\'")
-    paper.say(f"next: {LOADS[to].format(*quoted)}")
+    loads = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
+    paper.say(f"next: {loads.format(*quoted)}")
 
 
-def _source(folder: RunDir) -> Source:
-    """Read a run's data; its model is loaded by the formats that need it."""
+def _source(folder: RunDir, attention: str | None) -> Source:
+    """Read a run's data; its model is loaded by the formats that need it, if it is ours or `attention` names it."""
     from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.config.own_block import is_file
     from mhsa_cli.core.export.source import Source
     from mhsa_cli.runs.listing import HEADS
 
+    config = run_config(folder)
+    closed = is_file(config.model.attention) and attention is None
     return Source(
         name=folder.name,
-        config=run_config(folder),
+        config=config,
         info=folder.read_run_json(),
         heads=folder.read_heads() if (folder.path / HEADS).exists() else None,
         metrics=folder.read_metrics(),
         head_scores=folder.read_head_scores(),
-        trained=lambda: _trained(folder),
+        trained=lambda: _trained(folder, attention),
+        checkpoint=folder.load_checkpoint().files if closed else None,
     )
 
 
-def _trained(folder: RunDir) -> Trained:
+def _trained(folder: RunDir, attention: str | None) -> Trained:
     from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.export.source import Trained
 
-    model, task, _, step = trained(folder)
+    model, task, _, step = trained(folder, attention)
     return Trained(model, task, step)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
 
@@ -38,6 +39,7 @@ def generate(
     top_k: TopKOption = None,
     seed: SeedOption = 0,
     cache: CacheOption = True,
+    attention: AttentionOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,12 +55,14 @@ def generate(
     from mhsa_cli.core.generate import generate as tokens_of
     from mhsa_cli.core.heads.capture import read_tokens
 
-    model, task, _, _ = trained(folder)
+    model, task, _, _ = trained(folder, attention)
     with contextlib.suppress(UnicodeError):
         prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if steps is None else steps
-    said = tokens_of(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache)
+    said = tokens_of(
+        model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache and model.foreign is None
+    )
     if len(ids) + count - 1 > task.seq_len:
         tell(f"note: it was trained on {task.seq_len} tokens a row; what it says beyond them was never trained")
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def inspect_heads(
     circuits: CircuitsOption = False,
     ablate: AblateOption = None,
     definition: DefinitionOption = None,
+    attention: AttentionOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -53,7 +55,9 @@ def inspect_heads(
     """
     from mhsa_cli.commands.looking import maps_on_tokens, measured_maps
     from mhsa_cli.commands.opening import open_run
+    from mhsa_cli.commands.own_block import only_if_ours
     from mhsa_cli.commands.printing import picture_path
+    from mhsa_cli.commands.resuming import run_config
 
     file, folder = picture_path(output), open_run(runs, run)
     asked = [
@@ -62,7 +66,11 @@ def inspect_heads(
         if given
     ]
     _check(asked, tokens, definition)
-    maps = measured_maps(folder) if tokens is None else maps_on_tokens(folder, tokens)
+    if circuits:
+        only_if_ours(run_config(folder), "--circuits", "reads the weights of our attention")
+    if ablate is not None:
+        only_if_ours(run_config(folder), "--ablate", "replaces what heads of our attention say")
+    maps = measured_maps(folder, attention) if tokens is None else maps_on_tokens(folder, tokens, attention)
     _check_head(maps, layer, head)
     if not asked:
         _show_maps(folder, maps, layer, head, file, as_json)
@@ -70,7 +78,7 @@ def inspect_heads(
     from mhsa_cli.commands import inspect_more
 
     chosen = [(h.layer, h.head) for h in maps.heads if layer in (None, h.layer) and head in (None, h.head)]
-    more = inspect_more.More(folder, maps, chosen)
+    more = inspect_more.More(folder, maps, chosen, attention)
     parts = [more.scores(definition)] if scores else []
     parts += [more.circuits()] if circuits else []
     parts += [more.ablation(ablate)] if ablate is not None else []

@@ -33,12 +33,14 @@ class Part:
 class More:
     """Tables about the heads at `addresses` of one run; its checkpoint is loaded only where one needs it."""
 
-    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Address]) -> None:
-        self.folder, self.maps, self.addresses = folder, maps, addresses
+    def __init__(
+        self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Address], attention: str | None = None
+    ) -> None:
+        self.folder, self.maps, self.addresses, self.attention = folder, maps, addresses, attention
 
     @cached_property
     def _trained(self) -> Any:
-        return trained(self.folder)
+        return trained(self.folder, self.attention)
 
     def scores(self, definition: str | None) -> Part:
         """Show every score of every head; with a definition also that paper's induction score."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mhsa_cli.commands.own_block import check_maps, check_shown
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadReport
 from mhsa_cli.runs.disk import show
@@ -31,8 +32,12 @@ def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
     return isinstance(step, int) and bool(saved) and saved[-1].step != step
 
 
-def measured_maps(folder: RunDir) -> HeadMaps:
-    """Give maps and measurements: the stored ones without torch, else those of the newest checkpoint."""
+def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
+    """Give maps and measurements: the stored ones without torch, else those of the newest checkpoint.
+
+    `attention` names the block of a run that was trained with somebody's own. Raises: UsageError if it shows no maps.
+    """
+    check_maps(folder)
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
@@ -40,7 +45,8 @@ def measured_maps(folder: RunDir) -> HeadMaps:
     from mhsa_cli.core.heads.capture import head_maps
     from mhsa_cli.core.heads.report import head_report
 
-    model, task, config, step = trained(folder)
+    model, task, config, step = trained(folder, attention)
+    check_shown(model)
     maps = head_maps(model, task, config.train.seed, step)
     return replace(maps, report=head_report(model, task, config.train.seed))
 
@@ -61,12 +67,14 @@ def report_of(maps: HeadMaps) -> HeadReport:
     return maps.report
 
 
-def maps_on_tokens(folder: RunDir, tokens: str) -> HeadMaps:
+def maps_on_tokens(folder: RunDir, tokens: str, attention: str | None = None) -> HeadMaps:
     """Load the newest checkpoint and capture its heads on the given tokens."""
     from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.capture import head_maps, read_tokens
 
-    model, task, config, step = trained(folder)
+    check_maps(folder)
+    model, task, config, step = trained(folder, attention)
+    check_shown(model)
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 

@@ -21,19 +21,22 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
     return RunDir.newest(root) if name is None else RunDir.open(root, name)
 
 
-def trained(folder: RunDir) -> tuple[TransformerLM, Task, Config, int]:
+def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM, Task, Config, int]:
     """Load the newest whole checkpoint: its model in eval mode, the task, the config, and the step it was saved at.
 
-    Raises: RunError if none is whole, or the config was edited since.
+    `attention` names the block of a run that was trained with somebody's own.
+    Raises: RunError if none is whole, or the config was edited since; UsageError if that block is not named.
     """
+    from mhsa_cli.commands.own_block import again
     from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
     from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
 
     config = own_text(run_config(folder), folder)
+    foreign = again(config, folder.read_run_json(), attention, who=folder.name)
     step, files, notes = folder.load_checkpoint()
     for note in notes:
         tell(f"note: {note}")
     task = build_task(config.task)
-    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings))
+    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings), foreign)
     return model, task, config, step

@@ -16,11 +16,13 @@ from mhsa_cli.runs.rundir import RunDir
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
+    from mhsa_cli.core.model import TransformerLM
     from mhsa_cli.core.tasks import Task
 
 
 def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     """Train a config's steps at once and with a stop half-way; say whether all bits are equal, exit 1 if not."""
+    from mhsa_cli.commands.own_block import begin
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import machine, prepare_device
     from mhsa_cli.config.load import load_config
@@ -31,14 +33,15 @@ def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     if half == 0:
         raise UsageError(f"{total} steps cannot be stopped half-way", "ask for more: train.epochs=2")
     device, task = prepare_device(config), build_task(config.task)
+    model = begin(config, task)
     tell(f"training {total} steps at once, then {half} and {total - half} more")
     with TemporaryDirectory(prefix="mhsa-") as folder:
         runs = [RunDir.create(Path(folder), name) for name in ("at-once", "resumed")]
         for run, stop in zip(runs, (None, half), strict=True):
             with run:
                 if stop is not None:
-                    _train(config, task, device, run, stop)
-                _train(config, task, device, run)
+                    _train(config, task, device, run, model, stop)
+                _train(config, task, device, run, model)
         difference = _difference(*runs)
     own = machine(config, device)
     if as_json:
@@ -52,13 +55,15 @@ def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _train(config: Config, task: Task, device: Any, run: RunDir, stop: int | None = None) -> None:
+def _train(
+    config: Config, task: Task, device: Any, run: RunDir, model: TransformerLM | None, stop: int | None = None
+) -> None:
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
     from mhsa_cli.commands.training import keep_record
     from mhsa_cli.core.engine import Trainer
 
     files = run.load_checkpoint().files if run.checkpoints() else None
-    trainer = Trainer(config, task, device, resume=files, stop=lambda: trainer.step == stop)
+    trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
     for record in trainer.records():
         keep_record(run, record, config.train.keep)
 

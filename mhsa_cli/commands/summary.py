@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from mhsa_cli.commands.own_block import without_maps
 from mhsa_cli.commands.printing import Paper, print_json, run_argument
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Series, StepRecord
@@ -78,9 +79,13 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     show_epochs(paper, epochs_of(run))
     show_facts(paper, info)
     paper.say()
-    show_heads(paper, maps_from_dict(run.read_heads()))
+    why = without_maps(run)
+    if why:
+        paper.say(f"no maps of heads: {why}")
+    else:
+        show_heads(paper, maps_from_dict(run.read_heads()))
     paper.say(f"\nwrote {run.path}")
-    paper.say(f"next: mhsa explain {run_argument(run)}")
+    paper.say(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:

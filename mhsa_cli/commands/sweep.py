@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
+from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def sweep(
     resume: ResumeOption = None,
     target: TargetOption = None,
     skip_invalid: SkipOption = False,
+    attention: AttentionsOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,6 +75,7 @@ def sweep(
 
     Example: mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16
     """
+    from mhsa_cli.commands.own_block import named_again
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import counted, tell
     from mhsa_cli.commands.sweep_output import keep, show
@@ -87,6 +90,8 @@ def sweep(
         raise UsageError(f"found --jobs {jobs}, wanted 1 or more")
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
+    if attention and resume is None:
+        raise UsageError("--attention goes with --resume", "in a new sweep: model.attention=FILE.py:Class")
     root, how = runs_root(runs), How(engine.value, jobs, address)
     if resume is not None:
         own = (overrides, settings, config, name, target, seeds, skip_invalid or None)
@@ -110,7 +115,9 @@ def sweep(
         trials = _trials(plan)
         if resume is not None:
             _tell_damage(owned, trials)
-        faults = train_missing(owned, plan, trials, how, stop)
+        waiting = [trial.config for trial in trials if not owned.is_done(trial.name)]
+        blocks = named_again(waiting, plan.get("attention"), attention if resume else None, owned.name)
+        faults = train_missing(owned, plan, trials, how, stop, blocks)
         report, curves, machines = _report(owned, plan, trials)
         keep(owned, plan, report)
     show(owned, report, curves, as_json)
@@ -137,6 +144,7 @@ def _new(
     how: How,
 ) -> SweepDir:
     """Expand the grid, check that it fits into memory and onto the disk, and write its plan."""
+    from mhsa_cli.commands.own_block import try_cells
     from mhsa_cli.commands.room import check_room
     from mhsa_cli.commands.stderr import tell
     from mhsa_cli.config.grid import expand
@@ -159,6 +167,8 @@ def _new(
 
     wanted = Task.target_accuracy if target is None else target
     plan = {"command": ["mhsa", *sys.argv[1:]], "target": wanted, "cells": cells}
+    blocks = try_cells([cell.configs[0] for cell in grid.cells], how.engine)
+    plan |= {"attention": blocks} if blocks else {}
     if how.engine == "ray":
         from mhsa_cli.commands.ray_engine import connect
 

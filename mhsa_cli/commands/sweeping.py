@@ -15,6 +15,7 @@ from mhsa_cli.commands.stderr import counted, tell
 from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.load import Config
+from mhsa_cli.config.own_block import is_file
 from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live_sweep import LiveSweep
@@ -38,11 +39,16 @@ class Watcher(Protocol):
 
 
 def chunks(
-    trials: Sequence[Trial], jobs: int, steps: Mapping[str, int], largest: Callable[[Config], int]
+    trials: Sequence[Trial],
+    jobs: int,
+    steps: Mapping[str, int],
+    largest: Callable[[Config], int],
+    blocks: Mapping[str, str] | None = None,
 ) -> list[Chunk]:
     """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for all jobs.
 
-    `steps` are those of their newest checkpoints: only trials of one step can go on together.
+    `steps` are those of their newest checkpoints: only trials of one step can go on together. `blocks` says by which
+    name each block that is not ours is imported.
     """
     groups: dict[tuple[str, int], list[Trial]] = {}
     for trial in trials:
@@ -52,12 +58,17 @@ def chunks(
     found: list[Chunk] = []
     for group in groups.values():
         size = min(largest(group[0].config), max(1, -(-len(group) // jobs)))
-        found += [Chunk(len(found) + i // size, tuple(group[i : i + size])) for i in range(0, len(group), size)]
+        block = (blocks or {}).get(group[0].config.model.attention)
+        parts = [tuple(group[i : i + size]) for i in range(0, len(group), size)]
+        found += [Chunk(len(found) + i, part, attention=block) for i, part in enumerate(parts)]
     return found
 
 
 def largest_stack(config: Config, memory: int | None = None) -> int:
     """Count the models of a config that train well together in so many bytes. Raises: UsageError if not one fits."""
+    if is_file(config.model.attention):  # somebody's block is called model by model
+        stack_that_fits(config, memory)
+        return 1
     if config.train.threads > 1:  # how threads share a product depends on the stack, and with it the last bits
         return 1
     task, rows = config.task, min(256, config.train.eval_sequences)
@@ -77,7 +88,12 @@ class How:
 
 
 def train_missing(
-    folder: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], how: How, stop: StopSignal
+    folder: SweepDir,
+    plan: Mapping[str, Any],
+    trials: Sequence[Trial],
+    how: How,
+    stop: StopSignal,
+    blocks: Mapping[str, str] | None = None,
 ) -> int:
     """Train what has no result yet and show how far it is; returns how many chunks met an internal error."""
     missing = [trial for trial in trials if not folder.is_done(trial.name)]
@@ -92,7 +108,7 @@ def train_missing(
     how = replace(how, jobs=min(how.jobs, len(missing)) if how.jobs else None)
     told: list[Tell] = []  # the picture comes last, when the chunks are known
     engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
-    work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory))
+    work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory), blocks)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     console = make_console(stderr=True)
@@ -172,10 +188,11 @@ class Work:
         elif size > 1:
             self.watcher.say(f"{who}: {fault.message}; they are trained in halves now")
             halves = chunk.trials[: size // 2], chunk.trials[size // 2 :]
-            self._waiting.extendleft(Chunk(next(self._numbers), half) for half in reversed(halves))
+            parts = (replace(chunk, number=next(self._numbers), trials=half) for half in reversed(halves))
+            self._waiting.extendleft(parts)
         elif not chunk.again:
             self.watcher.say(f"{who}: {fault.message}; it is tried once more, alone")
-            self._alone.append(Chunk(next(self._numbers), chunk.trials, again=True))
+            self._alone.append(replace(chunk, number=next(self._numbers), again=True))
         else:
             self.watcher.say(f"{who}: {fault.message}; it is given up")
             message = f"twice without success, the second time alone: {fault.message}"

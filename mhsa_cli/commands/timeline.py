@@ -81,10 +81,12 @@ def timeline(
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
-    """Read the run's snapshots. Raises: RunError if there is none."""
+    """Read the run's snapshots. Raises: RunError if there is none, UsageError if its block shows no weights."""
+    from mhsa_cli.commands.own_block import check_maps
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.runs.snapshots import snapshots_from_lines
 
+    check_maps(folder)
     found = snapshots_from_lines(folder.read_head_scores())
     if not found:
         hint = "runs of older versions have none; train it again, under a new name, to have them"

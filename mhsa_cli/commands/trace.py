@@ -28,11 +28,13 @@ def trace(
 
     Example: mhsa trace seq_len=5 d_model=16 n_heads=4
     """
+    from mhsa_cli.commands.own_block import only_if_ours
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
 
     wanted = load_config(config, all_overrides(overrides, settings))
+    only_if_ours(wanted, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
     device = prepare_device(wanted)
     from mhsa_cli.core.story import tell

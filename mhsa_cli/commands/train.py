@@ -16,6 +16,7 @@ from mhsa_cli.commands.options import (
     SetOption,
     all_overrides,
 )
+from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
 
@@ -42,6 +43,7 @@ def train(
     settings: SetOption = None,
     name: NameOption = None,
     resume: ResumeOption = None,
+    attention: AttentionOption = None,
     allow_inexact: InexactOption = False,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -59,15 +61,18 @@ def train(
             raise UsageError(f"{show(file)} is a file: a config is given as --config {show(file)}")
     changes = all_overrides(overrides, settings)
     root = runs_root(runs)
+    if attention is not None and resume is None:
+        raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={show(attention)}")
     if resume is None:
         _train_new(load_config(config, changes), root, name, as_json)
         return
     if config is not None or name is not None:
         raise UsageError("--resume goes on with a run's own config and name", "leave out --config and --name")
-    _resume(root, resume, changes, allow_inexact, as_json)
+    _resume(root, resume, changes, attention, allow_inexact, as_json)
 
 
 def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> None:
+    from mhsa_cli.commands.own_block import begin, facts
     from mhsa_cli.commands.resuming import keep_text
     from mhsa_cli.commands.training import check_room, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
@@ -77,18 +82,24 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
 
     device = prepare_device(config)
     task = build_task(config.task)
+    model = begin(config, task)
     check_room(config, prepare_root(root))
     stem = f"{config.task.name}-h{config.model.n_heads}"
     with RunDir.create(root, name, stem=stem, command=["mhsa", *sys.argv[1:]]) as run:
         run.write_config(dump_yaml(config))
         keep_text(config, run)
-        run_training(config, task, device, run, as_json)
+        run.update(**facts(model))
+        run_training(config, task, device, run, as_json, model=model)
 
 
-def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_json: bool) -> None:
+def _resume(
+    root: Path, name: str, changes: list[str], attention: str | None, allow_inexact: bool, as_json: bool
+) -> None:
+    from mhsa_cli.commands.own_block import again
     from mhsa_cli.commands.resuming import check_same_machine, own_text
     from mhsa_cli.commands.training import check_room, machine, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
+    from mhsa_cli.core.engine import build_model
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.rundir import RunDir
 
@@ -99,9 +110,11 @@ def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_j
         config, checkpoint = _start(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
+        foreign = again(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         task = build_task(own_text(config, run).task)
+        model = None if foreign is None else build_model(config, task, foreign=foreign)
         check_room(config, run.path)
         run.truncate_metrics(checkpoint.step)
         if checkpoint.step and not run.read_metrics():
@@ -111,7 +124,7 @@ def _resume(root: Path, name: str, changes: list[str], allow_inexact: bool, as_j
             earlier = run.read_run_json().get("changes")
             one = {"step": checkpoint.step, "settings": changes}
             run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
-        run_training(config, task, device, run, as_json, checkpoint.files)
+        run_training(config, task, device, run, as_json, checkpoint.files, model)
 
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Loaded]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mhsa_cli.commands.own_block import NO_MAPS
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import tell
@@ -66,13 +67,22 @@ def check_room(config: Config, folder: Path) -> None:
 
 
 def run_training(
-    config: Config, task: Task, device: Any, run: RunDir, as_json: bool, files: Mapping[str, bytes] | None = None
+    config: Config,
+    task: Task,
+    device: Any,
+    run: RunDir,
+    as_json: bool,
+    files: Mapping[str, bytes] | None = None,
+    model: TransformerLM | None = None,
 ) -> None:
-    """Train, keep everything in the run folder, and show what came of it. `files` is the checkpoint to go on from."""
+    """Train, keep everything in the run folder, and show what came of it. `files` is the checkpoint to go on from.
+
+    `model` is the untrained one where its attention is not ours.
+    """
     from mhsa_cli.core.engine import Trainer
 
     with StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
-        trainer = Trainer(config, task, device, resume=files, stop=stop)
+        trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
         facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
         run.update(status="running", **facts)
@@ -146,10 +156,16 @@ def keep_record(run: RunDir, record: Record, keep: int) -> None:
 def look(
     config: Config, task: Task, model: TransformerLM, step: int, limits: Mapping[str, float] | None = None
 ) -> HeadMaps:
-    """Look at the heads of a trained model. `limits` are those of random heads, which runs of one shape share."""
+    """Look at the heads of a trained model. `limits` are those of random heads, which runs of one shape share.
+
+    Of a block that does not show its weights there are no maps, and the note says so.
+    """
     from mhsa_cli.core.heads.capture import head_maps
     from mhsa_cli.core.heads.report import head_report
 
+    if model.foreign is not None and not model.foreign.found.shows:
+        target = model.foreign.foreign.target
+        return HeadMaps(step, task.name, [], [], [], f"{target}: {model.foreign.found.why}")
     seed = config.train.seed
     return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
 
@@ -170,7 +186,10 @@ def finish(
     from mhsa_cli.core.tasks.overlap import seen_in_training
 
     train = config.train
-    run.write_heads({"run": run.name, **maps_to_dict(maps)})
+    if maps.weights:
+        run.write_heads({"run": run.name, **maps_to_dict(maps)})
+    else:
+        run.update(**{NO_MAPS: maps.note})
     run.update(
         status=status,
         step=maps.step,

@@ -10,6 +10,7 @@ from typing import Any
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
 from mhsa_cli.config.load import Config
+from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.records.verify import Check, Verification
@@ -152,7 +153,9 @@ class _Fit:
         told = self.info.get("weights_sha256")
         if told is not None and self.info.get("step") == loaded.step and told != digest:
             raise RunError(f"its weights are not those of {RUN}: sha256 {digest}, not {told}")
-        return "they fit the config" if finite else "they fit the config, but hold NaN or infinity"
+        # Somebody's own block is not built here: that would run its file.
+        fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
+        return fits if finite else f"{fits}, but hold NaN or infinity"
 
     def _build_task(self) -> Any:
         from mhsa_cli.core.tasks import build_task

@@ -37,11 +37,16 @@ def tensor_bytes(tensor: Tensor) -> bytes:
 
 def weights_sha256(model: TransformerLM) -> str:
     """Digest every parameter's name, shape and bits, in order of name: equal digests are equal models."""
-    digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        digest.update(f"{name} {tuple(parameter.shape)} {NAMES[parameter.dtype]}\n".encode())
-        digest.update(tensor_bytes(parameter))
-    return digest.hexdigest()
+    return digest(dict(model.named_parameters()))
+
+
+def digest(parameters: Mapping[str, Tensor]) -> str:
+    """Digest parameters by name as `weights_sha256` does those of a model."""
+    found = hashlib.sha256()
+    for name, parameter in sorted(parameters.items(), key=lambda item: item[0]):
+        found.update(f"{name} {tuple(parameter.shape)} {NAMES[parameter.dtype]}\n".encode())
+        found.update(tensor_bytes(parameter))
+    return found.hexdigest()
 
 
 def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any]) -> dict[str, bytes]:

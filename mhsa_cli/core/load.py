@@ -7,34 +7,61 @@ from typing import Any
 
 import torch
 
+from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.checkpoint import load_weights, read_state, restore, unpack, weights_sha256
+from mhsa_cli.core.checkpoint import (
+    copy_into,
+    digest,
+    load_weights,
+    read_state,
+    restore,
+    unpack,
+    weights_of,
+    weights_sha256,
+)
 from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.foreign import Foreign
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.stack import Stack, unstack
 from mhsa_cli.core.tasks import Task
 
 
 def load_trained(
-    config: Config, task: Task, files: Mapping[str, bytes], check: Callable[[Mapping[str, Any]], None]
+    config: Config,
+    task: Task,
+    files: Mapping[str, bytes],
+    check: Callable[[Mapping[str, Any]], None],
+    foreign: Foreign | None = None,
 ) -> TransformerLM:
     """Rebuild a run's model in eval mode; `check` is shown the settings that its checkpoint was trained with first.
 
     Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
     check(read_state(files)["config"])
-    return load_weights(build_model(config, task), files)
+    return load_weights(build_model(config, task, foreign=foreign), files)
 
 
 def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:
-    """Put a checkpoint's weights and moments into the model of its config.
+    """Put a checkpoint's weights and moments into the model of its config, or beside each other if it is not ours.
 
     Returns the weights' digest, and whether all its numbers are finite. Raises: RunError where a shape does not fit.
     """
+    if is_file(config.model.attention):  # its model is not built, for that would run somebody's code
+        return _check_alone(files)
     stack = Stack([build_model(config, task)], [config.train.seed], config.train, torch.device("cpu"))
     restore(stack, 0, files)
     finite = all(bool(flat.isfinite().all()) for flat in (stack.weights, stack.moment1, stack.moment2))
     return weights_sha256(unstack(stack.model, 0)), finite
+
+
+def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
+    weights, moments = weights_of(files), unpack(files["optimizer.safetensors"], "optimizer.safetensors")
+    read_state(files)
+    for prefix in ("exp_avg.", "exp_avg_sq."):
+        mine = {name.removeprefix(prefix): t for name, t in moments.items() if name.startswith(prefix)}
+        copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
+    finite = all(bool(t.isfinite().all()) for part in (weights, moments) for t in part.values())
+    return digest(weights), finite
 
 
 def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> str:

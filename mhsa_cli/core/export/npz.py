@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
+from mhsa_cli.core.checkpoint import read_state, weights_of
 from mhsa_cli.core.export.source import Files, Source
 from mhsa_cli.core.heads.capture import PROBE, capture
 from mhsa_cli.core.tasks import fixed_batch
@@ -23,6 +26,8 @@ def to_npz(run: Source) -> Files:
     rows, which training never drew; row 0 is the sample that `mhsa inspect-heads` shows. Also `step`, and `config` as
     JSON text. Raises: UsageError if one row alone has too many weights.
     """
+    if run.checkpoint is not None:
+        return _without_model(run, run.checkpoint)
     trained = run.trained()
     model, task = trained.model, trained.task
     size = len(model.heads) * task.seq_len**2
@@ -41,6 +46,23 @@ def to_npz(run: Source) -> Files:
         "config": np.array(json.dumps(run.config.to_dict())),
     }
     arrays |= {f"model.{name}": parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+    return _write(arrays)
+
+
+def _without_model(run: Source, files: Mapping[str, bytes]) -> Files:
+    """Write what is known without running the model: its weights, and the maps of heads.json, which are of one row."""
+    arrays = {
+        "step": np.array(read_state(files)["step"]),
+        "config": np.array(json.dumps(run.config.to_dict())),
+    }
+    maps = None if run.heads is None else run.heads.get("weights")
+    if maps:
+        arrays["attention"] = np.array(maps, dtype=np.float32)[None]  # (1, L, H, T, T)
+        arrays["symbols"] = np.array([run.heads["tokens"]])  # type: ignore[index]
+    return _write(arrays | {f"model.{name}": tensor.numpy() for name, tensor in weights_of(files).items()})
+
+
+def _write(arrays: Mapping[str, Any]) -> Files:
     out = io.BytesIO()
-    np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(out, **arrays)
     return {"": out.getvalue()}

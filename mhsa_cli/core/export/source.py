@@ -29,6 +29,7 @@ class Trained:
 class Source:
     """One run. `heads` is None where heads.json is not written yet; `trained` loads the model when it is called.
 
+    `checkpoint` are the files of the newest one where the model may not be built: it is somebody's own code.
     `info` is run.json, `metrics` and `head_scores` are the lines of metrics.jsonl and heads.jsonl, NaN restored.
     """
 
@@ -39,6 +40,7 @@ class Source:
     metrics: Sequence[Mapping[str, Any]]
     head_scores: Sequence[Mapping[str, Any]]
     trained: Callable[[], Trained]
+    checkpoint: Mapping[str, bytes] | None = None
 
 
 def heads_of(content: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
