@@ -1,4 +1,4 @@
-"""Styles `numpy` (a function that is given its weights) and `numpy_class` (a class with arrays, and a mask argument)."""
+"""Styles `numpy` (a function that is given its weights) and `numpy_class` (a class with arrays and a mask argument)."""
 
 from tests.core.check.styles.template import Style
 

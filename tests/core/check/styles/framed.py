@@ -1,4 +1,4 @@
-"""Styles with more than attention inside: `prenorm` (x + attention(norm(x))) and `postnorm` (norm(x + attention(x)))."""
+"""Styles with more than attention inside: `prenorm`, x + attention(norm(x)), and `postnorm`, norm(x + attention(x))."""
 
 from tests.core.check.styles.template import Style
 

@@ -15,8 +15,8 @@ Lines = Mapping[str, str]  # slot -> what stands there instead, of one or more l
 class Style:
     """A way of writing attention: its source with named lines, its faults, how it is made and called.
 
-    `make` and `call` are expressions over the source's names, the sizes D, H, T, `x` (B, T, D), `keep` (T, T; True where
-    a query may see), and in `call` the made `block`.
+    `make` and `call` are expressions over the source's names, the sizes D, H and T, and in `call` the made `block`, x
+    (B, T, D), W (four matrices D, D) and `keep` (T, T), True where a query may see.
     """
 
     name: str

@@ -1,0 +1,3 @@
+from torch.nn import MultiheadAttention
+
+__all__ = ["MultiheadAttention"]
