@@ -116,7 +116,7 @@ def sweep(
         if resume is not None:
             _tell_damage(owned, trials)
         waiting = [trial.config for trial in trials if not owned.is_done(trial.name)]
-        blocks = named_again(waiting, plan.get("attention"), attention if resume else None, owned.name)
+        blocks = named_again(waiting, plan.get("attention"), None if resume is None else attention or [], owned.name)
         faults = train_missing(owned, plan, trials, how, stop, blocks)
         report, curves, machines = _report(owned, plan, trials)
         keep(owned, plan, report)

@@ -30,7 +30,9 @@ def is_file(attention: str) -> bool:
 def split(attention: str) -> tuple[str, str]:
     """Split FILE:Class; the name is empty where there is none."""
     file, _, name = attention.rpartition(":")
-    return (file, name) if file and name.isidentifier() else (attention.rstrip(":"), "")
+    if file.lower().endswith(SUFFIXES) or (file and name.isidentifier()):
+        return file, name if name.isidentifier() else ""
+    return attention, ""
 
 
 def way(attention: str) -> str:
