@@ -22,7 +22,11 @@ STYLES = {
 FRAMED = {style.name: style for style in (PRENORM, POSTNORM)}
 
 # Of a fault: other names for the same numbers.
-ALIKE = {"scale_twice": {"scale_d_head_unrooted"}}
+ALIKE = {
+    "scale_twice": {"scale_d_head_unrooted"},
+    "rope_over_heads": {"rope_ignored"},  # q and k of a head by one angle: their product is that of no angle
+    "parameter_unused": {"out_bias_missing"},
+}
 
 # They do not show in the output of an ordinary call.
 SILENT = {

@@ -160,7 +160,6 @@ NUMPY_CLASS = Style(
             "stable": "logits = logits - np.max(logits, axis=-2, keepdims=True)",
         },
         "mask_no_effect": {"mask": "logits = np.where(mask, logits, logits - 1e-9)"},
-        "mask_inverted": {"mask": "logits = np.where(np.logical_not(mask), logits, -1e9)"},
         "mask_transposed": {"mask": "logits = np.where(np.swapaxes(mask, -1, -2), logits, -1e9)"},
         "mask_argument_raises": {"if": "if mask:"},
         "split_by_view": {"split": "return t.reshape(B, self.n_heads, L, self.d_head)"},

@@ -1,4 +1,4 @@
-"""Styles with rotary positions: `rope` (pairs, positions given), `rope_half` (fused, halves), `rope_complex` (polar)."""
+"""Styles with rotary positions: `rope` (pairs, positions given), `rope_half` (fused, halves), `rope_complex`."""
 
 from tests.core.check.styles.template import Style
 
