@@ -99,15 +99,16 @@ class Candidate:
     @property
     def turning(self) -> bool:
         """Tell whether its code speaks of rotary positions."""
-        return lines.speaks(self.source.text, self._names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
+        return lines.speaks(self.source.text, self.names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
 
     @property
     def masking(self) -> bool:
         """Tell whether its code speaks of a mask or of causality."""
-        return lines.speaks(self.source.text, self._names_used, r"tril|triu|causal|mask(?!\s*=\s*None\b)")
+        return lines.speaks(self.source.text, self.names_used, r"tril|triu|causal|mask(?!\s*=\s*None\b)")
 
     @property
-    def _names_used(self) -> set[str]:
+    def names_used(self) -> set[str]:
+        """List the names of the file that it needs, its own among them."""
         return {self.source.name, *self.source.namespace}
 
     @property
@@ -133,7 +134,7 @@ class Candidate:
             set_globals(namespace, sizes)
             return self._function(target, names, sizes)
         thing = copy.deepcopy(target)
-        return Built(thing, _entry(thing), _sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+        return Built(thing, entry(thing), _sizes_of(thing, sizes), "as it stands in the file", self.numpy)
 
     def choices(self, sizes: Sizes) -> Iterator[Built]:
         """Build it in every way that its parameters allow; what fails is kept in `tried`."""
@@ -172,7 +173,7 @@ class Candidate:
             raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
         if isinstance(thing, nn.Module):
             thing.eval()
-        return Built(thing, _entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
+        return Built(thing, entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
 
     def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
         supplied: dict[str, Any] = dict(self.given)
@@ -277,7 +278,7 @@ def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
                     value[key] = sizes.of(kind_of(key, SIZES))
 
 
-def _entry(thing: Any) -> Callable[..., Any]:
+def entry(thing: Any) -> Callable[..., Any]:
     """Find what is called: a module (as its forward is), `__call__`, `forward`, or the one public method."""
     if isinstance(thing, nn.Module):
 

@@ -74,6 +74,8 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
     if c.mask_raises:
         yield _fault(c, "mask_argument_raises", None)
     explained = bool(names or noise)
+    broken = {law.name for law in laws if law.passed is False}
+    unregistered = "parameters are registered" in broken
     for law in laws:
         name = SHOWN.get(law.name, "")
         if law.passed is False and law.name == "dropout only in training":
@@ -84,9 +86,11 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
                 if "after dropout" in law.seen
                 else ""
             )
-            name = "" if name == noise else name
+            name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
         if law.passed is not False or not name:
             continue
+        if name == "parameter_unused" and (unregistered or "the input is left alone" in broken):
+            continue  # no gradient for another reason
         if explained and law.name in (
             "every parameter is used",
             "weights returned are those used",

@@ -78,6 +78,9 @@ def _fused(
         if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
             flat = [(way, w) for way in ("x @ W", "x @ W.T") if (w := _three(weight, way, D)) is not None]
         for (way, w), (out_says, out, out_bias, out_path) in itertools.product(flat, outs):
+            if H > 1 and w.size(0) * H == 3 * D:
+                yield from _shared(w, bias, H, group, out_says, out, out_bias, out_path)
+                continue
             if w.size(0) % 3 or w.size(0) < 3 * H or w.size(0) // 3 % H:
                 kv = _grouped(w, bias, D, H, group, out_says, out, out_bias, out_path)
                 yield from kv
@@ -93,7 +96,7 @@ def _fused(
                 biases = None if bias is None else bias.view(*shape).permute(*back)
                 o = out
                 if out is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
-                    o = out.view(-1, d, H).transpose(1, 2).reshape(out.shape)
+                    o = out.reshape(-1, d, H).transpose(1, 2).reshape(out.shape)
                 for order in ORDERS:
                     q, k, v = (order.index(r) for r in "qkv")
                     b = [None if biases is None else biases[i] for i in (q, k, v)]
@@ -103,6 +106,19 @@ def _fused(
                     )
                     paths = {"qkv": group.path, "out": out_path}
                     yield Layout(says, roles, paths, named=False)
+
+
+def _shared(
+    w: Tensor, bias: Tensor | None, H: int, group: Group, out_says: str, out: Tensor | None, out_bias: Tensor | None,
+    out_path: str,
+) -> Iterator[Layout]:  # fmt: skip
+    """Read a fused matrix of one head's width: every head uses the same."""
+    d = w.size(0) // 3
+    parts = w.view(3, 1, d, w.size(1)).expand(3, H, d, w.size(1))
+    b = [None] * 3 if bias is None else list(bias.view(3, 1, d).expand(3, H, d))
+    says = f"one fused matrix for all heads, {group.path}, order q-k-v{out_says}"
+    roles = Roles(parts[0], parts[1], parts[2], b[0], b[1], b[2], out, out_bias)
+    yield Layout(says, roles, {"qkv": group.path, "out": out_path}, "one_matrix_for_all_heads", named=False)
 
 
 def _grouped(
@@ -191,7 +207,7 @@ def _of_three(
             if out is not None and "features first" in way:
                 if out.size(1) != H * weights[2].size(1):
                     continue
-                o = out.view(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
+                o = out.reshape(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
             names = ", ".join(g.path for g in trio)
             yield Layout(f"q, k, v from {names}{_way(way)}{says}", Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias),
                          dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True)),

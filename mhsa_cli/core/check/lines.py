@@ -121,7 +121,7 @@ def _blocks(tree: ast.Module, name: str) -> list[tuple[str, int, int]]:
     return [(n, a, b) for _, n, a, b in sorted(defs, key=lambda d: (d[0], d[2]))]
 
 
-def speaks(text: str, names: Collection[str], pattern: str) -> bool:
+def speaks(text: str, names: Collection[str], pattern: str, *, constructor: bool = True) -> bool:
     """Tell whether the code of a target and of what it uses matches a pattern; comments and docstrings left out."""
     try:
         tree = ast.parse(text)
@@ -130,8 +130,14 @@ def speaks(text: str, names: Collection[str], pattern: str) -> bool:
     lines = _code(text)
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names:
-            code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            skipped = set() if constructor else _lines_of_init(node)
+            code = "\n".join(lines[n - 1] for n in range(node.lineno, (node.end_lineno or 0) + 1) if n not in skipped)
             code = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", lambda m: m.group() if len(m.group()) < 24 else "", code)
             if re.search(pattern, code, re.IGNORECASE):
                 return True
     return False
+
+
+def _lines_of_init(node: ast.stmt) -> set[int]:
+    inits = [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    return {line for n in inits for line in range(n.lineno, (n.end_lineno or n.lineno) + 1)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from torch import nn
 
-from mhsa_cli.core.check import search
-from mhsa_cli.core.check.adapters import Built, Candidate
+from mhsa_cli.core.check import lines, search
+from mhsa_cli.core.check.adapters import Built, Candidate, entry
 from mhsa_cli.core.check.calling import Plan, masked
 from mhsa_cli.core.check.context import SEED, Context, held_still
 from mhsa_cli.core.check.layouts import layouts
@@ -26,15 +26,19 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
     c = Context(candidate, built, candidate.plan, False, None, built.sizes.n_heads)
     c.numbers = built.draw(SEED)
     noise = _noise(c)
-    c.quiet = noise == "dropout_in_eval"
+    c.quiet = noise == "dropout_in_eval" and not _differs(c, still=True)
     if noise and not c.quiet:
         return c, noise
     _see_axes(c)
     tell("comparing it with the reference and its known faults")
     inside = not sees_future(c)
     ways = [c.plan] if inside or not c.plan.mask_name else _masked_ways(c)
-    spoken = candidate.masking
-    must = wishes.causal if wishes.causal is not None else inside or bool(c.plan.mask_name) or spoken
+    spoken = candidate.masking and not c.mask_raises
+    must = (
+        wishes.causal
+        if wishes.causal is not None
+        else inside or spoken or (bool(c.plan.mask_name) and not c.mask_raises)
+    )
     found = _match(c, ways, must, wishes)
     if found is None and wishes.causal is None and not inside and c.plan.mask_name and not spoken:
         found = _match(c, [c.plan], False, wishes)
@@ -64,10 +68,11 @@ def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Fo
                     match = replace(match, faults=("heads_ignored",))
                 return way, match, causal, heads
     likely = sorted((one for one in cases if one[2] == c.heads), key=lambda one: sees_future(replace(c, plan=one[0])))
-    for way, case, heads in likely[:2]:
-        if case.layouts and (match := search.wrong(case)):
-            return way, match, causal, heads
-    return None
+    found = search.wrong([case for _, case, _ in likely if case.layouts])
+    if found is None:
+        return None
+    way, _, heads = next(one for one in likely if one[1] is found[0])
+    return way, found[1], causal, heads
 
 
 def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
@@ -80,7 +85,9 @@ def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
     ropes = (("none", *ROPES) if turned else ("none",)) if wishes.rope is None else (wishes.rope,)
     added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.candidate.source.text)
     frames = [f for f in FRAMES if added or "residual" not in f]
-    return Case(probed(c, readings), c.x.double(), c.y(c.x), c.positions(s.seq_len),
+    likely = list(probed(c, readings))
+    rest = [r for r in readings if all(r is not one for one in likely)]
+    return Case([*likely, *rest], len(likely), c.x.double(), c.y(c.x), c.positions(s.seq_len),
                 ("causal",) if causal else ("none",), ropes, frames, turned)  # fmt: skip
 
 
@@ -138,27 +145,28 @@ def _see_axes(c: Context) -> None:
         c.plan = replace(c.plan, time_first=True)
 
 
+def _differs(c: Context, still: bool) -> bool:
+    with torch.no_grad(), held_still(still):
+        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
+    return worst(a, b) != 0
+
+
 def _noise(c: Context) -> str:
     """Find why two calls differ: dropout that drops in eval, layers made in forward, or something else."""
-    with torch.no_grad():
-        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
-    if worst(a, b) == 0:
+    if not _differs(c, still=False):
         return ""
-    with torch.no_grad(), held_still():
-        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
-    if worst(a, b) == 0:
+    text, names = c.candidate.source.text, c.candidate.names_used
+
+    def speaks(pattern: str) -> bool:
+        return lines.speaks(text, names, pattern, constructor=False)
+
+    with torch.no_grad():
+        copies = [copy.deepcopy(c.built.thing) for _ in range(2)]
+        a, b = (replace(c.built, thing=t, call=entry(t)).run(c.plan, c.x).y for t in copies)
+    if worst(a, b) == 0 and not speaks(r"rng|random|rand\w*\("):
+        return "state_between_calls"
+    if not _differs(c, still=True):
         return "dropout_in_eval"
-    made: list[int] = []
-    real = nn.Linear.__init__
-
-    def counting(self: nn.Linear, *given: object, **named: object) -> None:
-        made.append(1)
-        real(self, *given, **named)  # type: ignore[arg-type]
-
-    nn.Linear.__init__ = counting  # type: ignore[method-assign, assignment]
-    try:
-        with torch.no_grad():
-            c.built.run(c.plan, c.x)
-    finally:
-        nn.Linear.__init__ = real  # type: ignore[method-assign]
-    return "projections_created_in_forward" if made or not c.slots else "random"
+    if speaks(r"randn|normal\(|Linear\(|xavier|kaiming|torch\.empty"):
+        return "projections_created_in_forward"
+    return "dropout_in_eval" if speaks(r"drop|rand|bernoulli|binomial") else "random"

@@ -1,4 +1,4 @@
-"""Where each role's numbers lie in a candidate's own tensors, so that a law can change one head and nothing else."""
+"""Where each role's numbers lie in a candidate's own tensors, so that one head can be changed and nothing else."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from mhsa_cli.core.check.reference import Roles
 from mhsa_cli.core.check.tensors import Slot
 
 
-class Places:
-    """The numbers of q, k, v and out by head, read and written in the candidate's own tensors.
+def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[str, Roles]:
+    """Give, for each reading of the weights, roles that hold addresses: places in all tensors laid end to end."""
+    start, addresses = 0, {}
+    for slot in found:
+        size = tuple(slot.value.shape)
+        count = slot.read().numel()
+        addresses[slot.path] = torch.arange(start, start + count, dtype=torch.float64).view(size)
+        start += count
+    return {layout.says: layout.roles for layout in layouts(found, addresses, d_model, n_heads)}
 
-    Found by reading tensors that hold their own addresses in the same layout.
-    """
+
+def write_all(found: list[Slot], numbers: Tensor) -> None:
+    """Write all tensors from one vector, end to end."""
+    start = 0
+    for slot in found:
+        size = tuple(slot.value.shape)
+        count = slot.read().numel()
+        slot.write(numbers[start : start + count].view(size))
+        start += count
+
+
+def at(addresses: Tensor) -> Tensor:
+    """Turn addresses, kept as floats, into an index."""
+    return addresses.round().long()
+
+
+class Places:
+    """The numbers of q, k, v and out by head, in the candidate's own tensors, read in one layout."""
 
     def __init__(self, found: list[Slot], layout: Layout, d_model: int, n_heads: int) -> None:
-        self._slots = list(found)
-        start, addresses = 0, {}
-        for slot in found:
-            size = tuple(slot.value.shape)
-            count = int(torch.tensor(size).prod())
-            addresses[slot.path] = torch.arange(start, start + count, dtype=torch.float64).view(size)
-            start += count
-        same = [one for one in layouts(found, addresses, d_model, n_heads) if one.says == layout.says]
-        if not same:
-            raise LookupError(layout.says)
-        self.roles: Roles = same[0].roles
+        self._slots = found
+        self.roles: Roles = addresses_of(found, d_model, n_heads)[layout.says]
         self._all = torch.cat([slot.read().flatten() for slot in found])
 
     def change(self, edit: Callable[[Roles, Tensor], None]) -> None:
         """Write the numbers after `edit(addresses, numbers)` changed a copy of them in place."""
         numbers = self._all.clone()
         edit(self.roles, numbers)
-        self._write(numbers)
+        write_all(self._slots, numbers)
 
     def restore(self) -> None:
         """Write the numbers as they were."""
-        self._write(self._all)
-
-    def _write(self, numbers: Tensor) -> None:
-        start = 0
-        for slot in self._slots:
-            size = tuple(slot.value.shape)
-            count = int(torch.tensor(size).prod())
-            slot.write(numbers[start : start + count].view(size))
-            start += count
-
-
-def at(addresses: Tensor) -> Tensor:
-    """Turn addresses, kept as floats, into an index."""
-    return addresses.round().long()
+        write_all(self._slots, self._all)

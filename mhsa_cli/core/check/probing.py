@@ -1,4 +1,4 @@
-"""Ask a candidate itself which rows of a fused matrix make values, so that fewer readings of it need be tried."""
+"""Ask a candidate itself which of its numbers make values and outputs, so that fewer readings of them need be tried."""
 
 from __future__ import annotations
 
@@ -8,54 +8,60 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.check.context import Context
-from mhsa_cli.core.check.layouts import Layout, layouts
+from mhsa_cli.core.check.layouts import Layout
+from mhsa_cli.core.check.places import addresses_of, at, write_all
+from mhsa_cli.core.check.reference import Roles
 
 
 def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
-    """Keep the readings of a fused matrix whose values are where the output is linear in the weights; all if unsure."""
-    fused = [reading for reading in readings if "qkv" in reading.paths]
-    if len(fused) < 8:
-        return readings
-    path = fused[0].paths["qkv"]
-    linear = _linear_entries(c, path)
-    if linear is None:
-        return readings
-    marked = {p: torch.zeros_like(n) for p, n in c.numbers.items()}
-    marked[path] = linear.to(torch.float64)
-    kept = {
-        reading.says
-        for reading in layouts(c.slots, marked, c.built.sizes.d_model, c.heads)
-        if bool((reading.roles.v == 1).all()) and not bool((reading.roles.q == 1).any())
-    }
-    return [reading for reading in readings if reading.says in kept] or readings
+    """Keep the readings that the candidate bears out; all of them if it bears out none.
 
-
-def _linear_entries(c: Context, path: str) -> Tensor | None:
-    """Mark the entries of a fused matrix along its long axis in which the output is linear; None if not a third are.
-
-    Values enter linearly, queries and keys by way of the softmax.
+    With every weight zero but one of the values, from input i, and one of the output, to column j, the output moves with
+    feature i of the input alone, and in column j alone, whatever the scores do.
     """
-    slot = next(s for s in c.slots if s.path == path)
-    old = c.numbers[path]
-    if old.dim() != 2:
-        return None
-    axis = 0 if old.size(0) > old.size(1) else 1
-    x, found = c.x[:1], torch.zeros(old.size(axis), dtype=torch.bool)
-    before = c.y(x)
-    generator = torch.Generator().manual_seed(3)
+    if len(readings) < 2:
+        return readings
+    roles_of = addresses_of(c.slots, c.built.sizes.d_model, c.heads)
+    before = torch.cat([slot.read().flatten() for slot in c.slots])
+    norms = torch.cat([torch.full((slot.read().numel(),), slot.norm) for slot in c.slots])
+    still = torch.where(norms, before, torch.zeros_like(before))
     try:
-        for row in range(old.size(axis)):
-            step = torch.randn(old.size(1 - axis), generator=generator, dtype=torch.float64)
-            moved = []
-            for times in (1.0, 2.0):
-                new = old.clone()
-                new.select(axis, row).add_(times * step)
-                slot.write(new)
-                moved.append(c.y(x) - before)
-            bend = (moved[1] - 2 * moved[0]).abs().max()
-            found[row] = bool(bend <= 1e-6 * max(1.0, float(moved[1].abs().max())))
+        write_all(c.slots, still)
+        rest, kept = c.y(c.x), []
+        for reading in readings:
+            roles = roles_of.get(reading.says)
+            if roles is not None and all(_bears(c, roles, still, rest, spot) for spot in ((0, 0), (-1, -1), (-1, 1))):
+                kept.append(reading)
+    except (Exception, SystemExit):
+        return readings
     finally:
-        slot.write(old)
-    if int(found.sum()) * 3 != len(found):
-        return None
-    return (found.unsqueeze(1) if axis == 0 else found.unsqueeze(0)).expand(old.shape)
+        write_all(c.slots, before)
+    return kept or readings
+
+
+def _bears(c: Context, roles: Roles, still: Tensor, rest: Tensor, spot: tuple[int, int]) -> bool:
+    heads, width = roles.v.size(0), roles.v.size(1)
+    head, feature = spot[0] % heads, spot[1] % width
+    i, j = 3, 8  # an input and a column
+    numbers = still.clone()
+    numbers[at(roles.v[head, feature, i])] = 1.0
+    if roles.out is not None:
+        for first in range(0, roles.out.size(1), width):  # wherever this head's feature comes out
+            numbers[at(roles.out[j, first + feature])] = 1.0
+    write_all(c.slots, numbers)
+    moved = c.y(c.x) - rest
+    if not bool((moved.abs() > 1e-9).any()):
+        return False
+    if roles.out is not None:
+        column = torch.ones(moved.size(-1), dtype=torch.bool)
+        column[j] = False
+        if bool((moved[..., column].abs() > 1e-9).any()):
+            return False
+    if roles.norm is not None:
+        return True
+    other = c.x.clone()
+    other[..., i + 1 :] += 1.0
+    other[..., :i] -= 0.5
+    residual = torch.where(rest.abs() > 1e-9, (other - c.x).to(rest.dtype), torch.zeros_like(rest)) if (
+        rest.shape == c.x.shape) else 0.0  # fmt: skip
+    return bool(((c.y(other) - residual - rest - moved).abs() < 1e-9).all())

@@ -180,14 +180,8 @@ class Reference:
         exponent = {"exponent_next": 2 * (pairs + 1) / d, "exponent_half": pairs / d, "exponent_single": 4 * pairs / d,
                     "exponent_d_model": 2 * pairs / self.D, "exponent_before": 2 * (pairs - 1) / d}  # fmt: skip
         rate = self.theta ** -exponent.get(fault, 2 * pairs / d)
-        if fault == "over_heads":
-            positions = torch.arange(self.H, dtype=torch.float64)
-        if fault == "one_based_query" and part == 0:
-            positions = positions + 1
         angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
         cos, sin = angle.cos(), angle.sin()
-        if fault == "over_heads":
-            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (H, 1, d/2)
         return RopePositions(1, d, layout=layout)._turn(x, cos, sin)
 
     def _scores(self, spec: Spec) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -44,6 +44,7 @@ class Case:
     """One call of a candidate: the readings of its weights, x and y, and which bases are right for it."""
 
     layouts: Sequence[Layout]
+    likely: int  # so many of the layouts, the first ones, are those that the candidate bears out
     x: Tensor
     y: Tensor
     positions: Tensor | None = None
@@ -98,10 +99,21 @@ def right(case: Case) -> Match | None:
     return None
 
 
-def wrong(case: Case, seconds: float = SECONDS) -> Match | None:
-    """Find the fewest faults that explain the candidate's output, or None if no known ones do."""
+def wrong(cases: Sequence[Case], seconds: float = SECONDS) -> tuple[Case, Match] | None:
+    """Find the fewest faults that explain one of the cases, or None if no known ones do within the time."""
     until = time.monotonic() + seconds
-    return _one(case) or _constant(case, ()) or _often(case) or _two(case, until) or _constant(case, BESIDE)
+    looks: list[Callable[[Case], Match | None]] = [
+        _one,
+        lambda case: _constant(case, (), until),
+        lambda case: _often(case, until),
+        lambda case: _two(case, until),
+        lambda case: _constant(case, BESIDE, until),
+    ]
+    for look in looks:
+        for case in cases:
+            if match := look(case):
+                return case, match
+    return None
 
 
 def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAULTS) -> Iterator[tuple[str, Form]]:
@@ -145,12 +157,14 @@ def _one(case: Case) -> Match | None:
     return None
 
 
-def _constant(case: Case, beside: Sequence[str]) -> Match | None:
+def _constant(case: Case, beside: Sequence[str], until: float) -> Match | None:
     """Fit the factor of the scores: alone, or beside another fault."""
-    for at, layout in enumerate(case.layouts):
+    for at, layout in enumerate(case.layouts[: case.likely]):
         for base in case.bases(at):
             forms = _forms(layout, base, False, beside) if beside else [("", Form())]
             for extra, form in forms:
+                if time.monotonic() > until:
+                    return None
                 factor, off = _fit(case, at, base._replace(**form))
                 if off <= case.tolerance:
                     names = ("scale_constant", *([extra] if extra else []))
@@ -188,7 +202,7 @@ def _together(a: Form, b: Form) -> Form | None:
 
 
 def _two(case: Case, until: float) -> Match | None:
-    for at, layout in enumerate(case.layouts):
+    for at, layout in enumerate(case.layouts[: case.likely]):
         for base in case.bases(at):
             forms = list(_forms(layout, base, case.turned))
             for (name, form), (other, more) in itertools.combinations(forms, 2):
@@ -203,10 +217,10 @@ def _two(case: Case, until: float) -> Match | None:
     return None
 
 
-def _often(case: Case) -> Match | None:
+def _often(case: Case, until: float) -> Match | None:
     """Look for several at once of the faults that meet often: all their combinations, the fewest faults that fit."""
     best: Match | None = None
-    for at, layout in enumerate(case.layouts):
+    for at, layout in enumerate(case.layouts[: case.likely]):
         for base in case.bases(at):
             stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
             for name, form in _forms(layout, base, False):
@@ -217,7 +231,7 @@ def _often(case: Case) -> Match | None:
             early = list(itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask"))))
             early = [one for one in early if _joined(one) is not None]
             for rest in sorted(late, key=_count):
-                if best is not None and _count(rest) >= len(best.faults):
+                if time.monotonic() > until or (best is not None and _count(rest) >= len(best.faults)):
                     break
                 found = _fewest(case, at, base, early, rest)
                 if found and (best is None or len(found.faults) < len(best.faults)):

@@ -14,16 +14,12 @@ ROPE: dict[str, Fault] = {
         tuple({"rope": f"{layout}:on_value"} for layout in _ROPE),
     ),
     "rope_ignored": Fault(
-        "positions have no effect: queries and keys are not rotated",
-        "rotate q and k by their positions before the scores, with 0, 1, 2, ... where none are given",
+        "positions have no effect: queries and keys are not rotated, or every token of a head by one angle, because the "
+        "rotation runs over another axis",
+        "rotate q and k of shape (B, H, T, d_head) along T by their positions, 0, 1, 2, ... where none are given; "
+        "positions of shape (B, T) need an axis for the heads",
         "rope",
         ({"rope": "none:ignored"},),
-    ),
-    "rope_over_heads": Fault(
-        "the rotation runs over the heads, not the tokens: a head's number is taken for a position",
-        "rotate (B, H, T, d_head) by the position of T; positions of shape (B, T) need an axis for the heads",
-        "rope",
-        tuple({"rope": f"{layout}:over_heads"} for layout in _ROPE),
     ),
     "rope_exponent": Fault(
         "the rates of the rotation are off: pair i should turn by theta ** (-2i / d_head), from i = 0",
