@@ -27,11 +27,13 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
     still = torch.where(norms, before, torch.zeros_like(before))
     try:
         write_all(c.slots, still)
-        rest, kept = c.y(c.x), []
-        for reading in readings:
-            roles = roles_of.get(reading.says)
-            if roles is not None and all(_bears(c, roles, still, rest, spot) for spot in ((0, 0), (-1, -1), (-1, 1))):
-                kept.append(reading)
+        rest = c.y(c.x).nan_to_num()
+        kept: list[Layout] = []
+        for out in (True, False):  # one that does not apply its output projection bears out the values alone
+            for reading in readings if not kept else ():
+                roles = roles_of.get(reading.says)
+                if roles is not None and all(_bears(c, roles, still, rest, spot, out) for spot in SPOTS):
+                    kept.append(reading)
     except (Exception, SystemExit):
         return readings
     finally:
@@ -39,20 +41,23 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
     return kept or readings
 
 
-def _bears(c: Context, roles: Roles, still: Tensor, rest: Tensor, spot: tuple[int, int]) -> bool:
+SPOTS = ((0, 0), (-1, -1), (-1, 1))  # heads and features of the values
+
+
+def _bears(c: Context, roles: Roles, still: Tensor, rest: Tensor, spot: tuple[int, int], out: bool) -> bool:
     heads, width = roles.v.size(0), roles.v.size(1)
     head, feature = spot[0] % heads, spot[1] % width
     i, j = 3, 8  # an input and a column
     numbers = still.clone()
     numbers[at(roles.v[head, feature, i])] = 1.0
-    if roles.out is not None:
+    if out and roles.out is not None:
         for first in range(0, roles.out.size(1), width):  # wherever this head's feature comes out
             numbers[at(roles.out[j, first + feature])] = 1.0
     write_all(c.slots, numbers)
-    moved = c.y(c.x) - rest
+    moved = c.y(c.x).nan_to_num() - rest
     if not bool((moved.abs() > 1e-9).any()):
         return False
-    if roles.out is not None:
+    if out and roles.out is not None:
         column = torch.ones(moved.size(-1), dtype=torch.bool)
         column[j] = False
         if bool((moved[..., column].abs() > 1e-9).any()):
@@ -64,4 +69,4 @@ def _bears(c: Context, roles: Roles, still: Tensor, rest: Tensor, spot: tuple[in
     other[..., :i] -= 0.5
     residual = torch.where(rest.abs() > 1e-9, (other - c.x).to(rest.dtype), torch.zeros_like(rest)) if (
         rest.shape == c.x.shape) else 0.0  # fmt: skip
-    return bool(((c.y(other) - residual - rest - moved).abs() < 1e-9).all())
+    return bool(((c.y(other).nan_to_num() - residual - rest - moved).abs() < 1e-9).all())

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -55,11 +56,15 @@ class Case:
     theta: float = 10000.0
     _references: dict[int, Reference] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def tolerance(self) -> float:
         """Give how far an output may be off and still count as equal."""
         finite = self.y[self.y.isfinite()]
         return TOLERANCE * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
+
+    @cached_property
+    def _usable(self) -> bool:
+        return int(self.y.isfinite().sum()) * 2 >= self.y.numel()
 
     def reference(self, at: int) -> Reference:
         """Give the reference with the weights read in one way."""
@@ -73,7 +78,7 @@ class Case:
             made = self.reference(at).output(spec)
         except (RuntimeError, ValueError, IndexError):
             return math.inf  # a reading whose shapes do not go with this form
-        if made.shape != self.y.shape or int(self.y.isfinite().sum()) * 2 < self.y.numel():
+        if made.shape != self.y.shape or not self._usable:
             return math.inf
         return worst(made, self.y)
 
@@ -103,9 +108,10 @@ def wrong(cases: Sequence[Case], seconds: float = SECONDS) -> tuple[Case, Match]
     """Find the fewest faults that explain one of the cases, or None if no known ones do within the time."""
     until = time.monotonic() + seconds
     looks: list[Callable[[Case], Match | None]] = [
-        _one,
+        lambda case: _one(case, range(case.likely)),
         lambda case: _constant(case, (), until),
         lambda case: _often(case, until),
+        lambda case: _one(case, range(case.likely, len(case.layouts))),
         lambda case: _two(case, until),
         lambda case: _constant(case, BESIDE, until),
     ]
@@ -122,10 +128,8 @@ def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAUL
         if name.startswith("names_") and not layout.named:
             continue
         for form in FAULTS[name].forms:
-            if "rope" in form and base.rope not in ("none",):
+            if "rope" in form and (not turned or base.rope != "none"):
                 continue  # a wrong rotation takes the place of none: once is enough
-            if form.get("rope") == "none:ignored" and not turned:
-                continue
             if base.mask == "none" and ("mask" in form or form.get("fill", "inf") != "inf"):
                 continue
             if "out" in form and layout.roles.out is None and form["out"] != "transposed":
@@ -136,19 +140,22 @@ def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAUL
 
 
 def _with_layout(layout: Layout, faults: Sequence[str]) -> tuple[str, ...]:
+    if {"split_by_view", "merge_by_view"} <= set(faults):
+        faults = [*(f for f in faults if f not in ("split_by_view", "merge_by_view")), "split_and_merge_by_view"]
     own = [layout.fault] if layout.fault else []
     if layout.roles.out is None and layout.roles.n_heads > 1:
         own.append("out_missing")
     return (*own, *faults)
 
 
-def _one(case: Case) -> Match | None:
-    for at, layout in enumerate(case.layouts):  # what the reading of the weights implies, alone
+def _one(case: Case, numbers: range) -> Match | None:
+    layouts = [(at, case.layouts[at]) for at in numbers]
+    for at, layout in layouts:  # what the reading of the weights implies, alone
         if _with_layout(layout, ()):
             for base in case.bases(at):
                 if (off := case.difference(at, base)) <= case.tolerance:
                     return Match(layout, base, _with_layout(layout, ()), off)
-    for at, layout in enumerate(case.layouts):
+    for at, layout in layouts:
         for base in case.bases(at):
             for name, form in _forms(layout, base, case.turned):
                 spec = base._replace(**form)
@@ -179,13 +186,13 @@ def _fit(case: Case, at: int, base: Spec) -> tuple[float, float]:
     def off(log: float) -> float:
         return case.difference(at, base._replace(scale=f"x{math.exp(log)!r}"))
 
-    grid = [math.log(1e-3) + i * (math.log(1e5) / 48) for i in range(49)]
-    best = min(grid, key=off)
-    low, high = best - math.log(1e5) / 48, best + math.log(1e5) / 48
+    step = math.log(1e5) / 32
+    best = min((math.log(1e-3) + i * step for i in range(33)), key=off)
+    low, high = best - step, best + step
     if not math.isfinite(off(best)):
         return 1.0, math.inf
     ratio = (math.sqrt(5) - 1) / 2
-    for _ in range(50):
+    for _ in range(40):
         a, b = high - ratio * (high - low), low + ratio * (high - low)
         if off(a) < off(b):
             high = b
@@ -224,9 +231,8 @@ def _often(case: Case, until: float) -> Match | None:
         for base in case.bases(at):
             stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
             for name, form in _forms(layout, base, False):
-                fits = len(form.keys() - {"fill"}) == 1 and form.keys() & stages.keys()
-                if fits and name not in SLOW and form.get("fill") != "added":
-                    stages[next(iter(form.keys() & stages.keys()))].append((name, form))
+                if (stage := _stage(form)) in stages and name not in SLOW and form.get("fill") != "added":
+                    stages[stage].append((name, form))
             late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
             early = list(itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask"))))
             early = [one for one in early if _joined(one) is not None]
@@ -242,6 +248,12 @@ def _often(case: Case, until: float) -> Match | None:
 
 
 Chosen = tuple[tuple[str, Form], ...]
+
+
+def _stage(form: Form) -> str:
+    """Name the one stage that a form changes, "" for several; the fill of masked scores belongs to the mask."""
+    stages = list(form.keys() - {"fill"}) or ["mask"]
+    return stages[0] if form and len(stages) == 1 else ""
 
 
 def _count(chosen: Chosen) -> int:

@@ -145,10 +145,10 @@ def worst(a: Tensor, b: Tensor) -> float:
     """Give the largest difference of two tensors of one shape; infinite where only one is NaN or infinite."""
     if a.shape != b.shape:
         return math.inf
-    a, b = a.to(torch.float64), b.to(torch.float64)
+    if not a.numel():
+        return 0.0
+    off = float((a.to(torch.float64) - b.to(torch.float64)).abs().max())
+    if math.isfinite(off):
+        return off
     same = (a == b) | (a.isnan() & b.isnan())
-    return (
-        float(torch.where(same, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf).max())
-        if a.numel()
-        else 0.0
-    )
+    return float((a - b).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf).max())
