@@ -229,6 +229,17 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> 
     assert not alive(child)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_what_it_starts_ends_with_it(here: Path) -> None:
+    marks = Path("marks").absolute()
+    start = f"        open('{marks}', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))\n"
+    assert check("import subprocess\n" + HEAD + start + "        return x\n").code == 0
+    started, until = int(marks.read_text()), time.monotonic() + 30
+    while alive(started) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(started)
+
+
 def test_the_real_grader_stands_behind_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.chdir(here)

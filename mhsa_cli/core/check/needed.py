@@ -161,8 +161,6 @@ def _bases(target: ast.AST) -> Iterator[str]:
 
 def _uses(node: ast.stmt) -> set[str]:
     """Collect the global names that a statement reads; names that are local to its functions are none of them."""
-    if _is_main_guard(node):
-        return set()
     if isinstance(node, ast.Import | ast.ImportFrom):
         return set()
     table = symtable.symtable(ast.unparse(node), "statement", "exec")

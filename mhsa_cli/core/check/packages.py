@@ -41,10 +41,6 @@ def make_module(path: Path, tree: ast.Module) -> ModuleType:
 def _look_in(path: Path, tree: ast.Module) -> None:
     """Put the file's folder on `sys.path`, and the folders above it in which something that it imports lies."""
     folders = [path.parent]
-    root = path.parent
-    while (root / "__init__.py").is_file() and root != root.parent:
-        root = root.parent
-    folders += [root] if root != path.parent else []
     for name in sorted(_absolute(tree)):
         for folder in list(path.parents)[1:4]:
             if not _found(name) and ((folder / name).is_dir() or (folder / f"{name}.py").is_file()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def test_a_notebook_is_its_code_cells_without_magic(write: Write) -> None:
     )
     source = load(write(notebook(*cells), "mine.ipynb") + ":A")
     assert source.target.n == 2 and source.target().forward(9.0) == 1.0
+    assert "math.sqrt(x) % 2" in inspect.getsource(source.target.forward)
     assert source.place(source.target.forward.__code__.co_firstlineno) == "cell 6, line 4"
     assert "cell 4, line 1: invalid syntax: this cell is left out" in notes(source)
     assert "cell 7, line 1 to cell 7, line 3 run at import, not needed by A: left out" in notes(source)
@@ -57,11 +59,21 @@ class
 > ```
 > $ no python
 > ```
+
+> ```python
+> one = 1
+> ```
+
+~~~python
+    two = one + 1
+    def Both(): return one + two
+~~~
 """
     source = load(write(text, "mine.md") + ":attention")
     assert source.target(9.0, 1) == 4.0
     assert source.target.__code__.co_firstlineno == 14 and source.place(14) == "line 14"
     assert source.notes == ("line 19: invalid syntax: this code block is left out",)
+    assert load(str(source.path) + ":Both").target() == 3
 
 
 @pytest.mark.parametrize(
@@ -74,6 +86,7 @@ class
         ("class a: ...\n", ["has no A", "did you mean a?"]),
         ("A = [1]\nclass B: ...\n", ["A is a list, which cannot be called", "mine.py:B"]),
         ("A = None\n", ["A is None, which cannot be called"]),
+        ("if 1:\n\tx = 1\n        y = 2\n", ["line 3", "spaces alone"]),
         ("", ["is empty"]),
         ("  \n\n", ["is empty"]),
         ("A = input()\n", ["line 1: A cannot be defined"]),

@@ -97,8 +97,8 @@ class Attention:
 
 
 def test_postponed_annotations_stay_postponed(write: Write) -> None:
-    source = load(write("from __future__ import annotations\n\ndef attention(q: Unknown, k): ...\n") + ":attention")
-    assert source.target.__annotations__ == {"q": "Unknown"}
+    source = load(write("from __future__ import annotations\n\ndef attention(q: int, k): ...\n") + ":attention")
+    assert source.target.__annotations__ == {"q": "int"}
     assert source.notes == ()
 
 
@@ -176,6 +176,15 @@ def test_relative_imports_find_their_package(write: Write, init: str) -> None:
     target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
     source = load(target + ":attention")
     assert source.target(4, 0) == 12 and source.notes == ("line 8 runs at import, not needed by attention: left out",)
+
+
+def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write) -> None:
+    write("one = 1\n", "top/far.py")
+    write("two = 2\n", "top/inner/near.py")
+    text = "from ..far import one\nfrom .near import two\nfrom above_all import three\n"
+    write("three = 3\n", "above_all/__init__.py")
+    target = write(text + "def attention(q, k): return one, two, three\n", "top/inner/mine.py")
+    assert load(target + ":attention").target(0, 0) == (1, 2, 3)
 
 
 def test_what_a_package_itself_defines_can_be_imported(write: Write) -> None:
