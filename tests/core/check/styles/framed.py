@@ -33,6 +33,7 @@ PRENORM = Style(
     {
         "scale_d_model": {"scores": "scores = q @ k.mT / d**0.5"},
         "softmax_over_queries": {"softmax": "weights = scores.masked_fill(~keep, -torch.inf).softmax(-2)"},
+        "mask_no_effect": {"softmax": "scores.masked_fill(~keep, -torch.inf)\nweights = scores.softmax(-1)"},
         "mask_sees_next": {"keep": "keep = torch.ones(t, t, dtype=torch.bool).tril(1)"},
         "merge_by_view": {"out": "out = self.to_out((weights @ v).reshape(b, t, d))"},
     },
