@@ -48,10 +48,16 @@ def begin(config: Config, task: Task) -> TransformerLM | None:
     model = build_model(config, task, foreign=adopt(attention))
     found = model.foreign
     assert found is not None
-    tell(f"note: the attention is yours, {show(attention)}; is it right? mhsa check {show(attention)}")
+    _introduce(found.foreign)
     if not found.found.shows:
         tell(f"note: no maps of its heads: {found.found.why}")
     return model
+
+
+def _introduce(foreign: Foreign) -> None:
+    """Say in a line whose attention is trained, and where to learn whether it is right."""
+    seen = "is it right?" if foreign.known else "it does not equal the reference, see"
+    tell(f"note: the attention is yours, {show(foreign.target)}; {seen} mhsa check {show(foreign.target)}")
 
 
 def facts(model: TransformerLM | None) -> dict[str, Any]:
@@ -161,8 +167,8 @@ def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
     for config in configs:
         if config.model.attention in found:
             build_model(config, build_task(config.task), foreign=found[config.model.attention])
-    for attention in found:
-        tell(f"note: the attention is yours, {show(attention)}; is it right? mhsa check {show(attention)}")
+    for foreign in found.values():
+        _introduce(foreign)
     return {attention: foreign.sha256 for attention, foreign in found.items()}
 
 

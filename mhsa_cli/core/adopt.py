@@ -1,47 +1,145 @@
-"""From FILE:Class to a block that can be trained. This is the one place that runs somebody's file for training."""
+"""From FILE:Class to a block that can be trained. This is the one place that runs somebody's file for training.
+
+How the class is built and called, and what its weights are, is found as `mhsa check` finds it.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from mhsa_cli.config.own_block import file_problem, form_problem, split
-from mhsa_cli.core.foreign import Foreign, ForeignBlock, Sizes
+from mhsa_cli.core.check import binding, calling, matching, search
+from mhsa_cli.core.check.adapters import Candidate, UncallableError, adapt, entry
+from mhsa_cli.core.check.calling import Answer, Plan
+from mhsa_cli.core.check.context import SEED, Context
+from mhsa_cli.core.check.grade import SIZES
+from mhsa_cli.core.check.layouts import layouts
+from mhsa_cli.core.check.reference import Reference, Spec
+from mhsa_cli.core.check.source import Source, load
+from mhsa_cli.core.check.tensors import slots
+from mhsa_cli.core.foreign import STILL, Foreign, ForeignBlock, Sizes, check_hint, seeded
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import Wishes
+
+CLOSE = 1e-3  # of the largest output: float32 against the float64 of the reading
+TRIED = 3  # tries that an error shows
 
 
-class _Direct(ForeignBlock):
-    """A class that is built with width and heads, and called with x alone."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to compute the weights of a block that does not give them: which tensors they come from, and in what form."""
 
-    def __init__(self, module: nn.Module) -> None:
+    says: str
+    spec: Spec
+
+
+class Adopted(ForeignBlock):
+    """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
+
+    def __init__(self, candidate: Candidate, plan: Plan, reading: Reading | None, sizes: Sizes) -> None:
         super().__init__()
-        self.module = module
+        self.plan, self.n_heads = plan, sizes.n_heads
+        own = binding.Sizes(sizes.d_model, sizes.n_heads, sizes.max_seq_len, 2, sizes.max_seq_len, sizes.dropout)
+        built = candidate.build(own)
+        if built.module is None:
+            what = "a NumPy implementation" if built.numpy else "no torch module"
+            raise UsageError(f"{candidate.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
+        self.module, self.sizes = built.module.to(torch.float32), own
+        self.reading = reading
+        if reading is not None and not self._bears_out(reading):
+            self.reading = None
+
+    def _bears_out(self, reading: Reading) -> bool:
+        """Tell whether a reading also gives the output of this build."""
+        T, D = self.sizes.max_seq_len, self.sizes.d_model
+        x = torch.randn(2, T, D, generator=torch.Generator().manual_seed(STILL))
+        self.eval()
+        with torch.no_grad():
+            y, found = self._call(x, False).y, self._reference(reading, x)
+            wanted = None if found is None else found.output(reading.spec)
+        return (
+            wanted is not None and wanted.shape == y.shape and bool((wanted - y).abs().max() <= CLOSE * y.abs().max())
+        )
+
+    def _reference(self, reading: Reading, x: Tensor) -> Reference | None:
+        own = slots(self.module)
+        numbers = {slot.path: slot.read() for slot in own}
+        found = layouts(own, numbers, self.sizes.d_model, self.n_heads)
+        roles = next((layout.roles for layout in found if layout.says == reading.says), None)
+        return None if roles is None else Reference(roles, x.detach().double().cpu())
+
+    def _call(self, x: Tensor, weights: bool) -> Answer:
+        plan, extra = self.plan, dict[str, Tensor]()
+        if plan.positions:  # the tokens' own, where the grading takes every second one
+            at = torch.arange(x.size(1), device=x.device)
+            extra[plan.positions_name] = at.expand(len(x), -1) if plan.positions == "(B, T)" else at
+            extra[plan.positions_name] = at.view(1, -1) if plan.positions == "(1, T)" else extra[plan.positions_name]
+            plan = replace(plan, positions="")
+        with nullcontext() if x.device.type == "cpu" else x.device:  # masks are made where x is
+            return calling.invoke(
+                entry(self.module), plan, x, numpy=False, sizes=self.sizes, weights=weights, extra=extra
+            )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attend(x)[0]
+        return self._call(x, False).y
 
     def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        y = self.module(x)
-        return (y[0], y[1]) if isinstance(y, tuple) else (y, None)
+        answer = self._call(x, True)
+        if answer.weights is not None or self.reading is None:
+            return answer.y, answer.weights
+        found = self._reference(self.reading, x)
+        return answer.y, None if found is None else found.weights(self.reading.spec).to(x)
 
 
 def adopt(target: str) -> Foreign:
-    """Load FILE:Class. Raises: UsageError if it is not there, or its file fails."""
+    """Load FILE:Class and find out how it is built and called.
+
+    Raises: UsageError if it is not there, its file fails, or nobody can guess how to call it.
+    """
     problem = form_problem(target) or file_problem(target)
     if problem is not None:
         raise UsageError(problem.message, problem.hint)
-    file, name = split(target)
-    path = Path(file)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    thing = getattr(module, name)
+    with seeded(STILL):
+        source = load(target)
+        context = _understood(target, source)
+    plan, candidate, match = context.plan, context.candidate, context.match
+    reading = None if match is None else Reading(match.layout.says, match.spec)
+    file = Path(split(target)[0])
+    return Foreign(
+        target,
+        file,
+        sha256(file.read_bytes()).hexdigest(),
+        lambda sizes: Adopted(candidate, plan, reading, sizes),
+        source.place,
+        match is not None,
+    )
 
-    def make(sizes: Sizes) -> ForeignBlock:
-        return _Direct(thing(sizes.d_model, sizes.n_heads))
 
-    return Foreign(target, path, sha256(path.read_bytes()).hexdigest(), make)
+def _understood(target: str, source: Source) -> Context:
+    """Find how it is called and masked, and whether it equals the reference; for its faults there is `mhsa check`."""
+    try:
+        candidate, built = adapt(source, SIZES)
+    except UncallableError as error:
+        shown = "; ".join(error.tried[:TRIED])
+        raise UsageError(f"{target} cannot be built or called: {shown}", check_hint(target)) from error
+    if built.module is None:
+        what = "computes with NumPy" if built.numpy else "is no torch module"
+        raise UsageError(f"{target} {what}: it cannot be trained", "write it as a class that is a torch.nn.Module")
+    context = Context(candidate, built, candidate.plan, True, None, SIZES.n_heads, quiet=True)
+    context.numbers = built.draw(SEED)
+    matching._see_axes(context)
+    if context.plan.mask_name and matching.sees_future(context):
+        ways = matching._masked_ways(context)
+        blind = (way for way in ways if not matching.sees_future(replace(context, plan=way)))
+        context.plan = next(blind, ways[0])
+    try:
+        context.match = search.right(matching._case(context, True, Wishes()))
+    except Exception:  # its output has another shape, say: the trial will tell
+        context.match = None
+    return context

@@ -39,12 +39,17 @@ class ForeignBlock(nn.Module):
 
 @dataclass(frozen=True)
 class Foreign:
-    """A block that was named as FILE:Class; `make` builds it, and `sha256` is that of its file."""
+    """A block that was named as FILE:Class; `make` builds it, and `sha256` is that of its file.
+
+    `place` says in words where a line of it is; `known` tells that it equals the reference.
+    """
 
     target: str
     file: Path
     sha256: str
     make: Callable[[Sizes], ForeignBlock]
+    place: Callable[[int], str] = "line {}".format
+    known: bool = False
     tried: dict[Sizes, Findings] = field(default_factory=dict, compare=False, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Foreign:
@@ -87,7 +92,7 @@ class Foreign:
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if Path(frame.filename).name == self.file.name]
-            where = f" (line {lines[-1]})" if lines else ""
+            where = f" ({self.place(lines[-1])})" if lines and lines[-1] else ""
             said = f"{type(error).__name__}: {error}".strip(": ")
             raise UsageError(f"{self.target} {what}: {said}{where}", check_hint(self.target)) from error
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-
-IMPORTED = "IMPORTED"  # a file beside it that is written whenever it is run
 
 TEXT = '''\
 import math
-from pathlib import Path
+import sys
 
 import torch
 from torch import nn
 
-Path("IMPORTED").write_text("yes")
-
 
 class Mine(nn.Module):
     """Right, with dropout of its own; it gives its weights."""
+
+    sys.own_block_was_run = True
 
     def __init__(self, d_model, n_heads):
         super().__init__()
@@ -25,20 +24,32 @@ class Mine(nn.Module):
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(0.1)
-        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
 
     def forward(self, x):
         B, T, D = x.shape
         q, k, v = (t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        scores = self.scale * q @ k.transpose(-2, -1) / math.sqrt(D // self.heads)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(D // self.heads)
         future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         self.kept = scores.masked_fill(future, -math.inf).softmax(-1)
         return self.out((self.dropout(self.kept) @ v).transpose(1, 2).reshape(B, T, D)), self.kept
 
 
-class Quiet(Mine):
+class Silent(Mine):
+    """As right, but it gives no weights: they are recovered from its projections."""
+
     def forward(self, x):
         return super().forward(x)[0]
+
+
+class Quiet(Mine):
+    """Gives no weights, and a factor of its own keeps them from being recovered."""
+
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, n_heads)
+        self.factor = nn.Parameter(torch.full((1,), 0.5), requires_grad=False)
+
+    def forward(self, x):
+        return self.factor * super().forward(x)[0]
 
 
 class Future(Mine):
@@ -82,22 +93,31 @@ class Detached(Mine):
 
 
 class Fixed(Mine):
-    """Reads rows of six tokens and no others."""
+    """Reads rows of its full length and no others."""
+
+    def __init__(self, d_model, n_heads, max_seq_len):
+        super().__init__(d_model, n_heads)
+        self.length = max_seq_len
 
     def forward(self, x):
-        assert x.shape[1] == 6
+        assert x.shape[1] == self.length
         return super().forward(x)
 '''
 
 
-def write(folder: Path = Path()) -> Path:
-    """Write the file into a folder; returns the file that shows whether it was run since."""
+class Marker:
+    """Whether the file was run in this process since `unlink`."""
+
+    def exists(self) -> bool:
+        return hasattr(sys, "own_block_was_run")
+
+    def unlink(self) -> None:
+        vars(sys).pop("own_block_was_run", None)
+
+
+def write(folder: Path = Path()) -> Marker:
+    """Write the file into a folder; returns what tells whether it was run since."""
     (folder / "mine.py").write_text(TEXT)
-    marker = folder / IMPORTED
-    marker.unlink(missing_ok=True)
+    marker = Marker()
+    marker.unlink()
     return marker
-
-
-def line(words: str) -> int:
-    """Give the number of the first line of the file that holds these words."""
-    return TEXT[: TEXT.index(words)].count("\n") + 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.commands.own import line, write
+from tests.commands.own import Marker, write
 from tests.commands.shell import Said, at_step, facts, metrics, mhsa
 
 MINE = "model.attention=mine.py:Mine"
@@ -17,13 +18,13 @@ RUN = Path("runs/own")
 
 
 @pytest.fixture
-def marker(here: Path) -> Path:
-    """The file beside mine.py that is there once mine.py was run."""
+def marker(here: Path) -> Marker:
+    """What tells whether mine.py was run."""
     return write()
 
 
 @pytest.fixture
-def own(marker: Path) -> Path:
+def own(marker: Marker) -> Path:
     """A run that was trained with a block of one's own, and nothing imported since."""
     said = train("Mine")
     assert said.code == 0, said.err
@@ -36,7 +37,7 @@ def train(name: str, *more: str) -> Said:
     return mhsa("train", "--config", "tiny.yaml", f"model.attention=mine.py:{name}", "--name", "own", *more)
 
 
-def test_it_is_trained_measured_and_recorded_as_ours_is(marker: Path) -> None:
+def test_it_is_trained_measured_and_recorded_as_ours_is(marker: Marker) -> None:
     said = train("Mine")
     assert said.code == 0, said.err
     assert "is it right? mhsa check mine.py:Mine" in said.err
@@ -48,7 +49,7 @@ def test_it_is_trained_measured_and_recorded_as_ours_is(marker: Path) -> None:
     assert (RUN / "heads.jsonl").read_text().count("\n") > 3
 
 
-def test_it_learns_and_the_same_seed_gives_the_same_bits(marker: Path) -> None:
+def test_it_learns_and_the_same_seed_gives_the_same_bits(marker: Marker) -> None:
     settings = ("task.name=shift", "model.dropout=0", "train.epochs=2", "train.steps_per_epoch=60", "seq_len=6")
     first = mhsa("train", MINE, *settings, "--name", "one")
     assert first.code == 0, first.err
@@ -72,7 +73,7 @@ def test_stopped_and_resumed_it_is_as_never_stopped(step: int, own: Path) -> Non
     assert (again / "heads.json").read_text().replace("again", "own") == heads
 
 
-def test_the_resume_check_goes_through_it(marker: Path) -> None:
+def test_the_resume_check_goes_through_it(marker: Marker) -> None:
     said = mhsa("verify", "--resume-check", "tiny.yaml", MINE)
     assert said.code == 0 and "equal, bit for bit" in said.out, said.out + said.err
 
@@ -96,25 +97,25 @@ def test_what_only_reads_a_run_neither_imports_nor_needs_the_file(
         Path("mine.py").unlink()
     said = mhsa(*command)
     assert said.code == 0, said.err
-    assert not Path("IMPORTED").exists()
+    assert not Marker().exists()
 
 
 @pytest.mark.parametrize("command", NEED, ids=" ".join)
 def test_what_needs_the_model_asks_to_have_it_named_and_then_works(command: tuple[str, ...], own: Path) -> None:
     refused = mhsa(*command)
-    assert refused.code == 2 and not Path("IMPORTED").exists()
+    assert refused.code == 2 and not Marker().exists()
     assert "never imported by itself" in refused.err and "--attention mine.py:Mine" in refused.err
     said = mhsa(*command, *NAMED)
     assert said.code == 0, said.err
-    assert Path("IMPORTED").exists()
+    assert Marker().exists()
 
 
 def test_another_block_or_a_name_for_ours_is_refused(own: Path) -> None:
     other = mhsa("generate", "own", "--prompt", "3", "--attention", "mine.py:Quiet")
-    assert other.code == 2 and "was trained with mine.py:Mine" in other.err and not Path("IMPORTED").exists()
+    assert other.code == 2 and "was trained with mine.py:Mine" in other.err and not Marker().exists()
     assert mhsa("train", "--config", "tiny.yaml", "--name", "ours").code == 0
     ours = mhsa("generate", "ours", "--prompt", "3", *NAMED)
-    assert ours.code == 2 and "leave out --attention" in ours.err and not Path("IMPORTED").exists()
+    assert ours.code == 2 and "leave out --attention" in ours.err and not Marker().exists()
     new = mhsa("train", *NAMED)
     assert new.code == 2 and "model.attention=mine.py:Mine" in new.err
 
@@ -131,7 +132,7 @@ def test_a_changed_file_is_refused_at_resume_and_noted_elsewhere(own: Path) -> N
     assert facts(own)["step"] == 15
 
 
-def test_a_block_without_weights_is_trained_and_no_map_is_shown(marker: Path) -> None:
+def test_a_block_without_weights_is_trained_and_no_map_is_shown(marker: Marker) -> None:
     said = train("Quiet")
     assert said.code == 0, said.err
     assert "no maps of heads: mine.py:Quiet: it does not give its weights" in said.out
@@ -147,12 +148,21 @@ def test_a_block_without_weights_is_trained_and_no_map_is_shown(marker: Path) ->
     assert beside.code == 0 and "own has no maps of heads" in beside.out.replace("\n", " ")
 
 
+def test_weights_that_are_not_given_are_recovered_from_its_projections(marker: Marker) -> None:
+    assert train("Mine").code == 0
+    assert mhsa("train", "--config", "tiny.yaml", "model.attention=mine.py:Silent", "--name", "silent").code == 0
+    assert facts(Path("runs/silent"))["weights_sha256"] == facts(RUN)["weights_sha256"]
+    given, found = (json.loads(Path("runs", run, "heads.json").read_text()) for run in ("own", "silent"))
+    flat = [[p for a in h["weights"] for b in a for c in b for p in c] for h in (given, found)]
+    assert flat[1] == pytest.approx(flat[0], abs=1e-5)
+
+
 def test_heads_are_matched_with_ours_where_the_block_is_named(own: Path) -> None:
     assert mhsa("train", "--config", "tiny.yaml", "--name", "ours").code == 0
     without = mhsa("compare", "own", "ours", "--json").json
     assert without["matches"] is None and "--attention mine.py:Mine" in without["matches_note"]
     assert without["differences"] == {"model.attention": ["mine.py:Mine", "softmax"]}
-    assert not Path("IMPORTED").exists()
+    assert not Marker().exists()
     with_it = mhsa("compare", "own", "ours", "--json", *NAMED).json
     assert len(with_it["matches"]["pairs"]) == 6
 
@@ -160,11 +170,11 @@ def test_heads_are_matched_with_ours_where_the_block_is_named(own: Path) -> None
 @pytest.mark.parametrize("option", ["--circuits", "--ablate=L0.H0"])
 def test_what_changes_or_reads_its_inside_is_not_measured(option: str, own: Path) -> None:
     said = mhsa("inspect-heads", "own", option)
-    assert said.code == 2 and "model.attention is mine.py:Mine" in said.err and not Path("IMPORTED").exists()
+    assert said.code == 2 and "model.attention is mine.py:Mine" in said.err and not Marker().exists()
 
 
 @pytest.mark.parametrize("command", ["trace", "bench"])
-def test_commands_about_our_block_say_so(command: str, marker: Path) -> None:
+def test_commands_about_our_block_say_so(command: str, marker: Marker) -> None:
     said = mhsa(command, MINE)
     assert said.code == 2 and "looks inside our attention" in said.err and not marker.exists()
 
@@ -175,26 +185,26 @@ def test_commands_about_our_block_say_so(command: str, marker: Path) -> None:
         ("Future", "sees the future: token 1 changes what it says at token 0"),
         ("Narrow", "gives the shape (2, 6, 11) for an input of the shape (2, 6, 12)"),
         ("Infinite", "gives NaN or infinity"),
-        ("Unbuilt", f"RuntimeError: no such width (line {line('no such width')})"),
-        ("Raises", f"ValueError: what is this? (line {line('what is this')})"),
+        ("Unbuilt", "RuntimeError: no such width"),
+        ("Raises", "ValueError: what is this?"),
         ("Counting", "changes its buffer"),
         ("Detached", "without a gradient"),
     ],
 )
-def test_a_block_that_cannot_be_trained_is_refused_before_a_run_begins(name: str, words: str, marker: Path) -> None:
+def test_a_block_that_cannot_be_trained_is_refused_before_a_run_begins(name: str, words: str, marker: Marker) -> None:
     said = train(name)
     assert said.code == 2 and words in said.err and f"mine.py:{name}" in said.err, said.err
     assert not RUN.exists()
 
 
-def test_a_block_of_one_length_is_trained_and_speaks(marker: Path) -> None:
+def test_a_block_of_one_length_is_trained_and_speaks(marker: Marker) -> None:
     assert train("Fixed").code == 0
     said = mhsa("generate", "own", "--prompt", "3", "--attention", "mine.py:Fixed", "--json")
     assert said.code == 0 and len(said.json["tokens"]) == 6, said.err
 
 
 @pytest.mark.parametrize("task", ["repeat", "copy", "reverse", "induction", "text"])
-def test_every_task_trains_it(task: str, marker: Path) -> None:
+def test_every_task_trains_it(task: str, marker: Marker) -> None:
     Path("words.txt").write_text("to be or not to be, that is the question\n" * 20)
     more = ["task.path=words.txt"] if task == "text" else ["vocab_size=11"]
     short = [
@@ -211,11 +221,11 @@ def test_every_task_trains_it(task: str, marker: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_other_numbers_train_it(dtype: str, marker: Path) -> None:
+def test_other_numbers_train_it(dtype: str, marker: Marker) -> None:
     assert train("Mine", f"train.dtype={dtype}").code == 0
 
 
-def test_config_check_reads_the_file_and_never_runs_it(marker: Path) -> None:
+def test_config_check_reads_the_file_and_never_runs_it(marker: Marker) -> None:
     assert mhsa("config", "check", "tiny.yaml", MINE).code == 0
     wrong = mhsa("config", "check", "tiny.yaml", "model.attention=mine.py:Nobody")
     assert wrong.code == 2 and "mine.py has no `Nobody`" in wrong.err and "classes in it: Mine, Quiet" in wrong.err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.own import write
+from tests.commands.own import Marker, write
 from tests.commands.shell import at_step, facts, mhsa
 
 SIZES = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "n_heads=2", "epochs=2", "steps_per_epoch=6"]
@@ -17,8 +17,8 @@ BOTH = [*SMALL, "model.attention=softmax,mine.py:Mine", "--seeds", 2, "--name", 
 
 
 @pytest.fixture
-def marker(here: Path) -> Path:
-    """The file beside mine.py that is there once mine.py was run."""
+def marker(here: Path) -> Marker:
+    """What tells whether mine.py was run."""
     return write()
 
 
@@ -27,7 +27,7 @@ def digests(sweep: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_trials_of_ones_own_stand_beside_ours_and_are_as_trained_alone(jobs: int, marker: Path) -> None:
+def test_trials_of_ones_own_stand_beside_ours_and_are_as_trained_alone(jobs: int, marker: Marker) -> None:
     said = mhsa("sweep", *BOTH, "--jobs", jobs)
     assert said.code == 0, said.err
     sweep = Path("runs/both")
@@ -43,7 +43,7 @@ def test_trials_of_ones_own_stand_beside_ours_and_are_as_trained_alone(jobs: int
         Path("runs/a").rename(f"runs/a-{info['seed']}")
 
 
-def test_a_resume_imports_a_block_only_where_it_is_named(marker: Path) -> None:
+def test_a_resume_imports_a_block_only_where_it_is_named(marker: Marker) -> None:
     assert mhsa("sweep", *SMALL, "model.attention=mine.py:Mine", "--seeds", 2, "--name", "whole").code == 0
     with at_step(4, lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert mhsa("sweep", *SMALL, "model.attention=mine.py:Mine", "--seeds", 2, "--name", "again").code == 130
@@ -58,7 +58,7 @@ def test_a_resume_imports_a_block_only_where_it_is_named(marker: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_changed_file_is_refused_at_resume(marker: Path) -> None:
+def test_a_changed_file_is_refused_at_resume(marker: Marker) -> None:
     with at_step(4, lambda: os.kill(os.getpid(), signal.SIGINT)):
         assert mhsa("sweep", *SMALL, "model.attention=mine.py:Mine", "--seeds", 1, "--name", "again").code == 130
     with Path("mine.py").open("a") as file:
@@ -68,13 +68,13 @@ def test_a_changed_file_is_refused_at_resume(marker: Path) -> None:
     assert refused.code == 4 and "is not the file again was begun with" in refused.err and not marker.exists()
 
 
-def test_a_block_that_cannot_be_trained_ends_a_sweep_before_it_begins(marker: Path) -> None:
+def test_a_block_that_cannot_be_trained_ends_a_sweep_before_it_begins(marker: Marker) -> None:
     said = mhsa("sweep", *SMALL, "model.attention=softmax,mine.py:Future", "--name", "both")
     assert said.code == 2 and "mine.py:Future sees the future" in said.err
     assert not Path("runs/both").exists()
 
 
-def test_a_block_without_maps_is_swept(marker: Path) -> None:
+def test_a_block_without_maps_is_swept(marker: Marker) -> None:
     said = mhsa("sweep", *SMALL, "model.attention=mine.py:Quiet", "--seeds", 1, "--name", "quiet")
     assert said.code == 0, said.err
     assert mhsa("verify", "quiet").code == 0
