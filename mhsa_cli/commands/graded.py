@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import os
+import shutil
 import sys
 import threading
 import traceback
@@ -116,13 +117,14 @@ def _cut_off(pipe: Connection, job: Job) -> None:
     sys.dont_write_bytecode = True
     warnings.simplefilter("ignore")
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "Agg"}  # grading is done on the CPU, and opens no window
-    threading.Thread(target=_watch, args=(pipe,), daemon=True).start()
+    threading.Thread(target=_watch, args=(pipe, job.folder), daemon=True).start()
 
 
-def _watch(pipe: Connection) -> None:
-    """Wait for the end of the parent: nothing else ever comes."""
+def _watch(pipe: Connection, folder: Path) -> None:
+    """Wait for the end of the parent, for nothing else ever comes; then tidy up in its place."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

@@ -214,8 +214,12 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> 
     marks = Path("marks").absolute()
     text = f"import os\ndef spin():\n    open('{marks}', 'w').write(str(os.getpid()))\n    while True: pass\n"
     Path("mine.py").write_text(text + "A = spin()\n")
+    room = here / "temporary"
+    room.mkdir()
     command = [sys.executable, "-m", "mhsa_cli", "check", "mine.py:A"]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=environment(TMPDIR=str(room)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     until = time.monotonic() + 60
     while not (marks.exists() and marks.read_text()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -226,7 +230,7 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> 
     assert process.returncode == code and b"Traceback" not in out + err
     while alive(child) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not alive(child)
+    assert not alive(child) and not list(room.glob("mhsa-check-*"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
