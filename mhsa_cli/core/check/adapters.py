@@ -101,6 +101,10 @@ class Candidate:
         """Tell whether its code speaks of rotary positions."""
         return lines.speaks(self.source.text, self.names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
 
+    def must_turn(self, plan: Plan) -> bool:
+        """Tell whether it has to rotate: it asks for positions, or computes angles itself."""
+        return plan.needs_positions or lines.speaks(self.source.text, self.names_used, r"\b(cos|sin|polar)\b")
+
     @property
     def masking(self) -> bool:
         """Tell whether its code speaks of a mask or of causality."""
@@ -309,7 +313,10 @@ def _sizes_of(thing: Any, sizes: Sizes) -> Sizes:
         kind = kind_of(name, SIZES)
         if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
             found[kind] = value
-    return replace(sizes, **found) if found else sizes
+    if "d_model" not in found:
+        sides = [min(slot.value.shape) for slot in slots(thing) if slot.value.ndim == 2]
+        found["d_model"] = min(sides, default=sizes.d_model)
+    return replace(sizes, **found)
 
 
 def _short(value: Any) -> str:

@@ -58,6 +58,7 @@ class Plan:
     mask_name: str = ""
     positions: str = ""
     positions_name: str = ""
+    needs_positions: bool = False
     weights_name: str = ""
     time_first: bool = False
     unbatched: bool = False
@@ -124,6 +125,8 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
     shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
     if base.positions_name and signature_of(call).parameters[base.positions_name].default is not Parameter.empty:
         shapes = [*shapes, ""] if turning else [""]
+    elif base.positions_name:
+        base = replace(base, needs_positions=True)
     for shape in shapes:
         for unbatched in (False, True):
             yield replace(base, positions=shape, unbatched=unbatched)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.core.check.context import Context, held_still
-from mhsa_cli.core.check.naming import role_of
+from mhsa_cli.core.check.naming import is_bias, role_of
 from mhsa_cli.core.check.seen import Seen, close
 from mhsa_cli.core.check.tensors import worst
 
@@ -28,7 +28,7 @@ def parameters_used(c: Context) -> Seen:
     (y * probe).sum().backward()  # type: ignore[no-untyped-call]
     unused = []
     for name, parameter in module.named_parameters():
-        key_bias = parameter.dim() == 1 and role_of(name) == "k" or _is_key_bias(c, name)
+        key_bias = is_bias(name) and (role_of(name) == "k" or _is_key_bias(c, name))
         if not key_bias and (parameter.grad is None or float(parameter.grad.abs().max()) < 1e-12):
             unused.append(name)
     module.zero_grad(set_to_none=True)

@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from torch import Tensor
+from torch import Tensor, stack
 
-from mhsa_cli.core.check.naming import Group, bias_of, groups_of, norm_of
+from mhsa_cli.core.check.naming import Group, bias_of, groups_of, is_bias, norm_of
 from mhsa_cli.core.check.reference import Roles
 from mhsa_cli.core.check.tensors import Slot
 
@@ -35,8 +35,8 @@ class Layout:
 
 def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
     """List the readings of a candidate's weights, the likeliest first; nothing if they fit none."""
-    mats = [s for s in found if numbers[s.path].dim() >= 2 and not s.norm]
-    vectors = {s.path: numbers[s.path] for s in found if numbers[s.path].dim() == 1 and not s.norm}
+    mats = [s for s in found if numbers[s.path].dim() >= 2 and not s.norm and not is_bias(s.path)]
+    vectors = {s.path: numbers[s.path].flatten() for s in found if not s.norm and all(s is not m for m in mats)}
     if not mats:
         return
     norm = norm_of(found, numbers)
@@ -192,32 +192,33 @@ def _of_three(
     H: int, named: bool,
 ) -> Iterator[Layout]:  # fmt: skip
     others = [g for g in groups if all(g is not member for member in trio)]
-    readings = [list(_by_head(g, numbers, vectors, D, H)) for g in trio]
-    for way in dict.fromkeys(name for name, *_ in readings[0]):
-        parts = [next((r for r in reading if r[0] == way), None) for reading in readings]
+    for query in _by_head(trio[0], numbers, vectors, D, H, None):
+        way, shared = query[0], query[3]
+        rest = [list(_by_head(g, numbers, vectors, D, H, query[1].size(1))) for g in trio[1:]]
+        parts = [query, *(next((r for r in reading if r[0] == way and r[3] == shared), None) for reading in rest)]
         if any(p is None for p in parts):
             continue
         for says, out, bias, path in _outs(others, None, numbers, vectors, D):
             weights = [p[1] for p in parts if p]
-            if weights[0].size(0) != H:
-                continue  # keys and values may be fewer, queries not
             biases = [p[2] for p in parts if p]
-            shared = any(p[3] for p in parts if p)
             o = out
             if out is not None and "features first" in way:
                 if out.size(1) != H * weights[2].size(1):
                     continue
                 o = out.reshape(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
             names = ", ".join(g.path for g in trio)
-            yield Layout(f"q, k, v from {names}{_way(way)}{says}", Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias),
+            yield Layout(f"q, k, v from {names}{_way(way)}{_fewer(weights[1], H)}{says}", Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias),
                          dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True)),
                          "one_matrix_for_all_heads" if shared else None, named)  # fmt: skip
 
 
 def _by_head(
-    group: Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
+    group: Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int, d: int | None
 ) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
-    """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix."""
+    """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix.
+
+    Queries (d is None) have H heads; keys and values may have fewer, of the queries' width d.
+    """
     slots, first = group.slots, group.slots[0]
     weight = numbers[first.path]
     if len(slots) > 1:  # one for each head
@@ -225,8 +226,6 @@ def _by_head(
             each = [dict(_facing_out(s, numbers[s.path], D)).get(way) for s in slots]
             biases = [bias_of(s.path, vectors) for s in slots]
             if all(w is not None and w.shape == each[0].shape for w in each):  # type: ignore[union-attr]
-                from torch import stack
-
                 bias = stack(biases) if all(b is not None for b in biases) else None  # type: ignore[arg-type]
                 yield ("by head" + _way(way), stack(each), bias, False)  # type: ignore[arg-type]
         return
@@ -241,22 +240,18 @@ def _by_head(
         return
     for way, w in _facing_out(first, weight, D):
         rows = w.size(0)
-        if H > 1 and rows * H == D and first.linear | (weight.size(0) != weight.size(1)):
-            shared = w.unsqueeze(0).expand(H, rows, D)
-            yield way, shared, None if bias is None else bias.expand(H, rows), True
-            yield way + " (grouped)", w.view(1, rows, D), None if bias is None else bias.view(1, rows), False
-        for heads in dict.fromkeys([H, *(g for g in range(1, H) if H % g == 0)]):
-            if rows % heads == 0 and (heads == H or rows * H == D * heads) and rows >= heads:
-                yield way, w.view(heads, rows // heads, D), _shaped(bias, heads), False
-                if heads == H:
-                    turned = w.view(rows // H, H, D).transpose(0, 1)
-                    yield (
-                        f"{way or 'y = x W.T + b'}, features first",
-                        turned,
-                        None if bias is None else bias.view(-1, H).T,
-                        False,
-                    )
-                break
+        if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
+            yield f"{way}, shared", w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
+        heads = H if d is None else rows // d
+        if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
+            continue
+        yield way, w.view(heads, -1, D), _shaped(bias, heads), False
+        turned = w.view(-1, heads, D).transpose(0, 1)
+        yield f"{way}, features first".strip(", "), turned, None if bias is None else bias.view(-1, heads).T, False
+
+
+def _fewer(keys: Tensor, H: int) -> str:
+    return f", {keys.size(0)} key/value heads" if keys.size(0) < H else ""
 
 
 def _shaped(bias: Tensor | None, heads: int) -> Tensor | None:
@@ -270,7 +265,7 @@ def _query_and_kv(
     """Read a query projection beside one for keys and values together."""
     others = [g for g in groups if g is not query and g is not kv]
     slot = kv.slots[0]
-    for way, q, q_bias, _ in _by_head(query, numbers, vectors, D, H):
+    for way, q, q_bias, _ in _by_head(query, numbers, vectors, D, H, None):
         for kv_way, w in _facing_out(slot, numbers[slot.path], D):
             d = q.size(1)
             bias = bias_of(slot.path, vectors)

@@ -81,8 +81,9 @@ def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
     if wishes.order:
         marked = f"order {'-'.join(wishes.order)}"
         readings = [r for r in readings if marked in r.says] or readings
-    turned = bool(c.plan.positions) or c.candidate.turning if wishes.rope is None else wishes.rope != "none"
-    ropes = (("none", *ROPES) if turned else ("none",)) if wishes.rope is None else (wishes.rope,)
+    turned = c.candidate.must_turn(c.plan) if wishes.rope is None else wishes.rope != "none"
+    may = turned or c.candidate.turning
+    ropes = (("none", *ROPES) if may else ("none",)) if wishes.rope is None else (wishes.rope,)
     added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.candidate.source.text)
     frames = [f for f in FRAMES if added or "residual" not in f]
     likely = list(probed(c, readings))
@@ -121,7 +122,7 @@ def sees_future(c: Context) -> bool:
     """Tell whether the last token changes an earlier output."""
     x = c.x
     other = x.clone()
-    other[:, -1] += 1.5
+    other[:, -1] *= -1.5  # no shift: a LayerNorm inside would not see it
     try:
         a, b = c.y(x), c.y(other)
     except (Exception, SystemExit):
@@ -137,8 +138,8 @@ def _see_axes(c: Context) -> None:
     if x.size(0) == x.size(1) or y.shape != x.shape or c.plan.unbatched:
         return
     row, column = x.clone(), x.clone()
-    row[0] += 1.5
-    column[:, 0] += 1.5
+    row[0] *= -1.5
+    column[:, 0] *= -1.5
     leaks = worst(c.y(row)[1:], y[1:]) > 1e-9
     alone = worst(c.y(column)[:, 1:], y[:, 1:]) <= 1e-9
     if leaks and alone:

@@ -72,6 +72,11 @@ def norm_of(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tens
     return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", 1e-5))
 
 
+def is_bias(path: str) -> bool:
+    """Tell whether a name is a bias's: it may have an axis for the heads."""
+    return bool(re.search(r"bias$|(^|[._])b_?(q|k|v|o|out|qkv)?$", path.rpartition(".")[2], re.IGNORECASE))
+
+
 def bias_of(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
     """Find the bias that goes with a weight, by its name."""
     for a, b in (("weight", "bias"), ("kernel", "bias"), ("w", "b"), ("W", "b"), ("W", "B"), ("W", "bias")):

@@ -52,7 +52,7 @@ class Case:
     masks: Sequence[str] = ("causal", "none")
     ropes: Sequence[str] = ("none", *ROPES)
     frames: Sequence[str] = FRAMES
-    turned: bool = False  # it is meant to rotate: rope without effect is a fault
+    turned: bool = False  # it must rotate: positions without effect are a fault
     theta: float = 10000.0
     _references: dict[int, Reference] = field(default_factory=dict)
 
@@ -157,7 +157,7 @@ def _one(case: Case, numbers: range) -> Match | None:
                     return Match(layout, base, _with_layout(layout, ()), off)
     for at, layout in layouts:
         for base in case.bases(at):
-            for name, form in _forms(layout, base, case.turned):
+            for name, form in _forms(layout, base, len(case.ropes) > 1):
                 spec = base._replace(**form)
                 if (off := case.difference(at, spec)) <= case.tolerance:
                     return Match(layout, spec, _with_layout(layout, (name,)), off)
@@ -211,7 +211,7 @@ def _together(a: Form, b: Form) -> Form | None:
 def _two(case: Case, until: float) -> Match | None:
     for at, layout in enumerate(case.layouts[: case.likely]):
         for base in case.bases(at):
-            forms = list(_forms(layout, base, case.turned))
+            forms = list(_forms(layout, base, len(case.ropes) > 1))
             for (name, form), (other, more) in itertools.combinations(forms, 2):
                 both = None if name == other else _together(form, more)
                 if both is None or set(both) == set(form) or set(both) == set(more):
