@@ -42,7 +42,9 @@ class Reading:
 class Adopted(ForeignBlock):
     """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
 
-    def __init__(self, candidate: Candidate, plan: Plan, reading: Reading | None, sizes: Sizes) -> None:
+    def __init__(
+        self, candidate: Candidate, plan: Plan, reading: Reading | None, borne: dict[Sizes, bool], sizes: Sizes
+    ) -> None:
         super().__init__()
         self.plan, self.n_heads = plan, sizes.n_heads
         own = binding.Sizes(sizes.d_model, sizes.n_heads, sizes.max_seq_len, 2, sizes.max_seq_len, sizes.dropout)
@@ -52,7 +54,9 @@ class Adopted(ForeignBlock):
             raise UsageError(f"{candidate.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
         self.module, self.sizes = built.module.to(torch.float32), own
         self.reading = reading
-        if reading is not None and not self._bears_out(reading):
+        if reading is not None and sizes not in borne:
+            borne[sizes] = self._bears_out(reading)
+        if reading is not None and not borne[sizes]:
             self.reading = None
 
     def _bears_out(self, reading: Reading) -> bool:
@@ -110,12 +114,13 @@ def adopt(target: str) -> Foreign:
         context = _understood(target, source)
     plan, candidate, match = context.plan, context.candidate, context.match
     reading = None if match is None else Reading(match.layout.says, match.spec)
+    borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
     file = Path(split(target)[0])
     return Foreign(
         target,
         file,
         sha256(file.read_bytes()).hexdigest(),
-        lambda sizes: Adopted(candidate, plan, reading, sizes),
+        lambda sizes: Adopted(candidate, plan, reading, borne, sizes),
         source.place,
         match is not None,
     )
