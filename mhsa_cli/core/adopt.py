@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mhsa_cli.config.own_block import file_problem, form_problem, split
 from mhsa_cli.core.check import binding, calling, matching, search
-from mhsa_cli.core.check.adapters import Candidate, UncallableError, adapt, entry
+from mhsa_cli.core.check.adapters import Candidate, UncallableError, adapt
+from mhsa_cli.core.check.built import entry
 from mhsa_cli.core.check.calling import Answer, Plan
 from mhsa_cli.core.check.context import SEED, Context
 from mhsa_cli.core.check.grade import SIZES

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mhsa_cli.core.check import binding, calling, lines
 from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain
-from mhsa_cli.core.check.calling import Answer, CallError, Plan
+from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
+from mhsa_cli.core.check.calling import CallError, Plan
 from mhsa_cli.core.check.source import Source
-from mhsa_cli.core.check.tensors import Slot, draw, slots
-
-GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
 
 
 class UncallableError(Exception):
@@ -29,47 +27,6 @@ class UncallableError(Exception):
     def __init__(self, tried: list[str]) -> None:
         super().__init__(tried[-1] if tried else "nothing could be tried")
         self.tried = tried
-
-
-@dataclass
-class Built:
-    """A candidate with its sizes: an object that can be called, and its weights."""
-
-    thing: Any
-    call: Callable[..., Any]
-    sizes: Sizes
-    says: str
-    numpy: bool
-    supplied: dict[str, Any] = field(default_factory=dict)  # arguments of every call: sizes and weights of a function
-    dtype: torch.dtype = torch.float64
-
-    def __post_init__(self) -> None:
-        # Before any call: what a call leaves behind on the object is no weight.
-        self.slots: list[Slot] = slots(self.supplied if self.is_function else self.thing)
-
-    @property
-    def is_function(self) -> bool:
-        """Tell whether its weights come with the call."""
-        return inspect.isfunction(self.thing)
-
-    @property
-    def module(self) -> nn.Module | None:
-        """Give it as a torch module, if it is one."""
-        return self.thing if isinstance(self.thing, nn.Module) else None
-
-    def draw(self, seed: int) -> dict[str, Tensor]:
-        """Give its weights new, wide numbers; returns them in float64."""
-        return draw(self.slots, torch.Generator().manual_seed(seed))
-
-    def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
-        """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""
-        extra = self.supplied
-        if self.is_function and not self.numpy:
-            extra = {k: v.to(x.dtype) if isinstance(v, Tensor) else v for k, v in extra.items()}
-        if self.is_function and self.numpy:
-            extra = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in extra.items()}
-        with torch.set_grad_enabled(x.requires_grad or torch.is_grad_enabled()):
-            return calling.invoke(self.call, plan, x, numpy=self.numpy, sizes=self.sizes, weights=weights, extra=extra)
 
 
 class Candidate:
@@ -83,7 +40,7 @@ class Candidate:
         self._tries: dict[str, list[str]] = {}
         self.choice = 0  # of the ways to fill its constructor
         self.plan = Plan(())
-        self.numpy = _is_numpy(source)
+        self.numpy = is_numpy(source)
         self.built_for_one_length = False
 
     def takes(self, kind: str) -> bool:
@@ -138,7 +95,7 @@ class Candidate:
             set_globals(namespace, sizes)
             return self._function(target, names, sizes)
         thing = copy.deepcopy(target)
-        return Built(thing, entry(thing), _sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+        return Built(thing, entry(thing), sizes_of(thing, sizes), "as it stands in the file", self.numpy)
 
     def choices(self, sizes: Sizes) -> Iterator[Built]:
         """Build it in every way that its parameters allow; what fails is kept in `tried`."""
@@ -171,7 +128,7 @@ class Candidate:
             raise IndexError(choice)
         way = ways[choice]
         thing = target(**way)
-        shown = ", ".join(f"{name}={_short(value)}" for name, value in way.items())
+        shown = ", ".join(f"{name}={short(value)}" for name, value in way.items())
         says = f"{self.source.name}({shown})"
         if thing is None or not (callable(thing) or hasattr(thing, "forward")):
             raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
@@ -266,61 +223,3 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
     if built.module is not None:
         built.module.to(built.dtype)
     return True
-
-
-def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
-    """Give sizes that a file keeps at its top level (n_embd = 384) the values of this build."""
-    for name, value in list(namespace.items()):
-        kind = kind_of(name, SIZES)
-        if kind in GLOBAL_SIZES and isinstance(value, int | float) and not isinstance(value, bool):
-            namespace[name] = sizes.of(kind)
-        elif kind == "device" and isinstance(value, str | torch.device):
-            namespace[name] = "cpu"
-        elif plain(name) in ("config", "cfg") and isinstance(value, dict):
-            for key in value:
-                if kind_of(key, SIZES) in GLOBAL_SIZES:
-                    value[key] = sizes.of(kind_of(key, SIZES))
-
-
-def entry(thing: Any) -> Callable[..., Any]:
-    """Find what is called: a module (as its forward is), `__call__`, `forward`, or the one public method."""
-    if isinstance(thing, nn.Module):
-
-        def call(*args: Any, **named: Any) -> Any:
-            return thing(*args, **named)
-
-        call.__signature__ = inspect.signature(thing.forward)  # type: ignore[attr-defined]
-        return call
-    for name in ("__call__", "forward", "attend", "call", "apply", "compute", "attention"):
-        if name in dir(type(thing)):
-            return getattr(thing, name)  # type: ignore[no-any-return]
-    methods = [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
-    if len(methods) == 1:
-        return getattr(thing, methods[0])  # type: ignore[no-any-return]
-    raise CallError(f"{type(thing).__name__} has no forward and no __call__")
-
-
-def _is_numpy(source: Source) -> bool:
-    if inspect.isclass(source.target) and issubclass(source.target, nn.Module):
-        return False
-    return "numpy" in source.text and "torch" not in source.text
-
-
-def _sizes_of(thing: Any, sizes: Sizes) -> Sizes:
-    """Read the sizes of an instance from its attributes, where it has them."""
-    found = {}
-    for name, value in {**vars(thing)}.items():
-        kind = kind_of(name, SIZES)
-        if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
-            found[kind] = value
-    if "d_model" not in found:
-        sides = [min(slot.value.shape) for slot in slots(thing) if slot.value.ndim == 2]
-        found["d_model"] = min(sides, default=sizes.d_model)
-    return replace(sizes, **found)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, binding.Settings):
-        return "a config of usual names"
-    text = repr(value)
-    return text if len(text) <= 60 else type(value).__name__ + "(...)"

@@ -13,29 +13,33 @@ from torch import nn
 
 # Kind -> the names people use for it, without underscores, in lower case.
 SIZES: dict[str, str] = {
-    "d_model": "dmodel emb embed feats hiddendim dimmodel nembed nembd embeddim embsize embedsize embeddingdim embdim hiddim "
-    "hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd modelsize modelwidth channels "
-    "infeatures features hidden size inputsize dinput embeddingsize nunits units d c dimembed embeddinglength dm e",
+    "d_model": "dmodel emb embed feats hiddendim dimmodel nembed nembd embeddim embsize embedsize embeddingdim "
+    "embdim hiddim hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd "
+    "modelsize modelwidth channels infeatures features hidden size inputsize dinput embeddingsize nunits "
+    "units d c dimembed embeddinglength dm e",
     "d_out": "dout dimout outdim outputdim outfeatures doutput outputsize kdimtotal",
-    "n_heads": "numheads nheads nhead heads head h numhead headnum nrheads headsnum numattentionheads nattentionheads headcount "
-    "numofheads attentionheads numattnheads nattnheads nh",
+    "n_heads": "numheads nheads nhead heads head h numhead headnum nrheads headsnum numattentionheads "
+    "nattentionheads headcount numofheads attentionheads numattnheads nattnheads nh",
     "d_head": "dk dv dq dhead headdim headsize dimhead dkey dvalue keydim valuedim headwidth hs dh dimperhead headdims",
     "n_kv_heads": "nkvheads numkvheads kvheads nkvhead numkeyvalueheads numquerygroups ngroups numgroups kvhead",
-    "seq_len": "maxseqlen contextlength blocksize seqlen nctx maxlen ctxlen maxpositionembeddings maxlength seqlength t l "
-    "maxt contextlen contextsize ctxsize npositions maxcontext maxseqlength sequencelength maxsequencelength context "
-    "maxcontextlength maxsequencelen maxctx maxblocksize contextwindow maxtokens ntokens seqsize maxsize tmax",
+    "seq_len": "maxseqlen contextlength blocksize seqlen nctx maxlen ctxlen maxpositionembeddings maxlength "
+    "seqlength t l maxt contextlen contextsize ctxsize npositions maxcontext maxseqlength sequencelength "
+    "maxsequencelength context maxcontextlength maxsequencelen maxctx maxblocksize contextwindow "
+    "maxtokens ntokens seqsize maxsize tmax",
     "batch_size": "batchsize batch b bs nbatch",
     "theta": "theta ropetheta base ropebase rotarybase",
     "seed": "seed randomseed randomstate",
     "device": "device",
     "dtype": "dtype",
     "batch_first": "batchfirst",
-    "causal": "causal iscausal masked usemask usecausalmask isdecoder autoregressive causalmask decoder applymask maskfuture",
+    "causal": "causal iscausal masked usemask usecausalmask isdecoder autoregressive causalmask decoder applymask "
+    "maskfuture",
     "vocab_size": "vocabsize nvocab",
     "n_layers": "nlayers numlayers nlayer layers depth layeridx layerid layer",
 }
 INPUTS: dict[str, str] = {
-    "x": "x inputs input hiddenstates hidden tokens embeddings infeatures seq sequence features xs inp emb data xin src in",
+    "x": "x inputs input hiddenstates hidden tokens embeddings infeatures seq sequence features xs inp emb "
+    "data xin src in",
     "q": "q query queries xq qinput queryinput qs queryin",
     "k": "k key keys xk kinput keyinput ks keyin",
     "v": "v value values xv vinput valueinput vs valuein val",
@@ -52,7 +56,8 @@ WEIGHTS: dict[str, str] = {
     "q": "wq qprojweight wqs qweight queryweight weightq qw qproj wquery qmatrix",
     "k": "wk kprojweight kweight keyweight weightk kw kproj wkey kmatrix",
     "v": "wv vprojweight vweight valueweight weightv vw vproj wvalue vmatrix",
-    "out": "wo oprojweight outputweight outprojweight oweight weighto woutput wout ow oproj projweight outweight outproj",
+    "out": "wo oprojweight outputweight outprojweight oweight weighto woutput wout ow oproj projweight outweight "
+    "outproj",
     "qkv": "wqkv qkvweight qkvprojweight cattn cattnw wattn qkvw inprojweight qkvproj",
     "q_bias": "bq qbias qb",
     "k_bias": "bk kbias kb",
@@ -80,10 +85,19 @@ class Sizes:
 
     def of(self, kind: str) -> Any:
         """Give the value for a kind of parameter."""
-        return {"d_model": self.d_model, "d_out": self.d_model, "n_heads": self.n_heads, "d_head": self.d_head,
-                "n_kv_heads": self.n_heads, "seq_len": self.max_seq_len, "batch_size": self.batch_size, "theta": 10000.0,
-                "seed": 0, "device": "cpu", "dtype": None, "batch_first": True, "causal": True, "vocab_size": 64,
-                "n_layers": 0, "dropout": self.dropout, "bias": True}[kind]  # fmt: skip
+        sizes = {
+            "d_model": self.d_model,
+            "d_out": self.d_model,
+            "n_heads": self.n_heads,
+            "n_kv_heads": self.n_heads,
+            "d_head": self.d_head,
+            "seq_len": self.max_seq_len,
+            "batch_size": self.batch_size,
+            "vocab_size": 64,
+            "n_layers": 0,
+        }
+        others = {"theta": 10000.0, "seed": 0, "device": "cpu", "dtype": None, "dropout": self.dropout}
+        return {**sizes, **others, "batch_first": True, "causal": True, "bias": True}[kind]
 
 
 def plain(name: str) -> str:

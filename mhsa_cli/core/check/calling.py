@@ -151,7 +151,7 @@ def invoke(
     call: Callable[..., Any], plan: Plan, x: Tensor, *, numpy: bool, sizes: Sizes, weights: bool = False,
     extra: Mapping[str, Any] | None = None,
 ) -> Answer:  # fmt: skip
-    """Call with x (B, T, D) and sort the answer. Raises: CallError if it has no tensor; whatever the candidate raises."""
+    """Call with x (B, T, D) and sort the answer. Raises: CallError without a tensor; whatever the candidate raises."""
     if plan.unbatched:
         answers = [_once(call, plan, row, numpy, sizes, weights, extra, (1, *x.shape[1:])) for row in x]
         kept = [a.weights for a in answers]
@@ -174,10 +174,8 @@ def _once(
         given[plan.positions_name] = hand(positions_of(plan, T, B))
     if weights and plan.weights_name:
         given[plan.weights_name] = True
-    if plan.inputs == ("",):
-        raw = call(hand(x), **given)
-    else:
-        raw = call(**{name: hand(x) for name in plan.inputs}, **given)
+    inputs = {name: hand(x) for name in plan.inputs if name}  # "" stands for *args
+    raw = call(**inputs, **given) if inputs else call(hand(x), **given)
     return sort(raw, (B, T, D), sizes.n_heads, plan.time_first)
 
 

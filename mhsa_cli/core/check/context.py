@@ -11,7 +11,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.check.adapters import Built, Candidate
+from mhsa_cli.core.check.adapters import Candidate
+from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.calling import Answer, Plan, positions_of
 from mhsa_cli.core.check.layouts import Layout
 from mhsa_cli.core.check.layouts import layouts as read_layouts

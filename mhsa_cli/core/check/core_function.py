@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from mhsa_cli.core.check.adapters import Built, Candidate
+from mhsa_cli.core.check.adapters import Candidate
 from mhsa_cli.core.check.binding import INPUTS, kind_of
+from mhsa_cli.core.check.built import Built
 
 
 class Core:

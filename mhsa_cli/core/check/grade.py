@@ -105,11 +105,11 @@ def _fault(c: Context, name: str, difference: float | None, law: Law | None = No
     s, d = c.built.sizes, (c.match.layout.roles.q.size(1) if c.match else c.built.sizes.d_head)
     factor = c.match.factor if c.match and c.match.factor else math.nan
     words = {"D": s.d_model, "H": s.n_heads, "d": d, "T": s.seq_len, "root_D": f"{math.sqrt(s.d_model):.2f}",
-             "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}", "factor_right": f"{1 / math.sqrt(d):.4g}"}  # fmt: skip
+             "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}",
+             "factor_right": f"{1 / math.sqrt(d):.4g}"}  # fmt: skip
     says = fault.says.format(**words) + (f" ({law.seen})" if law and law.seen else "")
-    unused = (
-        tuple(law.seen.removeprefix("no gradient reaches ").split(", ")) if law and name == "parameter_unused" else ()
-    )
+    shown = law.seen.removeprefix("no gradient reaches ") if law and name == "parameter_unused" else ""
+    unused = tuple(shown.split(", ")) if shown else ()
     line = lines.line_of(source.text, source.name, fault.where, unused)
     return NamedFault(name, says, fault.instead, line, source.place(line) if line else "", difference)
 

@@ -134,8 +134,9 @@ def _grouped(
         b = (None, None, None) if bias is None else bias.split([H * d, G * d, G * d])
         heads = [t.view(-1, d, D) for t in (q, k, v)]
         biases = [None if t is None else t.view(-1, d) for t in b]
-        yield Layout(f"one fused matrix, {group.path}, order q-k-v, {G} key/value heads{out_says}",
-                     Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out, out_bias), {"qkv": group.path, "out": out_path}, named=False)  # fmt: skip
+        roles = Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out, out_bias)
+        says = f"one fused matrix, {group.path}, order q-k-v, {G} key/value heads{out_says}"
+        yield Layout(says, roles, {"qkv": group.path, "out": out_path}, named=False)
 
 
 def _three(weight: Tensor, way: str, D: int) -> Tensor | None:
@@ -198,7 +199,7 @@ def _of_three(
         parts = [query, *(next((r for r in reading if r[0] == way and r[3] == shared), None) for reading in rest)]
         if any(p is None for p in parts):
             continue
-        for says, out, bias, path in _outs(others, None, numbers, vectors, D):
+        for out_says, out, bias, path in _outs(others, None, numbers, vectors, D):
             weights = [p[1] for p in parts if p]
             biases = [p[2] for p in parts if p]
             o = out
@@ -207,9 +208,11 @@ def _of_three(
                     continue
                 o = out.reshape(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
             names = ", ".join(g.path for g in trio)
-            yield Layout(f"q, k, v from {names}{_way(way)}{_fewer(weights[1], H)}{says}", Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias),
-                         dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True)),
-                         "one_matrix_for_all_heads" if shared else None, named)  # fmt: skip
+            roles = Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias)
+            paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True))
+            fault = "one_matrix_for_all_heads" if shared else None
+            says = f"q, k, v from {names}{_way(way)}{_fewer(weights[1], H)}{out_says}"
+            yield Layout(says, roles, paths, fault, named)
 
 
 def _by_head(

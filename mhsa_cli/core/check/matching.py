@@ -10,7 +10,8 @@ from dataclasses import replace
 import torch
 
 from mhsa_cli.core.check import lines, search
-from mhsa_cli.core.check.adapters import Built, Candidate, entry
+from mhsa_cli.core.check.adapters import Candidate
+from mhsa_cli.core.check.built import Built, entry
 from mhsa_cli.core.check.calling import Plan, masked
 from mhsa_cli.core.check.context import SEED, Context, held_still
 from mhsa_cli.core.check.layouts import layouts

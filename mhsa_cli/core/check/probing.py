@@ -16,8 +16,8 @@ from mhsa_cli.core.check.reference import Roles
 def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
     """Keep the readings that the candidate bears out; all of them if it bears out none.
 
-    With every weight zero but one of the values, from input i, and one of the output, to column j, the output moves with
-    feature i of the input alone, and in column j alone, whatever the scores do.
+    With every weight zero but one of the values, from input i, and one of the output, to column j, the output moves
+    with feature i of the input alone, and in column j alone, whatever the scores do.
     """
     if len(readings) < 2:
         return readings

@@ -14,8 +14,8 @@ ROPE: dict[str, Fault] = {
         tuple({"rope": f"{layout}:on_value"} for layout in _ROPE),
     ),
     "rope_ignored": Fault(
-        "positions have no effect: queries and keys are not rotated, or every token of a head by one angle, because the "
-        "rotation runs over another axis",
+        "positions have no effect: queries and keys are not rotated, or every token of a head by one angle, because "
+        "the rotation runs over another axis",
         "rotate q and k of shape (B, H, T, d_head) along T by their positions, 0, 1, 2, ... where none are given; "
         "positions of shape (B, T) need an axis for the heads",
         "rope",

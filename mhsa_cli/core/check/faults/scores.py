@@ -6,15 +6,15 @@ from mhsa_cli.core.check.faults.base import Fault, fills
 
 SCORES: dict[str, Fault] = {
     "scale_d_model": Fault(
-        "scores are divided by sqrt(d_model) = {root_D}, not sqrt(d_head) = {root_d}: each head's dot product has d_head "
-        "terms, so the softmax comes out too flat",
+        "scores are divided by sqrt(d_model) = {root_D}, not sqrt(d_head) = {root_d}: each head's dot product has "
+        "d_head terms, so the softmax comes out too flat",
         "divide by the square root of the width of one head: math.sqrt(d_head), or q.size(-1) ** 0.5 after the split",
         "scale",
         ({"scale": "d_model"},),
     ),
     "scale_none": Fault(
-        "scores are not divided by sqrt(d_head) = {root_d}: dot products grow with the width, the softmax saturates and "
-        "gradients vanish",
+        "scores are not divided by sqrt(d_head) = {root_d}: dot products grow with the width, the softmax saturates "
+        "and gradients vanish",
         "divide the scores by math.sqrt(d_head) before the softmax",
         "scale",
         ({"scale": "none"},),

@@ -12,7 +12,8 @@ SHAPES: dict[str, Fault] = {
         ({"split": "by_view"},),
     ),
     "merge_by_view": Fault(
-        "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) as it lies, so tokens mix",
+        "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) as it lies, so that "
+        "tokens mix",
         "transpose axes 1 and 2 back to (B, T, H, d_head) before reshaping to (B, T, D)",
         "merge",
         ({"merge": "by_view"},),

@@ -26,7 +26,8 @@ SHOWN: dict[str, Fault] = {
         "values",
     ),
     "mask_argument_raises": Fault(
-        "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean or additive",
+        "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean "
+        "or additive",
         "let a mask of (T, T) broadcast over (B, H, T, T)",
         "mask",
     ),
