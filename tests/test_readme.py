@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from mhsa_cli.commands.app import app
+from mhsa_cli.config import own_block
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.config.wanted import options
 from mhsa_cli.core.attention import KINDS
@@ -32,7 +33,7 @@ def test_the_table_of_forms_is_the_tables_of_the_code() -> None:
 def test_the_configs_options_are_the_tables_of_the_code() -> None:
     fields = ModelConfig.model_fields
     assert list(options(fields["positions"])) == list(POSITIONS)
-    assert list(options(fields["attention"])) == list(KINDS)
+    assert list(own_block.KINDS) == list(KINDS)
     assert list(options(fields["norm"])) == list(NORMS)
     assert list(options(fields["mlp"])) == row("mlp")
 

@@ -6,7 +6,15 @@ import difflib
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from mhsa_cli.config import estimate, own_block
 from mhsa_cli.config.problems import clip
@@ -55,7 +63,8 @@ def _attention(value: str, info: ValidationInfo) -> str:
 
 
 _ATTENTION = "one of softmax, linear, uniform, or your own block: FILE.py:Class"
-Attention = Annotated[str, AfterValidator(_attention), Wanted(_ATTENTION)]
+_FORMS = {"anyOf": [{"enum": list(own_block.KINDS)}, {"type": "string", "pattern": r"\.(py|ipynb|md):\w+$"}]}
+Attention = Annotated[str, AfterValidator(_attention), Wanted(_ATTENTION), WithJsonSchema(_FORMS)]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
 # YAML knows lists only; a frozen config holds tuples.
