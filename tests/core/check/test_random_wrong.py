@@ -1,0 +1,46 @@
+"""Faults in right attention that is drawn at random are named, whatever its layout, names and mask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.core.check.grading import grade_text, told
+from tests.core.check.random_right import draw
+from tests.core.check.random_wrong import FAULTS, draw_wrong
+from tests.core.check.table import NAMED, outcome_of
+
+QUICK, ALL, BATCH = 40, 600, 40
+
+
+def check(seed: int, folder: Path) -> str:
+    """Grade what a seed draws; returns what is wrong with the grade, or nothing."""
+    planted = draw_wrong(seed)
+    if planted is None:
+        return ""
+    result = grade_text(planted.source, planted.entry, folder)
+    return "" if outcome_of(planted, result) == NAMED else f"{planted.fault} in {planted.style}: {told(result)}"
+
+
+def test_every_fault_is_drawn_and_differs_from_the_right_source() -> None:
+    drawn = [(seed, draw_wrong(seed)) for seed in range(ALL)]
+    kept = [(seed, planted) for seed, planted in drawn if planted is not None]
+    assert len(kept) > 0.7 * ALL
+    assert all(planted.source != draw(seed).source for seed, planted in kept)
+    counts = Counter(fault for _, planted in kept for fault in planted.faults)
+    assert all(counts[fault] >= 5 for stage in FAULTS.values() for fault in stage), counts
+    assert sum(len(planted.faults) == 2 for _, planted in kept) > 0.1 * ALL
+
+
+@pytest.mark.parametrize("seed", range(QUICK))
+def test_a_drawn_fault_is_named(seed: int, tmp_path: Path) -> None:
+    assert check(seed, tmp_path) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(QUICK, ALL, BATCH))
+def test_hundreds_of_drawn_faults_are_named(first: int, tmp_path: Path) -> None:
+    said = [check(seed, tmp_path) for seed in range(first, min(first + BATCH, ALL))]
+    assert [one for one in said if one] == []
