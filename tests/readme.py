@@ -92,7 +92,8 @@ def check_console(text: str, folder: Path) -> list[str]:
             errors = any(line.startswith("error: ") for line in shown)
             real = (done.stderr if errors else done.stdout).splitlines()
             fault = missing(shown, real)
-            if (done.returncode != 0) != errors:
+            wrong_block = any(line.startswith("wrong: ") for line in shown)  # `mhsa check` says so on stdout
+            if (done.returncode != 0) != (errors or wrong_block):
                 fault = f"exit code {done.returncode}\n{done.stderr}"
             print(f"{'ok   ' if fault is None else 'WRONG'} $ {command}")
             if fault is not None:

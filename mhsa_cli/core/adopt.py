@@ -139,13 +139,13 @@ def _understood(target: str, source: Source) -> Context:
         raise UsageError(f"{target} {what}: it cannot be trained", "write it as a class that is a torch.nn.Module")
     context = Context(candidate, built, candidate.plan, True, None, SIZES.n_heads, quiet=True)
     context.numbers = built.draw(SEED)
-    matching._see_axes(context)
+    matching.see_axes(context)
     if context.plan.mask_name and matching.sees_future(context):
-        ways = matching._masked_ways(context)
+        ways = matching.masked_ways(context)
         blind = (way for way in ways if not matching.sees_future(replace(context, plan=way)))
         context.plan = next(blind, ways[0])
     try:
-        context.match = search.right(matching._case(context, True, Wishes()))
+        context.match = search.right(matching.case_of(context, True, Wishes()))
     except Exception:  # its output has another shape, say: the trial will tell
         context.match = None
     return context

@@ -30,10 +30,10 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
     c.quiet = noise == "dropout_in_eval" and not _differs(c, still=True)
     if noise and not c.quiet:
         return c, noise
-    _see_axes(c)
+    see_axes(c)
     tell("comparing it with the reference and its known faults")
     inside = not sees_future(c)
-    ways = [c.plan] if inside or not c.plan.mask_name else _masked_ways(c)
+    ways = [c.plan] if inside or not c.plan.mask_name else masked_ways(c)
     spoken = candidate.masking and not c.mask_raises
     must = (
         wishes.causal
@@ -62,7 +62,7 @@ def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Fo
     for heads in counts:
         for way in ways:
             trial = replace(c, plan=way, heads=heads)
-            case = _case(trial, causal, wishes)
+            case = case_of(trial, causal, wishes)
             cases.append((way, case, heads))
             if case.layouts and (match := search.right(case)):
                 if heads == 1 and c.heads > 1 and c.candidate.takes("n_heads"):
@@ -76,7 +76,7 @@ def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Fo
     return way, found[1], causal, heads
 
 
-def _case(c: Context, causal: bool, wishes: Wishes) -> Case:
+def case_of(c: Context, causal: bool, wishes: Wishes) -> Case:
     s = c.built.sizes
     readings = list(layouts(c.slots, c.numbers, s.d_model, c.heads))
     if wishes.order:
@@ -101,7 +101,7 @@ def _right_rope(c: Context) -> str:
     return layout if layout in ROPES else "interleaved" if c.match.spec.rope == "none:ignored" else "none"
 
 
-def _masked_ways(c: Context) -> list[Plan]:
+def masked_ways(c: Context) -> list[Plan]:
     """List the ways to give the mask that do not raise, of each meaning the first."""
     ways: dict[str, Plan] = {}
     for way in masked(c.plan):
@@ -133,7 +133,7 @@ def sees_future(c: Context) -> bool:
     return worst(a[:, :-1], b[:, :-1]) > 1e-9 * max(1.0, float(a.abs().nan_to_num().max()))
 
 
-def _see_axes(c: Context) -> None:
+def see_axes(c: Context) -> None:
     """Find out whether time comes first: then a row of the batch lies along the second axis."""
     x, y = c.x, c.y(c.x)
     if x.size(0) == x.size(1) or y.shape != x.shape or c.plan.unbatched:
