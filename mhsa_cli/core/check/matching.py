@@ -77,6 +77,7 @@ def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Fo
 
 
 def case_of(c: Context, causal: bool, wishes: Wishes) -> Case:
+    """Put together what a search compares: the readings of the weights, one output, and which bases are right."""
     s = c.built.sizes
     readings = list(layouts(c.slots, c.numbers, s.d_model, c.heads))
     if wishes.order:

@@ -1,0 +1,96 @@
+"""The table of faults: every form is wrong, no two are one, and the words can be written."""
+
+from __future__ import annotations
+
+import itertools
+import string
+
+import pytest
+import torch
+
+from mhsa_cli.core.check.faults import FAULTS
+from mhsa_cli.core.check.grade import SIZES
+from mhsa_cli.core.check.layouts import Layout
+from mhsa_cli.core.check.lines import PLACES
+from mhsa_cli.core.check.reference import Reference, Roles, Spec
+from mhsa_cli.core.check.search import Case, inputs, right, wrong
+from mhsa_cli.core.check.tensors import worst
+
+D, H, T, B = SIZES.d_model, SIZES.n_heads, SIZES.seq_len, SIZES.batch_size
+FORMS = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
+# Names of q, k and v turned round: for a fused matrix these are orders, for named ones faults.
+WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": ""}
+
+
+def roles(seed: int = 0) -> Roles:
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda *size: 0.3 * torch.randn(*size, generator=generator, dtype=torch.float64)  # noqa: E731
+    d = D // H
+    weights = [draw(H, d, D) for _ in range(3)]
+    biases = [draw(H, d) for _ in range(3)]
+    return Roles(*weights, *biases, draw(D, D), draw(D))
+
+
+def base_of(form: dict[str, str]) -> Spec:
+    """Give the right spec that a form spoils: a rotated one if it is about rotation."""
+    layout = form.get("rope", "none").partition(":")[0]
+    return Spec(rope="interleaved" if layout == "none" and "rope" in form else layout)
+
+
+def output(form: dict[str, str]) -> torch.Tensor:
+    positions = 2 * torch.arange(T)
+    return Reference(roles(), inputs(B, T, D, 1), positions).output(base_of(form)._replace(**form))
+
+
+def test_there_are_many() -> None:
+    assert len(FAULTS) >= 50
+    assert sum(bool(fault.forms) for fault in FAULTS.values()) >= 35
+
+
+def test_sizes_hide_nothing() -> None:
+    sizes = [D, H, T, B, D // H, SIZES.max_seq_len]
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_its_words_can_be_written_and_its_place_is_known(name: str) -> None:
+    fault = FAULTS[name]
+    assert {field for _, field, _, _ in string.Formatter().parse(fault.says) if field} <= set(WORDS)
+    assert fault.says.format(**WORDS) and fault.instead and fault.where in PLACES
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_fault_gives_another_output_than_the_right_one(name: str, form: dict[str, str]) -> None:
+    made, wanted = output(form), output(base_of(form)._asdict() | {})
+    assert made.shape != wanted.shape or worst(made, wanted) > 1e-2
+
+
+def test_no_two_faults_give_the_same_output() -> None:
+    outputs = [(name, form, output(form)) for name, form in FORMS]
+    for (name, form, made), (other, more, too) in itertools.combinations(outputs, 2):
+        same_base = base_of(form) == base_of(more)
+        if name != other and same_base and made.shape == too.shape:
+            assert worst(made, too) > 1e-3, f"{name} {form} is {other} {more}"
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_search_names_what_the_table_computes(name: str, form: dict[str, str]) -> None:
+    given, turned = roles(), "rope" in form
+    layout = Layout("as they are", given, {})
+    case = Case([layout], 1, inputs(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
+                ("none", "interleaved", "half") if turned else ("none",), ("plain",), turned)  # fmt: skip
+    assert right(case) is None
+    found = wrong([case])
+    assert found is not None and found[1].faults == (name,)
+
+
+def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
+    given = roles()
+    layout = Layout("as they are", given, {})
+    for factor, names in ((None, ()), (0.3, ("scale_constant",)), (1.7, ("scale_constant",))):
+        spec = Spec() if factor is None else Spec(scale=f"x{factor}")
+        x = inputs(B, T, D, 1)
+        case = Case([layout], 1, x, Reference(given, x).output(spec), None, ("causal",), ("none",), ("plain",))
+        found = right(case) or wrong([case])[1]  # type: ignore[index]
+        assert found.faults == names
+        assert factor is None or found.factor == pytest.approx(factor, rel=1e-5)
