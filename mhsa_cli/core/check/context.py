@@ -37,6 +37,7 @@ class Context:
     heads: int
     quiet: bool = False  # dropout that never rests is held still
     mask_raises: bool = False
+    guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
     right_rope: str = "none"
     numbers: dict[str, Tensor] = field(default_factory=dict)
 
@@ -71,6 +72,11 @@ class Context:
     def positions(self, T: int) -> Tensor | None:
         """Give the positions (T,) of a call, or None where it counts by itself."""
         return positions_of(self.plan, T, 1).reshape(-1)[:T] if self.plan.positions else None
+
+    @property
+    def reading(self) -> Layout | None:
+        """Give the reading of its weights, as far as it is known."""
+        return self.match.layout if self.match is not None else self.guess
 
     @property
     def slots(self) -> list[Slot]:

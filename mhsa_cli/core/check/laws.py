@@ -118,9 +118,10 @@ def batch_rows_are_independent(c: Context) -> Seen:
 
 
 def _places(c: Context) -> Places | None:
-    if c.match is None or c.heads == 1 or c.match.layout.fault or c.match.layout.roles.k.size(0) != c.heads:
+    reading = c.reading
+    if reading is None or c.heads == 1 or reading.fault or reading.roles.k.size(0) != c.heads:
         return None
-    return Places(c.slots, c.match.layout, c.built.sizes.d_model, c.heads)
+    return Places(c.slots, reading, c.built.sizes.d_model, c.heads)
 
 
 def heads_are_separate(c: Context) -> Seen:
@@ -150,7 +151,7 @@ def heads_are_separate(c: Context) -> Seen:
 def order_of_heads(c: Context) -> Seen:
     """Ask that heads given in reverse order, in all their matrices, give the same output."""
     places = _places(c)
-    if places is None or (c.match and c.match.layout.roles.out is None):
+    if places is None or (c.reading and c.reading.roles.out is None):
         return Seen(None, None, "one head, or heads that share, or unread weights")
 
     def turned(roles: Roles, numbers: Tensor) -> None:
@@ -182,7 +183,7 @@ def same_answer_twice(c: Context) -> Seen:
 def no_memory(c: Context) -> Seen:
     """Ask that other inputs in between, longer and shorter, change nothing."""
     before = c.y(c.x)
-    for T in (c.x.size(1) - 3, c.x.size(1)):
+    for T in (c.x.size(1), c.x.size(1) - 3):
         if not c.candidate.built_for_one_length or c.x.size(1) == T:
             c.y(torch.full((3, T, c.x.size(2)), 0.7))
     off = worst(c.y(c.x), before)

@@ -46,8 +46,10 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
     c.causal = must if found is None else found[2]
     if found is not None:
         c.plan, c.match, _, c.heads = found
-    elif len(ways) > 1:
+    else:
         c.plan = next((w for w in ways if not sees_future(replace(c, plan=w))), ways[0])
+        case = case_of(c, must, wishes)
+        c.guess = case.layouts[0] if 0 < case.likely < len(case.layouts) or len(case.layouts) == 1 else None
     c.right_rope = _right_rope(c)
     return c, noise
 

@@ -1,0 +1,106 @@
+"""Each law fails on a block that breaks it, and on no other: breakers are written into one right source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mhsa_cli.core.check.laws import LAWS
+from tests.core.check.grading import grade_text
+
+RIGHT = """
+import math
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Block(nn.Module):
+    def __init__(self, d_model, n_heads, max_seq_len, dropout=0.0):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("d_model must be divisible by n_heads")
+        self.h, self.longest = n_heads, max_seq_len
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+        self.drop = nn.Dropout(dropout)
+        self.register_buffer("keep", torch.ones(max_seq_len, max_seq_len, dtype=torch.bool).tril())
+        # more
+
+    def forward(self, x, return_weights=False):
+        B, T, D = x.shape
+        # first
+        q, k, v = (t.view(B, T, self.h, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(D // self.h)
+        scores = scores.masked_fill(~self.keep[:T, :T], float("-inf"))
+        weights = F.softmax(scores, dim=-1)
+        shown = weights
+        y = self.out((self.drop(weights) @ v).transpose(1, 2).reshape(B, T, D))
+        # last
+        return (y, shown) if return_weights else y
+"""
+# Law -> what is written in another way. Where a breaker breaks more than its law, that is left out here.
+BREAKERS = {
+    "shape": ("# last", "y = y.transpose(1, 2)"),
+    "equal to the reference": ("math.sqrt(D // self.h)", "math.sqrt(D)"),
+    "causal": (".tril()", ".tril(1)"),
+    "rows of weights sum to one": ("F.softmax(scores, dim=-1)", "torch.sigmoid(scores)"),
+    "one token attends to itself": ("# last", "y = y * (T > 1)"),
+    "other batch and row sizes": ("# first", "assert T == 7"),
+    "batch rows are independent": ("# last", "y = y - x.mean(0)"),
+    "heads are separate": ("F.softmax(scores, dim=-1)", "F.softmax(scores, dim=1)"),
+    "order of heads": (
+        "/ math.sqrt(D // self.h)",
+        "* torch.linspace(1, 2, self.h).view(-1, 1, 1) / math.sqrt(D // self.h)",
+    ),
+    "every parameter is used": ("# more", "self.gate = nn.Linear(d_model, 5)"),
+    "parameters are registered": (
+        "self.out = nn.Linear(d_model, d_model)",
+        "self.outs = [nn.Linear(d_model, d_model)]",
+    ),
+    "same answer twice in eval": ("# last", "y = y + 0.01 * torch.randn_like(y)"),
+    "dropout only in training": ("self.drop(weights)", "F.dropout(weights, 0.3)"),
+    "no memory of earlier calls": ("# first", "x = x + 0.01 * (getattr(self, 'last', T) - T); self.last = T"),
+    "weights returned are those used": ("shown = weights", "shown = weights.roll(1, dims=1)"),
+    "weights returned in training": ("shown = weights", "shown = self.drop(weights)"),
+    "saved and loaded": ("# more", "self.gain = torch.rand(1)"),
+    "the mask moves with the module": ('self.register_buffer("keep", ', "self.keep = ("),
+    "gradients are finite": ("# last", "y = y.detach()"),
+    "the input is left alone": ("# last", "x.mul_(2)"),
+    "heads that do not divide": ("raise ValueError(", "str("),
+    "rows that are too long": ("~self.keep[:T, :T]", "F.pad(~self.keep, (0, max(0, T - self.longest)) * 2)[:T, :T]"),
+    "extreme scores": ('float("-inf")', "-1e4"),
+    "half precision": ('float("-inf")', "-1e9"),
+}
+ALSO = {  # what else a breaker needs
+    "parameters are registered": [("self.out((", "self.outs[0]((")],
+    "saved and loaded": [("# last", "y = y * self.gain")],
+    "heads that do not divide": [
+        ("nn.Linear(d_model, 3 * d_model)", "nn.Linear(d_model, 3 * (d_model // n_heads * n_heads))"),
+        ("nn.Linear(d_model, d_model)", "nn.Linear(d_model // n_heads * n_heads, d_model // n_heads * n_heads)"),
+        ("reshape(B, T, D)", "reshape(B, T, -1)"),
+    ],
+}
+
+
+def test_the_right_one_breaks_none_and_is_asked_all(tmp_path: Path) -> None:
+    found = grade_text(RIGHT, "Block", tmp_path)
+    assert found.verdict == "right" and not found.faults
+    assert [law.name for law in found.laws if law.passed is not True] == []
+    assert [law.name for law in found.laws] == list(LAWS)
+
+
+def test_every_law_has_its_breaker() -> None:
+    assert set(BREAKERS) == set(LAWS)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_sees_what_breaks_it(name: str, tmp_path: Path) -> None:
+    source = RIGHT
+    for old, new in [BREAKERS[name], *ALSO.get(name, [])]:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    found = grade_text(source, "Block", tmp_path)
+    law = next(law for law in found.laws if law.name == name)
+    assert law.passed is False and law.seen, f"{law}; {found.tried}"
+    assert found.verdict == ("right" if LAWS[name].edge else "wrong")
