@@ -134,7 +134,11 @@ class Candidate:
             raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
         if isinstance(thing, nn.Module):
             thing.eval()
-        return Built(thing, entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
+        built = Built(thing, entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
+        if built.lazy and self.plan.inputs:
+            built.run(self.plan, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
+            built.read_weights()
+        return built
 
     def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
         supplied: dict[str, Any] = dict(self.given)
@@ -166,7 +170,13 @@ class Candidate:
         for came, whats in self._tries.items():
             more = f" (and {len(whats) - 1} other ways)" if len(whats) > 1 else ""
             lines.append((not whats[0].startswith("calling"), f"{whats[0]}{more}: {came}"))
-        return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
+        return [*self._guesses(), *(line for _, line in sorted(lines, key=lambda pair: pair[0]))]
+
+    def _guesses(self) -> list[str]:
+        if not inspect.isclass(self.source.target):
+            return []
+        names = binding.unknown(self.source.target, self.given, self.source.namespace)
+        return [f"nobody can guess its parameter {name!r}: --with {name}=VALUE" for name in names]
 
 
 def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
@@ -200,7 +210,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
         return False
     for dtype in (torch.float64, torch.float32):
         if built.module is not None:
-            built.module.to(dtype)
+            built.cast(dtype)
         for way in ways:
             for plan in (way, *((p for p in calling.masked(way)) if way.mask_name else ())):
                 try:
@@ -219,7 +229,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
             break
     if best is None:
         return False
-    candidate.plan, built.dtype = best[1], best[2]
-    if built.module is not None:
-        built.module.to(built.dtype)
+    candidate.plan = best[1]
+    built.cast(best[2])
+    built.read_weights()
     return True

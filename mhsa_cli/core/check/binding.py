@@ -14,7 +14,7 @@ from torch import nn
 # Kind -> the names people use for it, without underscores, in lower case.
 SIZES: dict[str, str] = {
     "d_model": "dmodel emb embed feats hiddendim dimmodel nembed nembd embeddim embsize embedsize embeddingdim "
-    "embdim hiddim hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd "
+    "embdim hiddim numhiddens hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd "
     "modelsize modelwidth channels infeatures features hidden size inputsize dinput embeddingsize nunits "
     "units d c dimembed embeddinglength dm e",
     "d_out": "dout dimout outdim outputdim outfeatures doutput outputsize kdimtotal",
@@ -43,7 +43,8 @@ INPUTS: dict[str, str] = {
     "q": "q query queries xq qinput queryinput qs queryin",
     "k": "k key keys xk kinput keyinput ks keyin",
     "v": "v value values xv vinput valueinput vs valuein val",
-    "mask": "mask attnmask attentionmask causalmask srcmask maskarr m attnbias bias maskmatrix tgtmask lookaheadmask",
+    "mask": "mask attnmask attentionmask causalmask srcmask maskarr m attnbias bias maskmatrix tgtmask "
+    "lookaheadmask validlens validlen",
     "positions": "tokenpositions positions pos positionids inputpos position startpos tokenpos",
     "weights": "returnweights needweights outputattentions returnattn returnattention returnattentionweights "
     "returnattnweights outputattention returnscores",
@@ -189,7 +190,7 @@ def _values(
     parameter: inspect.Parameter, sizes: Sizes, given: Mapping[str, Any], namespace: Mapping[str, Any], count: int
 ) -> Iterator[Any]:
     required = parameter.default is parameter.empty
-    note = parameter.annotation if isinstance(parameter.annotation, type) else namespace.get(str(parameter.annotation))
+    note = annotation_of(parameter, namespace)
     if isinstance(note, type) and dataclasses.is_dataclass(note):
         yield _filled(note, sizes, given)
         return
@@ -246,6 +247,23 @@ def _filled(config: type, sizes: Sizes, given: Mapping[str, Any]) -> Any:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             values[field.name] = sizes.of(kind) if kind else None
     return config(**values)
+
+
+def annotation_of(parameter: inspect.Parameter, namespace: Mapping[str, Any]) -> Any:
+    """Give a parameter's annotation, also one that is written as text."""
+    note = parameter.annotation
+    return note if isinstance(note, type) else namespace.get(str(note))
+
+
+def unknown(target: Callable[..., Any], given: Mapping[str, Any], namespace: Mapping[str, Any]) -> list[str]:
+    """List the parameters that have no default and no usual name: what was tried for them is a guess."""
+    return [
+        name
+        for name, p in signature_of(target).parameters.items()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given
+        and not kind_of(name, SIZES) and plain(name) not in CONFIGS
+        and not dataclasses.is_dataclass(annotation_of(p, namespace))
+    ]  # fmt: skip
 
 
 def signature_of(thing: Callable[..., Any]) -> inspect.Signature:

@@ -14,7 +14,7 @@ from mhsa_cli.core.check import binding, calling
 from mhsa_cli.core.check.binding import SIZES, Sizes, kind_of, plain
 from mhsa_cli.core.check.calling import Answer, CallError, Plan
 from mhsa_cli.core.check.source import Source
-from mhsa_cli.core.check.tensors import Slot, draw, slots
+from mhsa_cli.core.check.tensors import Slot, draw, is_lazy, slots
 
 GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
 
@@ -33,7 +33,19 @@ class Built:
 
     def __post_init__(self) -> None:
         # Before any call: what a call leaves behind on the object is no weight.
-        self.slots: list[Slot] = slots(self.supplied if self.is_function else self.thing)
+        self.lazy = self.module is not None and any(is_lazy(p) for p in self.module.parameters())
+        self.slots: list[Slot] = [] if self.lazy else slots(self.supplied if self.is_function else self.thing)
+
+    def read_weights(self) -> None:
+        """List the weights that the first call made, in a module that leaves their sizes to it."""
+        if self.lazy:
+            self.slots, self.lazy = [s for s in slots(self.thing) if s.registered], False
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Compute in another precision; a method `to` of the user's own is left alone."""
+        self.dtype = dtype
+        if self.module is not None:
+            nn.Module.to(self.module, dtype)
 
     @property
     def is_function(self) -> bool:

@@ -35,6 +35,8 @@ class Mask:
             mask = ~keep
         elif self.meaning == "added to the scores":
             mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
+        elif self.meaning == COUNTS:
+            return torch.arange(1, T + 1).expand(B, T).clone()
         elif self.meaning == "1 = may attend":
             mask = keep.to(torch.int64)
         else:
@@ -45,6 +47,7 @@ class Mask:
 
 
 MEANINGS = ("True = may attend", "True = blocked", "added to the scores", "1 = may attend", "1 = blocked")
+COUNTS = "the number of keys that each query sees"
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 
 
@@ -137,8 +140,13 @@ def masked(plan: Plan) -> Iterator[Plan]:
     if plan.mask_name:
         for axes in AXES:
             for meaning in MEANINGS:
-                yield replace(plan, mask=Mask(meaning, axes),
-                              fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))  # fmt: skip
+                yield _with_mask(plan, Mask(meaning, axes))
+        if "len" in plan.mask_name:
+            yield _with_mask(plan, Mask(COUNTS, "(B, T)"))
+
+
+def _with_mask(plan: Plan, mask: Mask) -> Plan:
+    return replace(plan, mask=mask, fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))
 
 
 def positions_of(plan: Plan, T: int, B: int) -> Tensor:

@@ -60,9 +60,7 @@ class Context:
     def again(self, **changes: Any) -> Built:
         """Build it once more with other sizes, with the same numbers where the shapes allow."""
         built = self.candidate.build(replace(self.built.sizes, **changes))
-        built.dtype = self.built.dtype
-        if built.module is not None:
-            built.module.to(built.dtype)
+        built.cast(self.built.dtype)
         for slot in built.slots:
             old = self.numbers.get(slot.path)
             if old is not None and tuple(old.shape) == tuple(slot.value.shape):

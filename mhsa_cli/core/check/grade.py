@@ -18,6 +18,7 @@ from mhsa_cli.core.check.core_function import as_core
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.laws import ask
 from mhsa_cli.core.check.matching import understand
+from mhsa_cli.core.check.naming import more_than_attention
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.wording import found_words, given_arguments
 from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
@@ -52,6 +53,10 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
                      time.perf_counter() - started)  # fmt: skip
     built = as_core(candidate, built)
     context, noise = understand(candidate, built, wishes, tell)
+    if context.match is None and (more := more_than_attention(built.slots)):
+        tried = [f"it holds more than attention: {', '.join(more)}: check the attention inside it"]
+        return Grade(f"{source.path}:{source.name}", "uncallable", {}, (), (), source.notes, tried,
+                     time.perf_counter() - started)  # fmt: skip
     tell("asking the laws")
     laws = ask(context)
     faults = list(_named(context, laws, noise))
@@ -91,7 +96,8 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
             continue
         if name == "parameter_unused" and (unregistered or "the input is left alone" in broken):
             continue  # no gradient for another reason
-        if explained and law.name in (
+        consequence = explained or c.match is None
+        if consequence and law.name in (
             "every parameter is used",
             "weights returned are those used",
             "no memory of earlier calls",

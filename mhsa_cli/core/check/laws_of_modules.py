@@ -98,8 +98,7 @@ def saved_and_loaded(c: Context) -> Seen:
         return Seen(None, None, NO_MODULE)
     other = c.candidate.build(c.built.sizes)
     assert other.module is not None
-    other.dtype = c.built.dtype
-    other.module.to(c.built.dtype)
+    other.cast(c.built.dtype)
     other.module.load_state_dict(module.state_dict())
     return close(c.y(c.x, other), c.y(c.x), "a module with the same state_dict gives another output")
 
@@ -115,7 +114,7 @@ def mask_moves(c: Context) -> Seen:
         return Seen(True, None, "")
     other = c.again()
     assert other.module is not None
-    other.module.to("meta")
+    nn.Module.to(other.module, "meta")
     try:
         with torch.no_grad():
             other.run(c.plan, torch.empty(c.x.shape, dtype=c.built.dtype, device="meta"))
@@ -174,8 +173,7 @@ def half_precision(c: Context) -> Seen:
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
         other = c.again()
         assert other.module is not None
-        other.dtype = dtype
-        other.module.to(dtype)
+        other.cast(dtype)
         try:
             half = c.y(c.x, other)
         except Exception as error:

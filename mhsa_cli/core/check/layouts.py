@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from torch import Tensor, stack
+from torch import Tensor, block_diag, stack
 
 from mhsa_cli.core.check.naming import Group, bias_of, groups_of, is_bias, norm_of
 from mhsa_cli.core.check.reference import Roles
@@ -210,7 +210,7 @@ def _of_three(
             names = ", ".join(g.path for g in trio)
             roles = Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias)
             paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True))
-            fault = "one_matrix_for_all_heads" if shared else None
+            fault = ("heads_on_slices" if "slices" in way else "one_matrix_for_all_heads") if shared else None
             says = f"q, k, v from {names}{_way(way)}{_fewer(weights[1], H)}{out_says}"
             yield Layout(says, roles, paths, fault, named)
 
@@ -241,6 +241,8 @@ def _by_head(
         if weight.size(0) == D:  # (D, H, d)
             yield "features, heads", weight.permute(1, 2, 0), _shaped(bias, weight.size(1)), False
         return
+    if H > 1 and weight.dim() == 2 and weight.size(0) == weight.size(1) and weight.size(0) * H == D:
+        yield from _slices(first, weight, bias, H)
     for way, w in _facing_out(first, weight, D):
         rows = w.size(0)
         if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
@@ -251,6 +253,15 @@ def _by_head(
         yield way, w.view(heads, -1, D), _shaped(bias, heads), False
         turned = w.view(-1, heads, D).transpose(0, 1)
         yield f"{way}, features first".strip(", "), turned, None if bias is None else bias.view(-1, heads).T, False
+
+
+def _slices(
+    slot: Slot, weight: Tensor, bias: Tensor | None, H: int
+) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
+    """Read a (d, d) matrix that makes every head from its own slice of the input: (H, d, H * d), zero elsewhere."""
+    for way, w in (("", weight),) if slot.linear else (("x @ W", weight.transpose(0, 1)), ("x @ W.T", weight)):
+        whole = block_diag(*[w] * H).view(H, w.size(0), -1)
+        yield f"{way}, on slices".strip(", "), whole, None if bias is None else bias.expand(H, -1), True
 
 
 def _fewer(keys: Tensor, H: int) -> str:

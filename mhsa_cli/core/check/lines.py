@@ -23,6 +23,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         r"mask",
         r"softmax",
     ),
+    "mask_shape": (r"tril|triu", r"masked_fill|np\.where|torch\.where", r"arange.*[<>]|[<>].*arange", r"mask"),
     "mask_made": (r"self\.\w*(mask|tril|triu|bias)\w*\s*=", r"tril|triu", r"mask"),
     "split": (r"(view|reshape)\(.*(head|H|h)", r"rearrange|unflatten|view\(|reshape\(|\.chunk|\.split", r"head"),
     "merge": (r"contiguous\(\)|concat|\.cat\(|flatten", r"view\(|reshape\(|rearrange"),

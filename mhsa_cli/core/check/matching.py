@@ -70,7 +70,10 @@ def _match(c: Context, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Fo
                 if heads == 1 and c.heads > 1 and c.candidate.takes("n_heads"):
                     match = replace(match, faults=("heads_ignored",))
                 return way, match, causal, heads
-    likely = sorted((one for one in cases if one[2] == c.heads), key=lambda one: sees_future(replace(c, plan=one[0])))
+    single = not c.candidate.takes("n_heads")  # nobody asked it for several heads
+    likely = sorted(
+        (one for one in cases if one[2] == c.heads or single), key=lambda one: sees_future(replace(c, plan=one[0]))
+    )
     found = search.wrong([case for _, case, _ in likely if case.layouts])
     if found is None:
         return None

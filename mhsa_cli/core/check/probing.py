@@ -32,7 +32,11 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
         for out in (True, False):  # one that does not apply its output projection bears out the values alone
             for reading in readings if not kept else ():
                 roles = roles_of.get(reading.says)
-                if roles is not None and all(_bears(c, roles, still, rest, spot, out) for spot in SPOTS):
+                if (
+                    roles is not None
+                    and reading.fault is None
+                    and all(_bears(c, roles, still, rest, spot, out) for spot in SPOTS)
+                ):
                     kept.append(reading)
     except (Exception, SystemExit):
         return readings

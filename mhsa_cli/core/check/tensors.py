@@ -62,6 +62,11 @@ class Slot:
         return "norm" in type(self.holder).__name__.lower() or "norm" in self.path.lower()
 
 
+def is_lazy(value: Any) -> bool:
+    """Tell whether a parameter waits for its first input to have a size."""
+    return bool(nn.parameter.is_lazy(value))
+
+
 def slots(target: Any) -> list[Slot]:
     """List the weights of an object, each once, in the order in which they were made."""
     found: list[Slot] = []

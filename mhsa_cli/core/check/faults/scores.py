@@ -16,7 +16,7 @@ SCORES: dict[str, Fault] = {
         "scores are not divided by sqrt(d_head) = {root_d}: dot products grow with the width, the softmax saturates "
         "and gradients vanish",
         "divide the scores by math.sqrt(d_head) before the softmax",
-        "scale",
+        "scores",
         ({"scale": "none"},),
     ),
     "scale_d_head_unrooted": Fault(
@@ -94,7 +94,7 @@ SCORES: dict[str, Fault] = {
     "softmax_missing": Fault(
         "the scores are used as weights: there is no softmax over the keys, rows do not sum to one",
         "take the softmax over the last axis of the masked scores",
-        "softmax",
+        "scores",
         (*fills(softmax="missing"), {"softmax": "missing", "fill": "zero"}, {"softmax": "missing", "mask": "after"}),
     ),
     "softmax_twice": Fault(
@@ -114,25 +114,25 @@ SCORES: dict[str, Fault] = {
         "the mask is inverted: each token sees only what comes after it, and neither itself nor its past",
         "block the future: True above the diagonal for masked_fill, True on and below it for torch.where(mask, scores, "
         "-inf) and for scaled_dot_product_attention",
-        "mask",
+        "mask_shape",
         fills(mask="inverted"),
     ),
     "mask_transposed": Fault(
         "the mask is transposed: each token sees itself and the future, not the past",
         "keep the lower triangle (tril): rows are queries, columns are keys",
-        "mask",
+        "mask_shape",
         ({"mask": "transposed"},),
     ),
     "mask_sees_next": Fault(
         "the mask is off by one: each token sees the one after it, which is the answer it should predict",
         "keep tril(diagonal=0), or block triu(diagonal=1)",
-        "mask",
+        "mask_shape",
         ({"mask": "sees_next"},),
     ),
     "mask_hides_self": Fault(
         "the mask is off by one: no token sees itself, and the first sees nothing",
         "block triu(diagonal=1): the diagonal stays visible",
-        "mask",
+        "mask_shape",
         fills(mask="hides_self"),
     ),
     "mask_after_softmax": Fault(

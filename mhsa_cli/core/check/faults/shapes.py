@@ -119,6 +119,12 @@ SHAPES: dict[str, Fault] = {
         "give every head its own: a projection to n_heads * d_head features",
         "query",
     ),
+    "heads_on_slices": Fault(
+        "the input is cut into heads before it is projected, and one (d_head, d_head) matrix serves them all: a "
+        "head sees only its own {d} of the {D} features, and all heads compute alike",
+        "project the whole input with (d_model, d_model) matrices first, then split the result into heads",
+        "split",
+    ),
     "heads_ignored": Fault(
         "n_heads has no effect: there is one head of the full width, and scores are divided by its root",
         "split q, k and v to (B, H, T, d_head) before the scores, and merge the heads after",
