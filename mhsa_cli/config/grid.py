@@ -82,10 +82,13 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
             problems += error.problems if len(problems) <= SHOWN else ()
         else:
             cells.append(Cell(named, _seeded(config, seeds)))
-    if not cells:
+    if not cells and not (skip_invalid and len(invalid) > 1):
         raise ConfigError(problems)
+    if not cells:
+        raise _refusal(invalid, len(invalid), "change the values: --skip-invalid would leave nothing to train")
     if invalid and not skip_invalid:
-        raise _refusal(invalid, len(cells) + len(invalid))
+        way = "change the values, or add --skip-invalid to train the others"
+        raise _refusal(invalid, len(cells) + len(invalid), way)
     return Grid(tuple(cells), tuple(invalid))
 
 
@@ -174,12 +177,14 @@ def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]
     if dotted == "train.seed":
         hint = "write --seeds N: N seeds from `train.seed` on"
         return _Axis(dotted, []), [_mark(text, 0, len(key)).problem("`train.seed` may not be a list here", hint)]
-    values, problems = [], []
+    values, problems, gap = [], [], False
     seen: dict[Any, str] = {}
     for at, item in items:
         mark = _mark(text, len(key) + 1 + at, max(1, len(item)))
         if not item:
-            problems.append(mark.problem("found a comma without a value beside it", "remove it, or write null"))
+            if not gap:  # said once, however many there are
+                problems.append(mark.problem("found a comma without a value beside it", "remove it, or write null"))
+            gap = True
             continue
         try:
             override = changes.read(f"{key}={item}")
@@ -258,7 +263,7 @@ def _in_a_line(error: ConfigError) -> str:
     return "; ".join(parts)
 
 
-def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int) -> UsageError:
+def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int, way_out: str) -> UsageError:
     """List the cells that are not valid under their reasons."""
     by_reason: dict[str, list[str]] = {}
     for overrides, message in invalid:
@@ -275,4 +280,4 @@ def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int) -> Us
         left -= len(shown)
     if left:
         lines.append(f"  ... and {left:,} more cells")
-    return UsageError("\n".join(lines), "change the values, or add --skip-invalid to train the others")
+    return UsageError("\n".join(lines), way_out)

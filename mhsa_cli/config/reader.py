@@ -23,7 +23,9 @@ def read_bytes(path: str) -> bytes:
 
     Raises: ConfigError when it is missing, unreadable, not a regular file or too large.
     """
-    whole = Mark(Source(path))
+    whole = Mark(Source(path or "''"))
+    if not path:
+        raise ConfigError([whole.problem("the name is empty, wanted that of a YAML file")])
     try:
         mode = pathlib.Path(path).stat().st_mode
         if not stat.S_ISREG(mode):

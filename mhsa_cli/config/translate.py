@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -20,6 +20,7 @@ SPELLINGS = {
     "bf16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64", "double": "float64",
     "ln": "layernorm", "sin": "sinusoidal", "sine": "sinusoidal", "learnt": "learned",
 }  # fmt: skip
+_THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 
 def sections(task: str) -> dict[str, type[Section]]:
@@ -74,7 +75,8 @@ def _dotted(path: Path) -> str:
 def _unknown(path: Path, document: Document, task: str) -> Problem:
     *home, key = (str(part) for part in path)
     section = ".".join(home)
-    mark = document.keys.get(path) or find(document, path)
+    # An override writes `optimizer.lr` and no `optimizer`: then its whole key is the place.
+    mark = next((key for at, key in document.keys.items() if at[: len(path)] == path), None) or find(document, path)
     value = _get(document.data, path)
     if section == "task" and (answer := _task_knob(key, task)):
         return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
@@ -140,16 +142,18 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
 def _task_name(value: Any, document: Document) -> Problem:
     mark = find(document, ("task", "name"))
     close = difflib.get_close_matches(str(value).lower(), list(TASK_SCHEMAS), n=1, cutoff=0.6)
-    hint = f"did you mean `{close[0]}`?" if close else None
+    hint = _several(value, mark) or (f"did you mean `{close[0]}`?" if close else None)
     return mark.problem(f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}", hint)
 
 
 def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:
+    kind = base_type(field)
+    if get_origin(kind) is not tuple and (several := _several(value, mark)):
+        return several
     if value is None:
         return None if field.is_required() else f"leave the line out for the default, {write(field.get_default())}"
     if choices := options(field):
         return _choice_hint(value, choices)
-    kind = base_type(field)
     if kind is bool and isinstance(value, str):
         spelled = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
         word = spelled.get(value.lower())
@@ -159,6 +163,18 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
             return f"write {int(value)}"
         return "a fraction x epochs x steps_per_epoch gives the steps" if key == "warmup_steps" else None
     return _text_hint(value, mark) if kind in (int, float) and isinstance(value, str) else None
+
+
+def _several(value: Any, mark: Mark) -> str | None:
+    """Answer an override that lists several values where one is wanted, in brackets or not: a sweep takes them."""
+    listed = isinstance(value, list) or (isinstance(value, str) and not _THOUSANDS.fullmatch(value))
+    if not (mark.source.override and listed):
+        return None
+    key, _, typed = (mark.text or "").partition("=")
+    items = [item.strip() for item in typed.strip().removeprefix("[").removesuffix("]").split(",")]
+    if len(items) < 2 or not all(re.fullmatch(r"[-+.\w]+", item, re.ASCII) for item in items):
+        return None
+    return f"one run has one value; to train each of several: mhsa sweep {key.strip()}={','.join(items)}"
 
 
 def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
@@ -175,7 +191,7 @@ def _text_hint(value: str, mark: Mark) -> str | None:
     line = mark.text or ""
     if mark.col is not None and line[mark.col - 1 : mark.col] in ("'", '"') and re.match(r"[-+.\d]", value):
         return "remove the quotes"
-    if re.fullmatch(r"[0-9]{1,3}([_,][0-9]{3})+", value):
+    if _THOUSANDS.fullmatch(value):
         return f"write {re.sub('[_,]', '', value)}"
     if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]+)", value):
         return f"units such as `{unit.group(2)}` are not supported: write a plain number"

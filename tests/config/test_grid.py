@@ -110,6 +110,11 @@ def test_a_list_that_cannot_be_meant_is_refused_at_its_place(argument: str, said
     assert lines[2].startswith("    " + caret)
 
 
+@pytest.mark.parametrize("argument", ["n_heads=,", "n_heads=2,,,4", "n_heads=,2,"])
+def test_gaps_of_one_list_are_said_once(argument: str) -> None:
+    assert refused(argument).count("found a comma") == 1
+
+
 def test_true_is_not_one() -> None:
     assert [cell.configs[0].model.bias for cell in expand(None, ["bias=true,false"], 1).cells] == [True, False]
     assert "1 of the grid's 2 cells" in refused("bias=true,1")  # a wrong kind of value, not a duplicate
@@ -151,8 +156,12 @@ def test_skip_invalid_leaves_them_out_and_hands_them_back(file: str) -> None:
 
 
 def test_a_grid_of_nothing_valid_is_an_error_even_then(file: str) -> None:
-    told = refused("n_heads=5,7", file=file, skip_invalid=True)
-    assert "--set n_heads=5: `model.d_model` (24) is not divisible" in told and "--set n_heads=7: " in told
+    told = refused("n_heads=5,7", file=file, skip_invalid=True).splitlines()
+    assert told[0] == "2 of the grid's 2 cells cannot be trained"
+    assert "    model.n_heads=5" in told and "    model.n_heads=7" in told
+    assert told[-1] == "  change the values: --skip-invalid would leave nothing to train"
+    for arguments, skip in [(["n_heads=5,7"], False), (["n_heads=5"], True)]:
+        assert "--set n_heads=5: `model.d_model` (24) is not div" in refused(*arguments, file=file, skip_invalid=skip)
     assert "c.yaml:4:12" in refused("lr=1,2", file=file)  # the file's own fault is shown in the file
 
 

@@ -119,3 +119,32 @@ def test_files_and_overrides_are_told_apart() -> None:
 def test_nothing_of_a_replaced_value_is_left_to_point_at(complain: Complain) -> None:
     message = complain("train: {betas: [0.9, 0.8]}", "betas=[0.5]")
     assert message.startswith("--set betas=[0.5]: `train.betas`: found a list of 1")
+
+
+def test_a_section_that_only_an_override_names_is_told_at_the_override(complain: Complain) -> None:
+    told = complain("train: {lr: 0.1}", "optimizer.lr=3", "Model.n_heads=8")
+    assert [line for line in told.splitlines() if "unknown" in line] == [
+        "--set optimizer.lr=3: unknown key `optimizer`",
+        "--set Model.n_heads=8: unknown key `Model`",
+    ]
+    assert "    optimizer.lr=3\n    ^^^^^^^^^^^^" in told
+
+
+@pytest.mark.parametrize(
+    ("typed", "several"),
+    [
+        ("model.n_heads=[2, 4]", "model.n_heads=2,4"),
+        ("lr=1e-3,5e-3", "lr=1e-3,5e-3"),
+        ("bias=[true,false]", "bias=true,false"),
+        ("norm=none,rmsnorm", "norm=none,rmsnorm"),
+        ("name=copy,shift", "name=copy,shift"),
+    ],
+)
+def test_several_values_for_one_run_are_pointed_to_a_sweep(typed: str, several: str, complain: Complain) -> None:
+    told = complain("", typed)
+    assert told.endswith(f"one run has one value; to train each of several: mhsa sweep {several}")
+
+
+@pytest.mark.parametrize("typed", ["lr=1,000", "lr=[0.5]", "betas=[0.5,0.6,0.7]", "lr=a, b c", "lr={a: 1, b: 2}"])
+def test_what_is_no_list_of_single_values_is_not_taken_for_one(typed: str, complain: Complain) -> None:
+    assert "mhsa sweep" not in complain("", typed)

@@ -162,6 +162,7 @@ def test_json_is_yaml(load: Load) -> None:
 def test_a_folder_a_missing_file_and_a_bad_name_are_config_errors(tmp_path: Path) -> None:
     for path, found in [
         (tmp_path, "found a directory"),
+        ("", "'': the name is empty"),
         (tmp_path / "no.yaml", "there is no such file"),
         ("a\0b", "null byte"),
     ]:
