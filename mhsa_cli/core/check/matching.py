@@ -15,7 +15,7 @@ from mhsa_cli.core.check.built import Built, entry
 from mhsa_cli.core.check.calling import Plan, masked
 from mhsa_cli.core.check.context import SEED, Context, held_still
 from mhsa_cli.core.check.layouts import layouts
-from mhsa_cli.core.check.probing import probed
+from mhsa_cli.core.check.probing import borne_frames, probed
 from mhsa_cli.core.check.reference import FRAMES, ROPES
 from mhsa_cli.core.check.search import Case, Match
 from mhsa_cli.core.check.tensors import worst
@@ -93,6 +93,7 @@ def case_of(c: Context, causal: bool, wishes: Wishes) -> Case:
     ropes = (("none", *ROPES) if may else ("none",)) if wishes.rope is None else (wishes.rope,)
     added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.candidate.source.text)
     frames = [f for f in FRAMES if added or "residual" not in f]
+    frames = list(borne_frames(c, frames)) if readings else frames
     likely = list(probed(c, readings))
     rest = [r for r in readings if all(r is not one for one in likely)]
     return Case([*likely, *rest], len(likely), c.x.double(), c.y(c.x), c.positions(s.seq_len),

@@ -225,26 +225,31 @@ def _two(case: Case, until: float) -> Match | None:
 
 
 def _often(case: Case, until: float) -> Match | None:
-    """Look for several at once of the faults that meet often: all their combinations, the fewest faults that fit."""
-    best: Match | None = None
-    for at, layout in enumerate(case.layouts[: case.likely]):
-        for base in case.bases(at):
-            stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
-            for name, form in _forms(layout, base, False):
-                if (stage := _stage(form)) in stages and name not in SLOW and form.get("fill") != "added":
-                    stages[stage].append((name, form))
-            late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
-            early = list(itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask"))))
-            early = [one for one in early if _joined(one) is not None]
-            for rest in sorted(late, key=_count):
-                if time.process_time() > until or (best is not None and _count(rest) >= len(best.faults)):
-                    break
-                found = _fewest(case, at, base, early, rest)
-                if found and (best is None or len(found.faults) < len(best.faults)):
-                    best = found
+    """Look for several at once of the faults that meet often: all their combinations, those with the fewest first."""
+    looks = [(at, base, *_choices(case.layouts[at], base)) for at in range(case.likely) for base in case.bases(at)]
+    for late in range(4):  # so many faults of the split, the merge and the output
+        best: Match | None = None
+        for at, base, early, rests in looks:
+            for rest in rests:
+                if time.process_time() > until:
+                    return best
+                if _count(rest) == late:
+                    found = _fewest(case, at, base, early, rest)
+                    best = min((m for m in (best, found) if m), key=lambda match: len(match.faults), default=None)
         if best is not None:
             return best
     return None
+
+
+def _choices(layout: Layout, base: Spec) -> tuple[list[Chosen], list[Chosen]]:
+    """List what may be wrong up to the weights, and after them."""
+    stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
+    for name, form in _forms(layout, base, False):
+        if (stage := _stage(form)) in stages and name not in SLOW and form.get("fill") != "added":
+            stages[stage].append((name, form))
+    early = itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask")))
+    late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
+    return [one for one in early if _joined(one) is not None], list(late)
 
 
 Chosen = tuple[tuple[str, Form], ...]

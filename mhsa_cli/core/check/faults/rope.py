@@ -10,7 +10,7 @@ ROPE: dict[str, Fault] = {
     "rope_on_value": Fault(
         "the values are rotated as well: only queries and keys carry positions",
         "rotate q and k, and leave v as it is",
-        "rope",
+        "rope_values",
         tuple({"rope": f"{layout}:on_value"} for layout in _ROPE),
     ),
     "rope_ignored": Fault(
@@ -18,7 +18,7 @@ ROPE: dict[str, Fault] = {
         "the rotation runs over another axis",
         "rotate q and k of shape (B, H, T, d_head) along T by their positions, 0, 1, 2, ... where none are given; "
         "positions of shape (B, T) need an axis for the heads",
-        "rope",
+        "positions",
         ({"rope": "none:ignored"},),
     ),
     "rope_exponent": Fault(
@@ -46,7 +46,7 @@ ROPE: dict[str, Fault] = {
     "rope_backwards": Fault(
         "the rotation runs backwards: the sign of the sine is turned",
         "(a, b) becomes (a cos - b sin, a sin + b cos)",
-        "rope",
+        "sense",
         tuple({"rope": f"{layout}:backwards"} for layout in _ROPE),
     ),
 }

@@ -94,13 +94,13 @@ SCORES: dict[str, Fault] = {
     "softmax_missing": Fault(
         "the scores are used as weights: there is no softmax over the keys, rows do not sum to one",
         "take the softmax over the last axis of the masked scores",
-        "scores",
+        "softmax_place",
         (*fills(softmax="missing"), {"softmax": "missing", "fill": "zero"}, {"softmax": "missing", "mask": "after"}),
     ),
     "softmax_twice": Fault(
         "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",
         "take the softmax once; F.cross_entropy and scaled_dot_product_attention hold theirs already",
-        "softmax",
+        "softmax_again",
         ({"softmax": "twice"},),
     ),
     "mask_no_effect": Fault(
@@ -114,7 +114,7 @@ SCORES: dict[str, Fault] = {
         "the mask is inverted: each token sees only what comes after it, and neither itself nor its past",
         "block the future: True above the diagonal for masked_fill, True on and below it for torch.where(mask, scores, "
         "-inf) and for scaled_dot_product_attention",
-        "mask_shape",
+        "mask",
         fills(mask="inverted"),
     ),
     "mask_transposed": Fault(

@@ -27,7 +27,7 @@ SHAPES: dict[str, Fault] = {
     "key_reshaped": Fault(
         "K is reshaped to (B, H, d_head, T) where it should be transposed: its numbers land in other places",
         "use k.transpose(-2, -1); a reshape never swaps axes",
-        "key",
+        "key_shape",
         ({"split": "key_reshaped"},),
     ),
     "merge_interleaved": Fault(
@@ -39,7 +39,7 @@ SHAPES: dict[str, Fault] = {
     "split_interleaved_k": Fault(
         "keys are split with the features outermost, (d_head, H), queries and values with the heads outermost",
         "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
-        "key",
+        "key_shape",
         ({"split": "features_first_k"},),
     ),
     "batch_folded_wrong": Fault(
@@ -93,31 +93,31 @@ SHAPES: dict[str, Fault] = {
     "names_q_k_swapped": Fault(
         "what is called query serves as key and the reverse: a state_dict of another implementation would be misread",
         "score queries against keys: q @ k.transpose(-2, -1)",
-        "scores",
+        "names",
         ({"project": "names_q_k"},),
     ),
     "names_k_v_swapped": Fault(
         "what is called key serves as value and the reverse",
         "score q against k, and mix v",
-        "scores",
+        "names",
         ({"project": "names_k_v"},),
     ),
     "names_q_v_swapped": Fault(
         "what is called query serves as value and the reverse",
         "score q against k, and mix v",
-        "scores",
+        "names",
         ({"project": "names_q_v"},),
     ),
     "names_turned": Fault(
         "the names of q, k and v are turned round: each serves as another",
         "score q against k, and mix v",
-        "scores",
+        "names",
         ({"project": "names_qkv_vqk"}, {"project": "names_qkv_kvq"}),
     ),
     "one_matrix_for_all_heads": Fault(
         "all heads share one (d_model, d_head) matrix: they compute the same, so there is one head, copied",
         "give every head its own: a projection to n_heads * d_head features",
-        "query",
+        "shared",
     ),
     "heads_on_slices": Fault(
         "the input is cut into heads before it is projected, and one (d_head, d_head) matrix serves them all: a "

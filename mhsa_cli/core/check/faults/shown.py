@@ -18,12 +18,12 @@ SHOWN: dict[str, Fault] = {
     "weights_after_dropout": Fault(
         "the returned weights are those after dropout: in training their rows do not sum to one",
         "keep the weights before dropout for returning: dropped = dropout(weights); return dropped @ v, weights",
-        "dropout",
+        "dropped_weights",
     ),
     "weights_not_used": Fault(
         "the returned weights are not those that made the output",
         "return the weights that multiply v, of shape (B, H, T, T)",
-        "values",
+        "returned_weights",
     ),
     "mask_argument_raises": Fault(
         "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean "
@@ -34,7 +34,7 @@ SHOWN: dict[str, Fault] = {
     "heads_not_dividing": Fault(
         "a d_model that n_heads does not divide is accepted and gives a narrower output",
         "refuse it in the constructor: if d_model % n_heads: raise ValueError(...)",
-        "init",
+        "divides",
     ),
     "state_between_calls": Fault(
         "the answer depends on earlier calls: something is kept between them",
@@ -44,7 +44,7 @@ SHOWN: dict[str, Fault] = {
     "parameter_unused": Fault(
         "a parameter has no influence on the output, so it gets no gradient and never trains",
         "use it in forward, or remove it",
-        "init",
+        "unused",
     ),
     "mask_not_a_buffer": Fault(
         "the mask is a plain tensor: it stays behind when the module moves to another device",
@@ -54,12 +54,12 @@ SHOWN: dict[str, Fault] = {
     "input_changed_in_place": Fault(
         "the input is changed in place: the caller's tensor is another one afterwards",
         "write y = x * a, not x *= a",
-        "forward",
+        "in_place",
     ),
     "parameters_not_registered": Fault(
         "weights are plain tensors or layers in a plain list: parameters() does not know them, so they are neither "
         "trained nor saved nor moved",
         "wrap tensors in nn.Parameter, and lists of layers in nn.ModuleList",
-        "init",
+        "unregistered",
     ),
 }
