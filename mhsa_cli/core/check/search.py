@@ -104,9 +104,9 @@ def right(case: Case) -> Match | None:
     return None
 
 
-def wrong(cases: Sequence[Case], seconds: float = SECONDS) -> tuple[Case, Match] | None:
+def wrong(cases: Sequence[Case]) -> tuple[Case, Match] | None:
     """Find the fewest faults that explain one of the cases, or None if no known ones do within the time."""
-    until = time.process_time() + seconds
+    until = time.process_time() + SECONDS
     looks: list[Callable[[Case], Match | None]] = [
         lambda case: _one(case, range(case.likely)),
         lambda case: _constant(case, (), until),
