@@ -1,0 +1,119 @@
+"""Where in what a block runs its parts are: the softmax, the scores before it, the values after it, the masks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from mhsa_cli.core.check.pointing import syntax
+from mhsa_cli.core.check.pointing.flow import Flow, Step
+
+
+class Anatomy:
+    """The parts of an attention in a `Flow`; each is an index into `run`, or None where none is seen."""
+
+    def __init__(self, flow: Flow) -> None:
+        """Find softmax, scores and values, and the names that hold masks."""
+        self.flow = flow
+        self.run, self.making = flow.call, flow.making
+        self.own = [step for step in flow.call if step.own]
+        self.top = [step for step in flow.call if step.function is flow.call[-1].function]  # forward, no helper
+        self.softmax = self._softmax()
+        self.scores, self.values = self._products()
+        self.masks = self._masks()
+
+    def _softmax(self) -> int | None:
+        named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
+        return (
+            next(iter(named), None)
+            if named
+            else next(reversed(self.indices(lambda n: syntax.called(n) == "exp")), None)
+        )
+
+    def _is_kernel(self, node: ast.AST) -> bool:
+        return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.flow.helpers
+
+    def _products(self) -> tuple[int | None, int | None]:
+        """Scores are the last product before the softmax, or the first that is no projection; values the next one."""
+        if self.softmax is not None and self._is_kernel(self.run[self.softmax].node):
+            return self.softmax, self.softmax
+        products = self.indices(lambda n: bool(syntax.operands(n)) and not self._is_kernel(n))
+        plain = [i for i in products if not syntax.is_projection(self.run[i].node)]
+        if self.softmax is None:
+            return next(iter(plain), None), next(iter(plain[1:]), None)
+        before = [i for i in plain if i < self.softmax] or [i for i in products if i < self.softmax]
+        after = [i for i in plain if i > self.softmax] or [i for i in products if i > self.softmax]
+        return next(reversed(before), None), next(iter(after), None)
+
+    def indices(self, test: Callable[[ast.AST], bool], first: int = 0, last: int | None = None) -> list[int]:
+        """List where in `run` a node passes, from `first` to `last`, both included."""
+        end = len(self.run) if last is None else last + 1
+        return [i for i in range(first, end) if test(self.run[i].node)]
+
+    def until_values(self) -> list[ast.AST]:
+        """List what is run from the scores to the product with the values."""
+        end = len(self.run) if self.values is None else self.values + 1
+        return [step.node for step in self.run[self.scores or 0 : end]]
+
+    def before_scores(self) -> list[ast.AST]:
+        """List what is run before the scores, and they themselves."""
+        end = len(self.run) if self.scores is None else self.scores + 1
+        return [step.node for step in self.run[:end]]
+
+    def after_values(self) -> list[ast.AST]:
+        """List what is run after the product with the values; nothing where there is no such product."""
+        return [] if self.values is None else [step.node for step in self.run[self.values :]]
+
+    def everything(self) -> Iterator[Step]:
+        """Give what building runs, then what a call runs."""
+        yield from self.making
+        yield from self.run
+
+    def _masks(self) -> set[str]:
+        found: set[str] = set()
+        self.masks = found
+        for step in self.everything():
+            node = step.node
+            if isinstance(node, ast.Assign) and self.is_mask(node.value):
+                found.update(target.rpartition(".")[2] for target in syntax.targets(node))
+            if isinstance(node, ast.Call) and syntax.called(node) == "register_buffer" and len(node.args) > 1:
+                name = node.args[0]
+                if isinstance(name, ast.Constant) and self.is_mask(node.args[1]):
+                    found.add(str(name.value))
+        return found
+
+    def is_mask(self, node: ast.AST) -> bool:
+        """Tell whether an expression is a mask: a triangle, places compared, a name of one, or not one."""
+        match node:
+            case ast.Name(id=name):
+                return name in self.masks or bool(syntax.MASK.search(name))
+            case ast.Attribute(value=inner, attr=name):
+                return name in self.masks or bool(syntax.MASK.search(name)) or self.is_mask(inner)
+            case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
+                return self.is_mask(inner)
+            case ast.Tuple(elts=parts):
+                return any(map(self.is_mask, parts))
+            case ast.Compare():
+                return "arange" in syntax.names(node) or self.is_mask(node.left)
+            case ast.BinOp():
+                return self.is_mask(node.left) or self.is_mask(node.right)
+            case ast.Call(func=ast.Attribute(value=inner, attr=name)):
+                if name in ("masked_fill", "masked_fill_", "where"):
+                    return False
+                return bool(syntax.MASK.search(name)) or self.is_mask(inner)
+            case ast.Call(func=ast.Name(id=name)):
+                return bool(syntax.MASK.search(name)) and "softmax" not in name
+        return False
+
+    def is_masking(self, node: ast.AST) -> bool:
+        """Tell whether a node applies a mask: it fills, chooses, adds, multiplies, sets, or hands it to a kernel."""
+        if isinstance(node, ast.Call):
+            handed = {k.arg for k in node.keywords} & {"is_causal", "attn_mask"}
+            return syntax.called(node) in ("masked_fill", "masked_fill_", "where") or bool(handed)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+            return self.is_mask(node) and not (self.is_mask(node.left) and isinstance(node.right, ast.Constant))
+        if isinstance(node, ast.AugAssign):
+            return self.is_mask(node.value) or isinstance(node.target, ast.Subscript)
+        if isinstance(node, ast.Assign):
+            return any(isinstance(t, ast.Subscript) and self.is_mask(t.slice) for t in node.targets)
+        return False

@@ -1,0 +1,136 @@
+"""Which node makes, keeps or changes what it should not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mhsa_cli.core.check.pointing import syntax
+from mhsa_cli.core.check.pointing.anatomy import Anatomy
+from mhsa_cli.core.check.pointing.flow import Step, values_of
+from mhsa_cli.core.check.pointing.rules import first, last, nodes
+
+
+def created(a: Anatomy) -> ast.AST | None:
+    """Point at a layer or weights made in a call."""
+    return first(nodes(a.own) + nodes(a.run), lambda n: bool(syntax.MADE.search(syntax.called(n))))
+
+
+def divides(a: Anatomy) -> ast.AST | None:
+    """Point at where the width of a head is computed."""
+
+    def floored(node: ast.AST) -> bool:
+        return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+
+    own = [s.node for s in (*a.making, *a.run) if s.own]
+    return first(own, floored) or first(nodes(a.everything()), floored)
+
+
+def unregistered(a: Anatomy) -> ast.AST | None:
+    """Point at what the constructor keeps on self without registering it: a bare tensor, or a bare list of layers."""
+
+    def bare(value: ast.expr, step: Step) -> bool:
+        if isinstance(value, ast.Name) and step.function:
+            return any(bare(v, step) for v in values_of(step.function, value.id) if not isinstance(v, ast.Name))
+        calls = {syntax.called(n) for n in ast.walk(value)} - {""}
+        if isinstance(value, ast.List | ast.ListComp | ast.Tuple | ast.Dict | ast.DictComp):
+            return bool(calls)
+        if isinstance(value, ast.BinOp) and isinstance(value.left, ast.List):
+            return bool(calls)
+        made = any(syntax.MADE.search(c) for c in calls - {"Linear"}) or bool(calls & {"zeros", "ones"})
+        return made and not calls & {"Parameter", "Linear", "ModuleList", "Sequential", "ModuleDict"}
+
+    for own in (True, False):
+        for step in a.making:
+            kept = [t for t in syntax.targets(step.node) if t.startswith("self.")]
+            if step.own is own and kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
+                return step.node
+    return None
+
+
+def state(a: Anatomy) -> ast.AST | None:
+    """Point at what a call writes on self: best of what it reads, too."""
+    read = {ast.unparse(n) for n in nodes(a.run) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+
+    def writes(node: ast.AST) -> list[str]:
+        grown = isinstance(node, ast.Call) and syntax.called(node) in ("append", "extend", "update", "copy_", "add_")
+        if grown and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return [t for t in [ast.unparse(node.func.value)] if t.startswith("self.")]
+        return [t for t in syntax.targets(node) if t.startswith("self.")]
+
+    return first(nodes(a.run), lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
+
+
+def in_place(a: Anatomy) -> ast.AST | None:
+    """Point at what changes an argument of the target in place."""
+
+    def changed(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.AugAssign | ast.Assign):
+            parts = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+            for part in parts:
+                if isinstance(part, ast.Subscript) or isinstance(node, ast.AugAssign):
+                    yield ast.unparse(part.value if isinstance(part, ast.Subscript) else part)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            yield ast.unparse(node.func.value)
+        for keyword in getattr(node, "keywords", ()):
+            if keyword.arg == "out":
+                yield ast.unparse(keyword.value)
+
+    def test(step: Step) -> bool:
+        given = {p.arg for p in step.function.args.args} if step.function else set()
+        return any(name in given for name in changed(step.node))
+
+    return next((s.node for s in [*a.own, *a.run] if test(s)), None)
+
+
+def dropout(a: Anatomy) -> ast.AST | None:
+    """Point at a dropout that does not ask whether it trains, or at chance in a call, or at the first dropout."""
+
+    def drops(node: ast.AST) -> bool:
+        return "drop" in syntax.called(node).lower()
+
+    def deaf(node: ast.AST) -> bool:
+        if not drops(node) or not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
+            return False
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return len(given) > 1 and not any("training" in ast.unparse(part) for part in given)
+
+    def chance(node: ast.AST) -> bool:
+        return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
+
+    return first(nodes(a.run), deaf, chance, drops)
+
+
+def dropped_weights(a: Anatomy) -> ast.AST | None:
+    """Point at the return of weights that were dropped under another name, or at the dropout that wrote over them."""
+
+    def overwrites(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Assign) or "drop" not in syntax.called(node.value).lower():
+            return False
+        given = node.value.args[:1] if isinstance(node.value, ast.Call) else []
+        return [ast.unparse(arg) for arg in given] == syntax.targets(node)
+
+    return first(a.until_values(), overwrites) or returned_weights(a)
+
+
+def returned_weights(a: Anatomy) -> ast.AST | None:
+    """Point at what is returned beside the output: where that name is set last after the values, or the return."""
+    end = last(nodes(a.own), lambda n: isinstance(n, ast.Return))
+    pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
+    weights = pairs[0].elts[-1] if pairs else None
+    if isinstance(weights, ast.Name):
+        name = weights.id
+        return last(a.after_values(), lambda n: name in syntax.targets(n)) or end
+    return end
+
+
+def unused(a: Anatomy, parameters: tuple[str, ...]) -> ast.AST | None:
+    """Point at where the constructor sets a parameter, named as `named_parameters` does: "gate.weight"."""
+    for path in parameters:
+        attributes = [f"self.{part}" for part in path.split(".") if not part.isdigit()]
+        own_first = sorted(a.making, key=lambda step: not step.own)
+        for name in attributes:
+            for step in own_first:
+                if name in syntax.targets(step.node):
+                    return step.node
+    return None
