@@ -34,7 +34,7 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
         write_all(c.slots, still)
         rest = c.y(c.x).nan_to_num()
         kept: list[Layout] = []
-        for out in (True, False):  # one that does not apply its output projection bears out the values alone
+        for out in (True, False):  # one that applies its output projection not once bears out the values alone
             for reading in readings if not kept else ():
                 roles = roles_of.get(reading.says)
                 if (
@@ -92,6 +92,8 @@ def _bears(c: Context, roles: Roles, still: Tensor, rest: Tensor, spot: tuple[in
     if out and roles.out is not None:
         for first in range(0, roles.out.size(1), width):  # wherever this head's feature comes out
             numbers[at(roles.out[j, first + feature])] = 1.0
+    elif roles.out is not None:  # an output projection that changes nothing, however often it is applied
+        numbers[at(roles.out.diagonal())] = 1.0
     write_all(c.slots, numbers)
     moved = c.y(c.x).nan_to_num() - rest
     if not bool((moved.abs() > 1e-9).any()):
