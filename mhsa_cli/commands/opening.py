@@ -38,5 +38,5 @@ def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM
     for note in notes:
         tell(f"note: {note}")
     task = build_task(config.task)
-    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings), foreign)
+    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), foreign)
     return model, task, config, step

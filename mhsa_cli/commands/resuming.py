@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from mhsa_cli.runs.disk import read_file, show, write_file_atomic
 from mhsa_cli.runs.jsonfile import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.seal import LIMIT, ChangedError
+from mhsa_cli.runs.seal import LIMIT, ChangedError, listed_files
 
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
@@ -73,7 +74,7 @@ def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
         trained_with = parse_json(files[STATE], run.path / STATE)["config"]
     except (RunError, KeyError):
         raise changed from None
-    _refuse_edited(config, trained_with, frozenset())
+    _refuse(_edited(config, trained_with, frozenset()))
 
 
 def own_text(config: Config, run: RunDir) -> Config:
@@ -101,20 +102,27 @@ def keep_text(config: Config, run: RunDir) -> None:
         run.update(text_sha256=sha256(data).hexdigest())
 
 
-def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]) -> None:
+def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], run: RunDir) -> None:
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
-    _refuse_edited(config, trained_with, CHANGEABLE | ELSEWHERE)
+    wrong = _edited(config, trained_with, CHANGEABLE | ELSEWHERE)
+    if wrong and CONFIG in listed_files(run.path):  # then it is the config that the run ended with: it was compared
+        way_out = f"what can still be used: mhsa verify {show(shlex.quote(str(run.path)))}"
+        raise RunError("the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong), way_out)
+    _refuse(wrong)
 
 
-def _refuse_edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> None:
+def _edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> list[str]:
     try:
         # Read as a config is: a setting that did not exist yet had what is now its default.
         before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
     except UsageError as error:
         raise RunError(f"the settings in the checkpoint's state.json are damaged:\n{error}") from error
-    wrong = differences(flat(before), flat(config.to_dict()), may_change)
-    if wrong:
-        raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "put the old values back")
+    return differences(flat(before), flat(config.to_dict()), may_change)
+
+
+def _refuse(edited: Sequence[str]) -> None:
+    if edited:
+        raise RunError("config.yaml was edited after training: " + "; ".join(edited), "put the old values back")
 
 
 def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.rundir import check_disk_space
+from mhsa_cli.runs.claim import check_disk_space
 
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
 SHARE = 0.9  # of the free memory: the system and the estimates need some air

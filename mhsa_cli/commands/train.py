@@ -133,7 +133,7 @@ def _start(run: RunDir, changes: list[str]) -> tuple[Config, Loaded]:
     from mhsa_cli.core.checkpoint import read_state
 
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
-    check_unedited(run_config(run), read_state(checkpoint.files)["config"])
+    check_unedited(run_config(run), read_state(checkpoint.files)["config"], run)
     return config, checkpoint
 
 

@@ -22,9 +22,10 @@ from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
+from mhsa_cli.runs.claim import check_disk_space
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.metrics import record_to_dict
-from mhsa_cli.runs.rundir import RunDir, check_disk_space
+from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 if TYPE_CHECKING:

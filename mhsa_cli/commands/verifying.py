@@ -144,7 +144,7 @@ class _Fit:
         from mhsa_cli.core.checkpoint import read_state
         from mhsa_cli.core.load import check_fit
 
-        check_unedited(self.config, read_state(loaded.files)["config"])
+        check_unedited(self.config, read_state(loaded.files)["config"], self.run)
         if self.info is None:
             return f"not compared with {RUN}, which cannot be read"
         if self._task is None:

@@ -74,7 +74,11 @@ def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
 
 def load_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json as it was written, its list of files included. Raises: RunError, StorageError."""
-    info = load_sealed(run / RUN)
+    try:
+        info = load_sealed(run / RUN)
+    except RunError as error:
+        way_out = f"what can still be used: mhsa verify {show(shlex.quote(str(run)))}"
+        raise RunError(error.message, error.hint or way_out) from error
     if not isinstance(info.get("status"), str):
         raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
     return info

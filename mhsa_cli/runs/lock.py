@@ -63,7 +63,10 @@ class RunLock:
         """
         if self._fd is not None:
             return
-        fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        except RunError as error:
+            raise RunError(error.message, "delete it: a lock file holds nothing of the run") from error
         try:
             deadline = time.monotonic() + _PATIENCE
             while not _try_lock(fd, shared=False):

@@ -40,7 +40,8 @@ def check_name(name: str) -> str:
     if problem:
         shown = show(name)
         shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
-        raise UsageError(f"cannot call a run '{shown}': {problem}", "use letters, digits, '-' and '_': --name NAME")
+        way_out = "letters, digits, '-' and '_' are always fine: --name NAME"
+        raise UsageError(f"cannot call a run '{shown}': {problem}", way_out)
     return name
 
 
@@ -55,7 +56,9 @@ def prepare_root(root: Path) -> Path:
         raise StorageError(
             f"cannot keep runs in {show(root)}: it is not a folder", "choose another: --runs DIR"
         ) from None
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if root.parent.is_dir():  # as in /proc, where nothing can be made
+            raise storage_error("create", root, error, "choose another: --runs DIR") from error
         above = show(root.parent)
         raise StorageError(
             f"cannot create {show(root)}: the folder {above} does not exist",

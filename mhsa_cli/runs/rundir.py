@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,11 +11,12 @@ from types import TracebackType
 from typing import Any
 
 from mhsa_cli import __version__
-from mhsa_cli.errors import RunError, StorageError, UsageError
+from mhsa_cli.errors import RunError
 from mhsa_cli.runs import checkpoints, listing, seal
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
+from mhsa_cli.runs.claim import check_disk_space, claim
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, remove, retried, show, storage_error, write_file_atomic
+from mhsa_cli.runs.disk import read_file, remove, show, write_file_atomic
 from mhsa_cli.runs.jsonfile import (
     FILES,
     check_format,
@@ -26,7 +26,7 @@ from mhsa_cli.runs.jsonfile import (
     restore_nonfinite,
 )
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
-from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
+from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.metrics import MetricsFile, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
 
@@ -247,52 +247,10 @@ class RunDir:
         found = checkpoints.load_checkpoint(self.path, step)
         info = self.read_run_json()
         ended = info.get("status") in ("finished", "stopped") and isinstance(info.get("step"), int)
-        if step is None and ended and found.step < info["step"] and not found.notes:
+        if step is None and ended and found.step != info["step"] and not found.notes:
             return found._replace(notes=(f"the checkpoint of step {info['step']}, the run's last, is missing",))
         return found
 
     def disk_space_check(self, bytes_needed: int) -> None:
         """Make sure there is room. Raises: StorageError saying how much is needed and how much is free."""
         check_disk_space(self.path, bytes_needed)
-
-
-def claim(root: Path, name: str | None, stem: str) -> Path:
-    """Make the folder `root/name`, or the first free of `stem`, `stem-2` ...; mkdir decides between processes."""
-    number = 1
-    while True:
-        path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")
-        try:
-            retried(os.mkdir, path)
-            return path
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise storage_error("create", path, error) from error
-        if name is not None:
-            if is_locked(path / LOCK):
-                raise busy(path / LOCK)
-            raise UsageError(
-                f"the run {show(path)} already exists", "go on with it: --resume; or choose another --name"
-            )
-
-
-def check_disk_space(folder: Path, bytes_needed: int) -> None:
-    """Make sure `folder`'s disk has room for `bytes_needed`. Raises: StorageError."""
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise storage_error("look at the disk of", folder, error) from error
-    if free < bytes_needed:
-        raise StorageError(
-            f"not enough space in {show(folder)}: {_size(bytes_needed)} are needed, {_size(free)} are free",
-            "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR",
-        )
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "bytes"
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"

@@ -51,7 +51,9 @@ def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
         if problem is None and (wanted is None or digest(data) == wanted):
             return data
         if listed_files(run).get(name) == wanted:  # else the run just went on: look again
-            raise problem if problem is not None else _changed(run, name, data, wanted)
+            if problem is not None:
+                raise RunError(problem.message, problem.hint or way_out(run, name)) from problem
+            raise _changed(run, name, data, wanted)
     raise RunError(f"{show(run / name)} changes faster than it can be read", "try again")
 
 
@@ -64,6 +66,8 @@ def _changed(run: Path, name: str, data: bytes, wanted: Any) -> ChangedError:
 def way_out(run: Path, name: str) -> str:
     """Say what to do about a file that is not the one its run ended with."""
     quoted = show(shlex.quote(str(run)))
+    if name == CONFIG:
+        return f"what can still be used: mhsa verify {quoted}"
     if name == HEADS:
         return (
             f"delete {HEADS}, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens\n"

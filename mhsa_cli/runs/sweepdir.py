@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
-from mhsa_cli.runs.rundir import RunDir, claim
+from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.seal import listed_files, read_listed
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ class Verifier:
         self.listed: dict[str, Any] = {}
         self.curve: Curve | None = None
         self.whole: list[int] = []
+        self.refused: list[str] = []  # whole, but not of this run: where one is the newest, commands stop at it
 
     def verify(self) -> Verification:
         """Check all parts."""
@@ -150,9 +152,10 @@ class Verifier:
         return checks
 
     def _checkpoint(self, item: Checkpoint) -> Check | None:
-        name = f"{FOLDER}/{item.path.name}"
+        name, read = f"{FOLDER}/{item.path.name}", False
         try:
             files = read_checkpoint(item)
+            read = True
             state = parse_json(files.get(STATE, b""), item.path / STATE)
             if state.get("step") != item.step:
                 raise RunError(f"{name}/{STATE} is of step {state.get('step')}")
@@ -160,6 +163,7 @@ class Verifier:
         except MhsaError as error:
             if not item.path.exists():
                 return None  # a training replaced it in the meantime
+            self.refused += [name] if read else []
             return Check(name, "wrong", self._why(error))
         self.whole.append(item.step)
         size = sum(map(len, files.values()))
@@ -167,6 +171,9 @@ class Verifier:
 
     def _leftovers(self) -> list[Check]:
         found = []
+        lock = self.run / LOCK
+        if os.path.lexists(lock) and (lock.is_symlink() or not lock.is_file()):
+            found.append(Check(LOCK, "wrong", "not a regular file, so nobody can own the run; delete it"))
         for folder, own in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self._listing()})):
             try:
                 names = sorted(entry.name for entry in folder.iterdir())
@@ -193,8 +200,10 @@ class Verifier:
         run = show(shlex.quote(str(self.run)))
         found = []
         if newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+            later = [name for name in self.refused if name > f"{FOLDER}/step-{newest:08d}"]
+            first = f"once {' and '.join(later)} is deleted, " if later else ""
             goes_on = "" if wrong & {METRICS, SCORES} else f", and mhsa train --resume {run} goes on from it"
-            found.append(f"the checkpoint of step {newest}: mhsa generate {run} uses it{goes_on}")
+            found.append(f"the checkpoint of step {newest}: {first}mhsa generate {run} uses it{goes_on}")
         elif newest is not None:
             found.append(f"the weights of step {newest}: {FOLDER}/step-{newest:08d}/model.safetensors")
         if METRICS not in wrong and self.curve is not None:

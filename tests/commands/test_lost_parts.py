@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.commands.shell import mhsa
+from tests.commands.shell import facts, mhsa
+from tests.commands.test_verify_command import states
 
 
 def test_a_resume_without_its_metrics_says_so(tiny: Path) -> None:
@@ -36,3 +38,27 @@ def test_generated_text_comes_back_as_text(here: Path) -> None:
     assert made.code == 0, made.err
     document = mhsa("generate", "t", "--prompt", "ab", "--steps", "5", "--json").json
     assert len(document["text"]) == 5 and set(document["text"]) <= set("ab\n ")
+
+
+def test_a_step_beyond_the_runs_end_is_said(tiny: Path) -> None:
+    (tiny / "run.json").write_text(json.dumps({**facts(tiny), "step": 7}))
+    assert "the checkpoint of step 7, the run's last, is missing" in mhsa("generate", "tiny", "--prompt", "1").err
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.yaml", "metrics.jsonl", "heads.json", "heads.jsonl"])
+def test_a_part_that_is_no_file_is_refused_with_a_way_out(name: str, tiny: Path) -> None:
+    (tiny / name).unlink()
+    (tiny / name).mkdir()
+    readers = {"config.yaml": "generate", "heads.json": "explain", "heads.jsonl": "timeline"}
+    said = mhsa(readers.get(name, "curve"), "tiny", *(["--prompt", "1"] if name == "config.yaml" else []))
+    assert said.code == 4 and "is a folder, not a regular file" in said.err and f"mhsa verify {tiny}" in said.err
+    assert states("tiny")[name] == "wrong"
+
+
+def test_a_lock_that_is_no_file_is_named_with_the_way_out(tiny: Path) -> None:
+    (tiny / ".lock").unlink()
+    assert ".lock" not in states("tiny")
+    (tiny / ".lock").mkdir()
+    assert states("tiny")[".lock"] == "wrong"
+    said = mhsa("train", "--resume", "tiny", "epochs=3")
+    assert said.code == 4 and ".lock is a folder" in said.err and "delete it" in said.err

@@ -126,6 +126,13 @@ def test_invalid_settings_are_left_out_where_that_is_asked_for() -> None:
     assert mhsa("sweep", "--resume", "nothing").code == 4
 
 
+def test_a_taken_name_is_answered_with_the_command_that_goes_on() -> None:
+    assert mhsa("sweep", *SMALL, "n_heads=2", "--seeds", 1, "--name", "s").code == 0
+    said = mhsa("sweep", *SMALL, "n_heads=2", "--name", "s")
+    assert said.code == 2 and "the sweep runs/s already exists\n  mhsa sweep --resume runs/s; or" in said.err
+    assert mhsa("sweep", "--resume", "runs/s").code == 0
+
+
 def test_a_resume_names_finished_trials_that_were_damaged() -> None:
     assert mhsa("sweep", *GRID, "--seeds", 2, "--name", "s").code == 0
     assert "damaged" not in mhsa("sweep", "--resume", "s").err

@@ -152,7 +152,13 @@ def test_weights_of_another_run_of_the_same_shape_are_noticed(tiny: Path) -> Non
     shutil.copytree(Path("runs/other") / NEWEST, tiny / NEWEST)
     assert states("tiny")[NEWEST] == "wrong"
     said = mhsa("generate", "tiny", "--prompt", "1")
-    assert said.code == 4 and "edited after training: train.lr" in said.err
+    assert said.code == 4 and "the checkpoint is of another run; config.yaml differs: train.lr: 0.001" in said.err
+    # What verify calls of use must be so: first with the step that stops every command, then without it.
+    first, *_ = mhsa("verify", "tiny", "--json").json["usable"]
+    assert first.startswith(f"the checkpoint of step 5: once {NEWEST} is deleted, mhsa generate")
+    shutil.rmtree(tiny / NEWEST)
+    assert mhsa("generate", "tiny", "--prompt", "1").code == 0
+    assert mhsa("verify", "tiny", "--json").json["usable"][0].startswith("the checkpoint of step 5: mhsa generate")
 
 
 def test_numbers_in_run_json_are_those_of_the_weights(tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
+from mhsa_cli.runs.claim import check_disk_space
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.names import runs_root
-from mhsa_cli.runs.rundir import RunDir, check_disk_space
+from mhsa_cli.runs.names import prepare_root, runs_root
+from mhsa_cli.runs.rundir import RunDir
 
 
 @pytest.fixture
@@ -81,6 +83,18 @@ def test_a_root_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(StorageError, match="ENOTDIR"):
         RunDir.list(tmp_path / "file")
+
+
+def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:  # as /proc does
+        raise FileNotFoundError(errno.ENOENT, "", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError, match=r"cannot create .*ENOENT") as caught:
+        prepare_root(tmp_path / "runs")
+    assert "does not exist" not in str(caught.value) and "--runs DIR" in str(caught.value.hint)
 
 
 def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:

@@ -186,7 +186,7 @@ def uses(path: Path) -> dict[str, Any]:
 
     def checkpoint() -> Any:
         loaded = run.load_checkpoint()
-        check_unedited(run_config(run), read_state(loaded.files)["config"])
+        check_unedited(run_config(run), read_state(loaded.files)["config"], run)
         return loaded.notes or loaded
 
     readers: dict[str, Callable[[], Any]] = {
