@@ -90,7 +90,7 @@ def check(
     _print(grades, many, as_json, markdown)
     verdicts = {grade.verdict for grade in grades}
     if verdicts != {"right"}:
-        raise typer.Exit(2 if verdicts == {"uncallable"} and not many else 1)
+        raise typer.Exit(1 if many or "wrong" in verdicts else 2)
 
 
 def _order(order: str | None) -> str | None:

@@ -40,13 +40,15 @@ class NamedFault:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of one target: "right", "wrong", or "uncallable" with what was `tried`.
+    """The grade of one target: "right", "wrong", "uncallable" with what was `tried`, or "unclear".
+
+    Unclear: no law is broken, yet its output is neither the reference's nor that of a known fault.
 
     `found` says in words how it is built and called. `notes` are other things that its author should know.
     """
 
     target: str
-    verdict: Literal["right", "wrong", "uncallable"]
+    verdict: Literal["right", "wrong", "uncallable", "unclear"]
     found: Mapping[str, str]
     laws: Sequence[Law]
     faults: Sequence[NamedFault]

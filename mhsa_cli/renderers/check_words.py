@@ -10,7 +10,7 @@ from os.path import commonprefix
 from mhsa_cli.records.check import Grade, Law, NamedFault
 from mhsa_cli.renderers.scale import short
 
-VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable"}
+VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "unclear": "not clear"}
 # Names of faults that do not read well when their underscores become spaces.
 FAULTS = {
     "scale_d_model": "scale by the full width",
@@ -45,7 +45,6 @@ FAULTS = {
     "attention_transposed": "weights transposed",
     "rope_on_value": "RoPE on the values",
     "rope_ignored": "RoPE ignored",
-    "rope_over_heads": "RoPE over the heads",
     "rope_exponent": "RoPE rates off",
     "rope_only_query": "RoPE on the queries only",
     "rope_only_key": "RoPE on the keys only",
@@ -98,6 +97,8 @@ def opening(grade: Grade) -> str:
     """Give the verdict itself, as a sentence begins with it."""
     if grade.verdict == "uncallable":
         return "cannot be called"
+    if grade.verdict == "unclear":
+        return "not clear"
     several = grade.verdict == "wrong" and len(grade.faults) > 1
     return f"wrong in {len(grade.faults)} ways" if several else grade.verdict
 
@@ -109,6 +110,11 @@ def verdict_sentence(grade: Grade) -> str:
     if grade.verdict == "uncallable":
         many = len(grade.tried) > 1
         return f"{counted(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
+    if grade.verdict == "unclear":
+        return (
+            "no law is broken, but its output is neither that of plain attention nor that of a known fault: it may be "
+            "another kind of attention, or hold more than attention"
+        )
     if grade.faults:
         return on_one_line(grade.faults[0].explanation)
     law = _failing(grade, "WRONG")
@@ -198,9 +204,11 @@ def next_step(grade: Grade) -> tuple[str, str]:
         if grade.found.get("kind") != TRAINED or grade.found.get("mask") == "none":
             return "", ""
         return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
-    if grade.verdict == "wrong":
+    if grade.verdict in ("wrong", "unclear"):
         return "after a change", f"mhsa check {target}"
-    return "if it needs arguments", f"mhsa check {target} --with NAME=VALUE"
+    if any(line.startswith(("building", "nobody can guess")) for line in grade.tried):
+        return "if it needs arguments", f"mhsa check {target} --with NAME=VALUE"
+    return "", ""
 
 
 def summary(grades: Sequence[Grade]) -> str:

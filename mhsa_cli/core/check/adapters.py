@@ -64,8 +64,11 @@ class Candidate:
 
     @property
     def masking(self) -> bool:
-        """Tell whether its code speaks of a mask or of causality."""
-        return lines.speaks(self.source.text, self.names_used, r"tril|triu|causal|mask(?!\s*=\s*None\b)")
+        """Tell whether its code speaks of causality, or of a mask that is not an argument: that may be for padding."""
+        if lines.speaks(self.source.text, self.names_used, r"tril|triu|causal"):
+            return True
+        given = lines.speaks(self.source.text, self.names_used, r"def \w+\([^)]*(mask|len)", constructor=False)
+        return not given and lines.speaks(self.source.text, self.names_used, r"mask")
 
     @property
     def names_used(self) -> set[str]:

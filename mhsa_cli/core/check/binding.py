@@ -90,7 +90,7 @@ class Sizes:
             "d_model": self.d_model,
             "d_out": self.d_model,
             "n_heads": self.n_heads,
-            "n_kv_heads": self.n_heads,
+            "n_kv_heads": max(1, self.n_heads // 2),
             "d_head": self.d_head,
             "seq_len": self.max_seq_len,
             "batch_size": self.batch_size,
@@ -198,7 +198,11 @@ def _values(
     if plain(parameter.name) in CONFIGS and (count == 1 or kind != "d_model"):
         yield Settings(sizes, given)
         return
-    if kind in ("bias", "device", "dtype", "n_kv_heads", "theta", "seed", "n_layers", "vocab_size") and not required:
+    if kind in ("bias", "device", "dtype", "theta", "seed", "n_layers", "vocab_size") and not required:
+        return
+    if kind == "n_kv_heads" and not required:
+        if isinstance(parameter.default, int):  # it may not divide our number of heads
+            yield sizes.of(kind)
         return
     if kind == "causal" and isinstance(parameter.default, bool):
         yield True

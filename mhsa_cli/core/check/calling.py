@@ -35,6 +35,8 @@ class Mask:
             mask = ~keep
         elif self.meaning == "added to the scores":
             mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
+        elif self.meaning == PADDING:
+            return torch.ones(B, T, dtype=torch.bool)
         elif self.meaning == COUNTS:
             return torch.arange(1, T + 1).expand(B, T).clone()
         elif self.meaning == "1 = may attend":
@@ -48,6 +50,7 @@ class Mask:
 
 MEANINGS = ("True = may attend", "True = blocked", "added to the scores", "1 = may attend", "1 = blocked")
 COUNTS = "the number of keys that each query sees"
+PADDING = "for padding"
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 
 

@@ -37,8 +37,10 @@ class Context:
     heads: int
     quiet: bool = False  # dropout that never rests is held still
     mask_raises: bool = False
+    padding: str = ""  # the name of a mask that says which tokens are there: it is not given
     guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
     right_rope: str = "none"
+    leaks: bool = False  # a later token changes an earlier output
     numbers: dict[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -53,15 +53,13 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
                      time.perf_counter() - started)  # fmt: skip
     built = as_core(candidate, built)
     context, noise = understand(candidate, built, wishes, tell)
-    if context.match is None and (more := more_than_attention(built.slots)):
-        tried = [f"it holds more than attention: {', '.join(more)}: check the attention inside it"]
-        return Grade(f"{source.path}:{source.name}", "uncallable", {}, (), (), source.notes, tried,
-                     time.perf_counter() - started)  # fmt: skip
     tell("asking the laws")
     laws = ask(context)
     faults = list(_named(context, laws, noise))
     failed = [law for law in laws if law.passed is False and not law.edge]
-    verdict: Literal["right", "wrong"] = "wrong" if failed or faults else "right"
+    verdict: Literal["right", "wrong", "unclear"] = "wrong" if failed or faults else "right"
+    if not faults and [law.name for law in failed] == ["equal to the reference"] and context.match is None:
+        verdict = "unclear"
     notes = [*source.notes, *_notes(context)]
     return Grade(f"{source.path}:{source.name}", verdict, found_words(context), laws, faults, notes, (),
                  time.perf_counter() - started)  # fmt: skip
@@ -123,6 +121,12 @@ def _fault(c: Context, name: str, difference: float | None, law: Law | None = No
 def _notes(c: Context) -> Iterator[str]:
     if c.match and c.match.spec.frame != "plain":
         yield f"inside it there is more than attention ({c.match.spec.frame}): this was taken off before comparing"
+    if c.match is None and (more := more_than_attention(c.slots)):
+        yield f"it holds more than attention: {', '.join(more)}; check the attention inside it by itself"
+    if c.plan.time_first:
+        yield "time comes first: its x is (T, B, D); given (B, T, D) it would attend over the rows of the batch"
+    if c.padding:
+        yield f"{c.padding} says which tokens are there (B, T): it was not given, so it is not tested"
     if not c.causal and c.match and not c.match.faults:
         yield "it has no causal mask: every token sees all; as a decoder's attention it would need one"
     if c.match and not c.match.faults and c.heads == 1 and c.match.layout.roles.out is None:

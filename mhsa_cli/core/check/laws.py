@@ -26,6 +26,7 @@ from mhsa_cli.core.check.laws_of_modules import (
     too_long,
     weights_before_dropout,
 )
+from mhsa_cli.core.check.naming import more_than_attention
 from mhsa_cli.core.check.places import Places, at
 from mhsa_cli.core.check.reference import Reference, Roles
 from mhsa_cli.core.check.seen import Seen, close
@@ -100,6 +101,8 @@ def rows_sum_to_one(c: Context) -> Seen:
     if weights is not None and weights.dim() == 4:
         sums = weights.to(torch.float64).sum(-1)
         return close(sums, torch.ones_like(sums), "a row of weights does not sum to one")
+    if c.match is None and more_than_attention(c.slots):
+        return Seen(None, None, "it does not return them, and holds more than attention")
     x = c.x[:, :1].expand(-1, c.x.size(1), -1).contiguous()
     y = c.y(x)
     return close(y, y[:, :1].expand_as(y), "equal tokens come out different: rows of weights have different sums")

@@ -28,7 +28,7 @@ def parameters_used(c: Context) -> Seen:
     (y * probe).sum().backward()  # type: ignore[no-untyped-call]
     unused = []
     for name, parameter in module.named_parameters():
-        key_bias = is_bias(name) and (role_of(name) == "k" or _is_key_bias(c, name))
+        key_bias = is_bias(name) and (role_of(name.replace("norm", "")) == "k" or _is_key_bias(c, name))
         if not key_bias and (parameter.grad is None or float(parameter.grad.abs().max()) < 1e-12):
             unused.append(name)
     module.zero_grad(set_to_none=True)

@@ -38,7 +38,7 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
     must = (
         wishes.causal
         if wishes.causal is not None
-        else inside or spoken or (bool(c.plan.mask_name) and not c.mask_raises)
+        else inside or spoken or (bool(c.plan.mask_name) and not c.mask_raises and not c.padding)
     )
     found = _match(c, ways, must, wishes)
     if found is None and wishes.causal is None and not inside and c.plan.mask_name and not spoken:
@@ -50,7 +50,7 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
         c.plan = next((w for w in ways if not sees_future(replace(c, plan=w))), ways[0])
         case = case_of(c, must, wishes)
         c.guess = case.layouts[0] if 0 < case.likely < len(case.layouts) or len(case.layouts) == 1 else None
-    c.right_rope = _right_rope(c)
+    c.right_rope, c.leaks = _right_rope(c), sees_future(c)
     return c, noise
 
 
@@ -122,8 +122,23 @@ def masked_ways(c: Context) -> list[Plan]:
             continue
         if tuple(y.shape)[:2] == tuple(c.x.shape)[:2] or y.numel() == c.x.numel():
             ways[way.mask.meaning] = way
+    if not ways and _takes_padding(c):
+        c.padding = c.plan.mask_name
+        return [c.plan]
     c.mask_raises = not ways
     return list(ways.values()) or [c.plan]
+
+
+def _takes_padding(c: Context) -> bool:
+    """Tell whether its mask is one of (B, T): which tokens are there."""
+    for dtype in (torch.bool, torch.int64, torch.float32):
+        given = {**c.built.supplied, c.plan.mask_name: torch.ones(c.x.shape[:2], dtype=dtype)}
+        try:
+            replace(c.built, supplied=given).run(c.plan, c.x)
+        except (Exception, SystemExit):
+            continue
+        return True
+    return False
 
 
 def sees_future(c: Context) -> bool:

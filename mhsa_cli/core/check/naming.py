@@ -91,5 +91,4 @@ def more_than_attention(found: list[Slot]) -> list[str]:
     """List weights that no attention has: those of an MLP, an embedding or a second block around it."""
     others = [s for s in found if s.value.ndim >= 2 and not s.norm and not is_bias(s.path) and not role_of(s.path)]
     named = any(role_of(s.path) in ("q", "qkv") for s in found)
-    wide = [f"{s.path} {tuple(s.value.shape)}" for s in others]
-    return wide if named and len(wide) >= 2 else []
+    return [f"{s.path} {tuple(s.value.shape)}" for s in others] if named else []

@@ -73,6 +73,7 @@ SOURCES = {
     "names_qkv_kvq": "kvq",
 }
 THETA = 10000.0
+ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # fills that are added to masked scores
 
 
 def scale_factors(d_head: int, d_model: int, seq_len: int, n_heads: int) -> dict[str, float]:
@@ -165,7 +166,9 @@ class Reference:
             x = flat.view(self.B, self.T, self.d, n).permute(0, 3, 1, 2)
         else:
             x = flat.view(self.B, self.T, n, self.d).transpose(1, 2)
-        x = x if n == self.H else x.repeat_interleave(self.H // n, dim=1)
+        if n < self.H:
+            tiled = spec.split == "groups_tiled"
+            x = x.repeat(1, self.H // n, 1, 1) if tiled else x.repeat_interleave(self.H // n, dim=1)
         return self._turn(spec.rope, x, part)
 
     def _turn(self, rope: str, x: Tensor, part: int) -> Tensor:
@@ -208,13 +211,20 @@ class Reference:
     def _weights(self, spec: Spec) -> Tensor:
         scores, allowed = self._scores(spec), self._allowed(spec.mask)
         if spec.mask != "after":
-            if spec.fill == "added":
-                scores = scores + torch.zeros(self.T, self.T, dtype=scores.dtype).masked_fill(~allowed, -1e9)
+            if spec.fill in ADDED:
+                scores = scores + torch.zeros(self.T, self.T, dtype=scores.dtype).masked_fill(
+                    ~allowed, ADDED[spec.fill]
+                )
             else:
-                fill = {"inf": -math.inf, "finite": -1e9, "zero": 0.0}[spec.fill]
+                fill = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}[spec.fill]
                 scores = scores.masked_fill(~allowed, fill)
         axis = {"keys": -1, "queries": -2, "heads": 1, "batch": 0, "twice": -1}.get(spec.softmax)
         weights = scores if axis is None else scores.softmax(axis)
+        if spec.softmax == "sigmoid":
+            weights = scores.sigmoid()
+        if spec.softmax in ("all of a head", "everything"):
+            first = 2 if spec.softmax == "all of a head" else 0
+            weights = scores.flatten(first).softmax(-1).view(scores.shape)
         weights = weights.softmax(-1) if spec.softmax == "twice" else weights
         weights = weights * allowed if spec.mask == "after" else weights
         return weights / math.sqrt(self.d) if spec.scale == "after" else weights

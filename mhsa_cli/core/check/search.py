@@ -25,7 +25,9 @@ TOLERANCE = 1e-5  # of the largest output, at least 1
 SECONDS = 3.0  # of this process's own time, for the search of several faults at once
 # Faults that meet often, by stage: of these, any number at once is looked for.
 OFTEN = ("scale", "softmax", "mask", "split", "merge", "out")
-SLOW = ("batch_folded_wrong", "output_transposed")  # they cannot be computed for many at once
+# Looked for alone and in pairs only: two cannot be computed for many at once, the others are rare.
+ALONE = ("batch_folded_wrong", "output_transposed", "softmax_over_batch", "softmax_over_all", "softmax_is_sigmoid",
+         "mask_fill_weak", "groups_tiled", "scale_d_model_unrooted", "scale_d_model_multiplied")  # fmt: skip
 BESIDE = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effect")  # faults beside an odd factor
 
 
@@ -133,6 +135,8 @@ def _forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] = FAUL
             if base.mask == "none" and ("mask" in form or form.get("fill", "inf") != "inf"):
                 continue
             if "out" in form and layout.roles.out is None and form["out"] != "transposed":
+                continue
+            if form.get("split") == "groups_tiled" and layout.roles.k.size(0) in (1, layout.roles.n_heads):
                 continue
             if form.get("out") == "without_bias" and layout.roles.out_bias is None:
                 continue
@@ -245,7 +249,7 @@ def _choices(layout: Layout, base: Spec) -> tuple[list[Chosen], list[Chosen]]:
     """List what may be wrong up to the weights, and after them."""
     stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
     for name, form in _forms(layout, base, False):
-        if (stage := _stage(form)) in stages and name not in SLOW and form.get("fill") != "added":
+        if (stage := _stage(form)) in stages and name not in ALONE and form.get("fill") != "added":
             stages[stage].append((name, form))
     early = itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask")))
     late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))

@@ -47,13 +47,16 @@ def found_words(c: Context) -> dict[str, str]:
             c.match.spec.rope, f"rope, {c.match.spec.rope.partition(':')[0]} pairs"
         )
     else:
-        words["weights"] = "not understood: " + (
-            ", ".join(f"{s.path} {tuple(s.value.shape)}" for s in c.slots) or "none found"
+        guess = c.reading
+        words["weights"] = (
+            f"{guess.says}, as far as can be told"
+            if guess
+            else "not understood: " + (", ".join(f"{s.path} {tuple(s.value.shape)}" for s in c.slots) or "none found")
         )
     if plan.mask is not None:
         words["mask"] = f"argument {plan.mask_name}, {plan.mask.meaning}"
     else:
-        words["mask"] = "causal inside" if c.causal else "none"
+        words["mask"] = "none" if not c.causal else "none that hides the future" if c.leaks else "causal inside"
     y = c.run(c.x, weights=True)
     words["returns"] = "y and weights" if y.weights is not None else "y"
     if c.built.dtype != torch.float64:

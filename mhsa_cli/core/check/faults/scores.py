@@ -97,6 +97,18 @@ SCORES: dict[str, Fault] = {
         "softmax_place",
         (*fills(softmax="missing"), {"softmax": "missing", "fill": "zero"}, {"softmax": "missing", "mask": "after"}),
     ),
+    "softmax_over_all": Fault(
+        "the scores are normalised over all queries and keys together: the weights of one query do not sum to one",
+        "divide by the sum over the last axis alone: softmax(dim=-1), or keepdims=True with axis=-1",
+        "softmax",
+        (*fills(softmax="all of a head"), *fills(softmax="everything")),
+    ),
+    "softmax_is_sigmoid": Fault(
+        "a sigmoid stands in the softmax's place: keys do not compete, and rows do not sum to one",
+        "take the softmax over the last axis of the masked scores",
+        "softmax",
+        fills(softmax="sigmoid"),
+    ),
     "softmax_twice": Fault(
         "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",
         "take the softmax once; F.cross_entropy and scaled_dot_product_attention hold theirs already",
@@ -140,6 +152,12 @@ SCORES: dict[str, Fault] = {
         "fill the scores with -inf before the softmax",
         "mask",
         ({"mask": "after"},),
+    ),
+    "mask_fill_weak": Fault(
+        "masked scores are lowered by a small number only, so that the future still gets weight",
+        "fill with float('-inf'), or a large negative number such as -1e9",
+        "mask",
+        ({"fill": "one less"}, {"fill": "ten less"}, {"fill": "ten"}),
     ),
     "mask_fill_zero": Fault(
         "masked scores become 0 (or a tiny number such as -1e-9), not -inf: a score of 0 still gets weight",

@@ -24,6 +24,13 @@ SHAPES: dict[str, Fault] = {
         "split",
         ({"split": "by_view", "merge": "by_view"},),
     ),
+    "groups_tiled": Fault(
+        "shared keys and values are repeated as a tile (0, 1, 0, 1), where neighbouring query heads share one: "
+        "(0, 0, 1, 1)",
+        "use repeat_interleave(n_heads // n_kv_heads, dim=1), or expand an axis after the key/value heads",
+        "split",
+        ({"split": "groups_tiled"},),
+    ),
     "key_reshaped": Fault(
         "K is reshaped to (B, H, d_head, T) where it should be transposed: its numbers land in other places",
         "use k.transpose(-2, -1); a reshape never swaps axes",

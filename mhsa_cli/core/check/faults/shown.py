@@ -7,7 +7,7 @@ from mhsa_cli.core.check.faults.base import Fault
 SHOWN: dict[str, Fault] = {
     "dropout_in_eval": Fault(
         "dropout still drops in eval: two calls on one input differ",
-        "use nn.Dropout, or F.dropout(x, p, training=self.training)",
+        "use nn.Dropout, or F.dropout(x, p, training=self.training), or dropout_p=p if self.training else 0.0",
         "dropout",
     ),
     "projections_created_in_forward": Fault(
