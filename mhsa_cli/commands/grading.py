@@ -102,7 +102,8 @@ def _run(
 
 def _context() -> BaseContext:
     """Choose how processes start: forked from one that has torch already, where the system can do that."""
-    if "forkserver" not in get_all_start_methods():
+    # The server is called by a socket in the folder for temporary files, whose path may have about 100 characters.
+    if "forkserver" not in get_all_start_methods() or len(tempfile.gettempdir()) > 60:
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload([READY])

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from mhsa_cli.core.check.adapters import Candidate
 from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.calling import Answer, Plan, positions_of
+from mhsa_cli.core.check.case import Match, inputs
 from mhsa_cli.core.check.layouts import Layout
 from mhsa_cli.core.check.layouts import layouts as read_layouts
-from mhsa_cli.core.check.search import Match, inputs
 from mhsa_cli.core.check.tensors import Slot
 
 SEED = 20

@@ -13,11 +13,11 @@ from mhsa_cli.core.check import lines, search
 from mhsa_cli.core.check.adapters import Candidate
 from mhsa_cli.core.check.built import Built, entry
 from mhsa_cli.core.check.calling import Plan, masked
+from mhsa_cli.core.check.case import Case, Match
 from mhsa_cli.core.check.context import SEED, Context, held_still
 from mhsa_cli.core.check.layouts import layouts
 from mhsa_cli.core.check.probing import borne_frames, probed
 from mhsa_cli.core.check.reference import FRAMES, ROPES
-from mhsa_cli.core.check.search import Case, Match
 from mhsa_cli.core.check.tensors import worst
 from mhsa_cli.records.check import Wishes
 

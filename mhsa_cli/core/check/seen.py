@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from mhsa_cli.core.check.search import TOLERANCE
+from mhsa_cli.core.check.case import TOLERANCE
 from mhsa_cli.core.check.tensors import worst
 
 

@@ -8,12 +8,13 @@ import string
 import pytest
 import torch
 
+from mhsa_cli.core.check.case import Case, inputs
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.grade import SIZES
 from mhsa_cli.core.check.layouts import Layout
 from mhsa_cli.core.check.lines import PLACES
 from mhsa_cli.core.check.reference import Reference, Roles, Spec
-from mhsa_cli.core.check.search import Case, inputs, right, wrong
+from mhsa_cli.core.check.search import right, wrong
 from mhsa_cli.core.check.tensors import worst
 
 D, H, T, B = SIZES.d_model, SIZES.n_heads, SIZES.seq_len, SIZES.batch_size
