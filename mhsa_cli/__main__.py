@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 
 
@@ -71,6 +72,9 @@ def run() -> None:
         main()
     except SystemExit as error:
         code = error.code
+    except KeyboardInterrupt:  # a second one, while the first was being told
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "torch" not in sys.modules or isinstance(code, str):
         sys.exit(code)
     # Taking torch apart, module by module, takes Python more than half a second, and all files are closed.

@@ -37,6 +37,8 @@ def prepare(name: str, *arguments: Any) -> None:
 
 def be_the_command(wanted: dict[str, Any]) -> None:
     """Become `mhsa ...` in the copied process; never returns."""
+    from mhsa_cli.__main__ import run  # what a signal does to Python before that is not asked here
+
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
@@ -52,8 +54,6 @@ def be_the_command(wanted: dict[str, Any]) -> None:
     try:
         for name, *arguments in wanted["prepare"]:
             prepare(name, *arguments)
-        from mhsa_cli.__main__ import run
-
         run()
         code = 0
     except SystemExit as error:
