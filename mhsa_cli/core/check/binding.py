@@ -51,6 +51,9 @@ INPUTS: dict[str, str] = {
     "causal": "causal iscausal masked usemask usecausalmask applymask autoregressive",
     "average": "averageattnweights",
     "training": "training train istraining",
+    "freqs": "freqscis freqcis freqscomplex freqs",
+    "cos": "cos coscached",
+    "sin": "sin sincached",
 }
 # Weights that a function is given, by role.
 WEIGHTS: dict[str, str] = {

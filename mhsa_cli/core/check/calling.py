@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,6 +66,8 @@ class Plan:
     positions: str = ""
     positions_name: str = ""
     needs_positions: bool = False
+    angles: str = ""
+    angle_names: tuple[tuple[str, str], ...] = ()
     weights_name: str = ""
     time_first: bool = False
     unbatched: bool = False
@@ -76,6 +79,7 @@ class Plan:
             parts.append(f"{self.mask_name} {self.mask.axes}, {self.mask.meaning}")
         if self.positions_name and self.positions:
             parts.append(f"{self.positions_name} {self.positions}")
+        parts += [f"{name} {self.angles}" for name, _ in self.angle_names]
         size = "(T, D)" if self.unbatched else "(T, B, D)" if self.time_first else "(B, T, D)"
         return f"({', '.join(parts)}) with x {size}"
 
@@ -99,6 +103,7 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
     inputs: list[str] = []
     fixed: list[tuple[str, Any]] = []
     kinds: dict[str, str] = {}
+    angles: list[tuple[str, str]] = []
     for parameter in names:
         kind = kind_of(parameter.name, INPUTS)
         required = parameter.default is parameter.empty
@@ -108,6 +113,8 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
             kinds[kind] = parameter.name
             if kind == "mask" and required:
                 fixed.append((parameter.name, None))
+        elif kind in ("freqs", "cos", "sin") and required:
+            angles.append((parameter.name, kind))
         elif kind == "average":
             fixed.append((parameter.name, False))
         elif required and kind in ("x", "q", "k", "v"):
@@ -133,9 +140,10 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
         shapes = [*shapes, ""] if turning else [""]
     elif base.positions_name:
         base = replace(base, needs_positions=True)
-    for shape in shapes:
-        for unbatched in (False, True):
-            yield replace(base, positions=shape, unbatched=unbatched)
+    if angles:
+        base = replace(base, needs_positions=True, angle_names=tuple(angles))
+    for shape, form, unbatched in itertools.product(shapes, ANGLES if angles else ("",), (False, True)):
+        yield replace(base, positions=shape, angles=form, unbatched=unbatched)
 
 
 def masked(plan: Plan) -> Iterator[Plan]:
@@ -150,6 +158,23 @@ def masked(plan: Plan) -> Iterator[Plan]:
 
 def _with_mask(plan: Plan, mask: Mask) -> Plan:
     return replace(plan, mask=mask, fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))
+
+
+ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
+
+
+def angles_of(plan: Plan, T: int, d: int, x: Tensor) -> dict[str, Tensor]:
+    """Tabulate what a call wants to rotate with: cosines, sines, or both as complex numbers."""
+    rate = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    angle = torch.outer(2 * torch.arange(T, dtype=torch.float64), rate)
+    if plan.angles == "(T, d) in halves":
+        angle = torch.cat([angle, angle], -1)
+    elif plan.angles == "(T, d) in pairs":
+        angle = angle.repeat_interleave(2, -1)
+    real = x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
+    tables = {"cos": angle.cos().to(x.dtype), "sin": angle.sin().to(x.dtype)}
+    tables["freqs"] = torch.polar(torch.ones_like(angle), angle).to(real.to_complex())
+    return {name: tables[kind] for name, kind in plan.angle_names}
 
 
 def positions_of(plan: Plan, T: int, B: int) -> Tensor:
@@ -183,6 +208,9 @@ def _once(
         given[plan.mask_name] = hand(mask.to(x.dtype) if mask.is_floating_point() else mask)
     if plan.positions:
         given[plan.positions_name] = hand(positions_of(plan, T, B))
+    if plan.angles:
+        tables = angles_of(plan, T, sizes.d_head, x)
+        given |= {name: hand(table) for name, table in tables.items()}
     if weights and plan.weights_name:
         given[plan.weights_name] = True
     inputs = {name: hand(x) for name in plan.inputs if name}  # "" stands for *args

@@ -71,6 +71,8 @@ class Context:
 
     def positions(self, T: int) -> Tensor | None:
         """Give the positions (T,) of a call, or None where it counts by itself."""
+        if self.plan.angles:
+            return 2 * torch.arange(T)
         return positions_of(self.plan, T, 1).reshape(-1)[:T] if self.plan.positions else None
 
     @property

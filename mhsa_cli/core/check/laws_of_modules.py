@@ -177,7 +177,10 @@ def half_precision(c: Context) -> Seen:
         try:
             half = c.y(c.x, other)
         except Exception as error:
-            return Seen(False, None, f"{name}: {(str(error).splitlines() or [type(error).__name__])[0]}")
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            if "overflow" in said:
+                said = "the number that fills masked scores does not fit: use -inf, or torch.finfo(scores.dtype).min"
+            return Seen(False, None, f"{name}: {said}")
         off = worst(half, y) / max(1.0, float(y.abs().max()))
         most = max(most, off)
         if not math.isfinite(off) or off > 0.2:

@@ -33,6 +33,8 @@ RIGHT = [
     "fused_kqv.py:SelfAttention",
     "fused_vkq.py:Attention",
     "globals.py:MultiHeadAttention",
+    "llama_angles.py:ComplexAttention",
+    "llama_angles.py:HalvesAttention",
     "grouped.py:GroupedQueryAttention",
     "instance.py:attention",
     "lesson.ipynb:SelfAttention",
