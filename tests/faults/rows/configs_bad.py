@@ -92,7 +92,8 @@ model.norm: batchnorm | one of none, layernorm, rmsnorm
 model.positions: rotary | one of learned, sinusoidal, rope, alibi, none
 model.positions: sin | did you mean `sinusoidal`?
 model.attention: sofmax | did you mean `softmax`?
-model.attention: attn.py:Class | found the text `attn.py:Class` | one of softmax, linear, uniform
+model.attention: attn.py:Class | found `attn.py:Class` | there is no such file
+model.attention: attn | found the text `attn` | one of softmax, linear, uniform
 model.mlp: relu | one of gelu, swiglu
 model.dropout: .nan | found `nan`
 model.dropout: 1.0 | from 0, below 1
