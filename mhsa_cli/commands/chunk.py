@@ -16,6 +16,7 @@ from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.records import FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.runs.checkpoints import prune
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import SweepDir
 
@@ -154,6 +155,8 @@ def _write(
     ended = group.step == group.total
     for number in group.runs:
         books[number].keep(runs[number], 1 if ended else KEPT)
+        if ended:
+            prune(runs[number].path, 1)
         if not ended:
             runs[number].update(status="stopped", step=group.step, seconds=seconds)
     if not ended or not group.runs:

@@ -81,6 +81,13 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     return path
 
 
+def prune(run: Path, keep: int) -> None:
+    """Delete the checkpoints beyond the newest `keep` whole ones, which a kill between saving and deleting has left."""
+    found = list_checkpoints(run)
+    for item in found[: _first_kept(found, keep)]:
+        discard(item.path)
+
+
 def _first_kept(older: list[Checkpoint], count: int) -> int:
     """Find where the newest `count` whole checkpoints begin: a damaged one must not push a whole one out."""
     at = len(older)

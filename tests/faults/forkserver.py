@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from mhsa_cli.__main__ import run  # before a copy is made: a signal during Python's imports is not asked here
+
 
 def warm() -> None:
     """Import what a command may need, so that its copies have it."""
@@ -37,8 +39,6 @@ def prepare(name: str, *arguments: Any) -> None:
 
 def be_the_command(wanted: dict[str, Any]) -> None:
     """Become `mhsa ...` in the copied process; never returns."""
-    from mhsa_cli.__main__ import run  # what a signal does to Python before that is not asked here
-
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
