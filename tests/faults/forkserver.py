@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.__main__ import run  # before a copy is made: a signal during Python's imports is not asked here
-
 
 def warm() -> None:
     """Import what a command may need, so that its copies have it."""
@@ -54,6 +52,8 @@ def be_the_command(wanted: dict[str, Any]) -> None:
     try:
         for name, *arguments in wanted["prepare"]:
             prepare(name, *arguments)
+        from mhsa_cli.__main__ import run
+
         run()
         code = 0
     except SystemExit as error:
