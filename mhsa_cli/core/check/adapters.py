@@ -108,7 +108,7 @@ class Candidate:
             except IndexError:
                 return
             except (Exception, SystemExit) as error:
-                self._failed(f"building it ({self._names()})", error)
+                self.failed(f"building it ({self._names()})", error)
                 if isinstance(error, TypeError) and "has a usual name" in str(error):
                     return
                 continue
@@ -161,7 +161,8 @@ class Candidate:
         shown = ", ".join(names)
         return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
 
-    def _failed(self, what: str, error: BaseException) -> None:
+    def failed(self, what: str, error: BaseException) -> None:
+        """Keep what was tried and what came of it."""
         first = (str(error).splitlines() or [""])[0]
         came = f"{type(error).__name__}{': ' if first else ''}{first}"
         self._tries.setdefault(came, []).append(what)
@@ -209,7 +210,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
     try:
         ways = list(calling.plans(built.call, built.supplied, candidate.turning))
     except (CallError, TypeError) as error:
-        candidate._failed("calling it", error)
+        candidate.failed("calling it", error)
         return False
     for dtype in (torch.float64, torch.float32):
         if built.module is not None:
@@ -220,7 +221,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
                     with torch.no_grad():
                         y = built.run(plan, x.to(dtype)).y
                 except (Exception, SystemExit) as error:
-                    candidate._failed(f"calling it {plan.says()}", error)
+                    candidate.failed(f"calling it {plan.says()}", error)
                     continue
                 fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
                 if best is None or fits > best[0]:

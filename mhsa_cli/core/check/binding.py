@@ -73,7 +73,7 @@ WEIGHTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes something is built and called with: all different, lest one hide another. See `search.SIZES`."""
+    """The sizes something is built and called with: all different, lest one hide another. See `grade.SIZES`."""
 
     d_model: int
     n_heads: int
@@ -124,11 +124,11 @@ def kind_of(name: str, table: Mapping[str, str]) -> str:
 
 
 class Settings(dict[str, Any]):
-    """A config that answers by any usual name, as an attribute or an item, and keeps what it was asked for."""
+    """A config that answers by any usual name, as an attribute or an item."""
 
     def __init__(self, sizes: Sizes, given: Mapping[str, Any]) -> None:
         super().__init__(given)
-        self._sizes, self._given = sizes, given
+        self._sizes = sizes
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

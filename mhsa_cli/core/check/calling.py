@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, signature_of
+from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of, signature_of
 
 
 class CallError(Exception):
@@ -36,8 +36,6 @@ class Mask:
             mask = ~keep
         elif self.meaning == "added to the scores":
             mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
-        elif self.meaning == PADDING:
-            return torch.ones(B, T, dtype=torch.bool)
         elif self.meaning == COUNTS:
             return torch.arange(1, T + 1).expand(B, T).clone()
         elif self.meaning == "1 = may attend":
@@ -51,7 +49,6 @@ class Mask:
 
 MEANINGS = ("True = may attend", "True = blocked", "added to the scores", "1 = may attend", "1 = blocked")
 COUNTS = "the number of keys that each query sees"
-PADDING = "for padding"
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 
 
@@ -269,11 +266,6 @@ def _attention(rest: list[Tensor], raw: Any, B: int, T: int, H: int) -> Tensor |
     if found.dim() == 3 and found.size(0) == H and B == 1:
         return found.unsqueeze(0)
     return found if found.dim() == 4 else found.reshape(B, -1, T, T) if found.numel() % (B * T * T) == 0 else None
-
-
-def is_function_of_weights(names: Sequence[str]) -> bool:
-    """Tell whether a function takes the weights as arguments."""
-    return sum(bool(kind_of(name, WEIGHTS)) for name in names) >= 1
 
 
 def takes_sizes_only(names: Sequence[str]) -> bool:

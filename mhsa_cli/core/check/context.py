@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,6 @@ from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.calling import Answer, Plan, positions_of
 from mhsa_cli.core.check.case import Match, inputs
 from mhsa_cli.core.check.layouts import Layout
-from mhsa_cli.core.check.layouts import layouts as read_layouts
 from mhsa_cli.core.check.tensors import Slot
 
 SEED = 20
@@ -84,10 +83,6 @@ class Context:
     def slots(self) -> list[Slot]:
         """List the candidate's weights."""
         return self.built.slots
-
-    def layouts(self, built: Built, numbers: dict[str, Tensor]) -> Sequence[Layout]:
-        """Read the weights of a build."""
-        return list(read_layouts(built.slots, numbers, built.sizes.d_model, self.heads))
 
 
 @contextmanager

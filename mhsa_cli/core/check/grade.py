@@ -82,13 +82,7 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
     for law in laws:
         name = SHOWN.get(law.name, "")
         if law.passed is False and law.name == "dropout only in training":
-            name = (
-                "dropout_in_eval"
-                if "eval" in law.seen
-                else "weights_after_dropout"
-                if "after dropout" in law.seen
-                else ""
-            )
+            name = "dropout_in_eval" if "eval" in law.seen else ""
             name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
         if law.passed is not False or not name:
             continue

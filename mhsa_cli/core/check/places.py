@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -17,10 +18,15 @@ def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[str, Rol
     start, addresses = 0, {}
     for slot in found:
         size = tuple(slot.value.shape)
-        count = slot.read().numel()
+        count = math.prod(size)
         addresses[slot.path] = torch.arange(start, start + count, dtype=torch.float64).view(size)
         start += count
     return {layout.says: layout.roles for layout in layouts(found, addresses, d_model, n_heads)}
+
+
+def read_all(found: list[Slot]) -> Tensor:
+    """Read all tensors into one vector, end to end."""
+    return torch.cat([slot.read().flatten() for slot in found])
 
 
 def write_all(found: list[Slot], numbers: Tensor) -> None:
@@ -28,7 +34,7 @@ def write_all(found: list[Slot], numbers: Tensor) -> None:
     start = 0
     for slot in found:
         size = tuple(slot.value.shape)
-        count = slot.read().numel()
+        count = math.prod(size)
         slot.write(numbers[start : start + count].view(size))
         start += count
 
@@ -44,7 +50,7 @@ class Places:
     def __init__(self, found: list[Slot], layout: Layout, d_model: int, n_heads: int) -> None:
         self._slots = found
         self.roles: Roles = addresses_of(found, d_model, n_heads)[layout.says]
-        self._all = torch.cat([slot.read().flatten() for slot in found])
+        self._all = read_all(found)
 
     def change(self, edit: Callable[[Roles, Tensor], None]) -> None:
         """Write the numbers after `edit(addresses, numbers)` changed a copy of them in place."""

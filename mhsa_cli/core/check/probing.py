@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from unittest import mock
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.layouts import Layout
-from mhsa_cli.core.check.places import addresses_of, at, write_all
+from mhsa_cli.core.check.places import addresses_of, at, read_all, write_all
 from mhsa_cli.core.check.reference import Roles
 from mhsa_cli.core.check.tensors import worst
 
@@ -24,9 +25,7 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
     if len(readings) < 2:
         return readings
     roles_of = addresses_of(c.slots, c.built.sizes.d_model, c.heads)
-    before = torch.cat([slot.read().flatten() for slot in c.slots])
-    norms = torch.cat([torch.full((slot.read().numel(),), slot.norm) for slot in c.slots])
-    still = torch.where(norms, before, torch.zeros_like(before))
+    before, still = _stilled(c)
     # A norm would mix the columns; torch's is passed by for the while.
     passing_by = mock.patch.object(nn.LayerNorm, "forward", lambda self, x: x)
     passing_by.start()
@@ -53,10 +52,9 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
 
 def borne_frames(c: Context, frames: Sequence[str]) -> Sequence[str]:
     """Keep the frames that the candidate bears out: what it gives when all weights but a norm's are zero."""
-    before = torch.cat([slot.read().flatten() for slot in c.slots])
-    norms = torch.cat([torch.full((slot.read().numel(),), slot.norm) for slot in c.slots])
+    before, still = _stilled(c)
     try:
-        write_all(c.slots, torch.where(norms, before, torch.zeros_like(before)))
+        write_all(c.slots, still)
         y, other = c.y(c.x).nan_to_num(), c.y(2 * c.x.flip(-1)).nan_to_num()
     except (Exception, SystemExit):
         return frames
@@ -77,6 +75,13 @@ def borne_frames(c: Context, frames: Sequence[str]) -> Sequence[str]:
         normed = worst(once, twice) < 1e-2 * max(1.0, float(once.abs().max()))  # a norm does not see the scale
         kept = [frame for frame in kept if frame.startswith("pre-norm") == normed or frame.startswith("post")] or kept
     return kept
+
+
+def _stilled(c: Context) -> tuple[Tensor, Tensor]:
+    """Give all numbers as they are, and with every weight zero but a norm's."""
+    before = read_all(c.slots)
+    norms = torch.cat([torch.full((math.prod(slot.value.shape),), slot.norm) for slot in c.slots])
+    return before, torch.where(norms, before, torch.zeros_like(before))
 
 
 NEAR = 1e-5

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from mhsa_cli.config.scalars import resolve
 from mhsa_cli.core.check.context import Context
@@ -62,8 +61,3 @@ def found_words(c: Context) -> dict[str, str]:
     if c.built.dtype != torch.float64:
         words["precision"] = "float32: it does not take float64"
     return words
-
-
-def is_module(target: Any) -> bool:
-    """Tell whether a target is a torch module class or instance."""
-    return (inspect.isclass(target) and issubclass(target, nn.Module)) or isinstance(target, nn.Module)
