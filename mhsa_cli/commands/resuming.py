@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +13,7 @@ from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.runs.checkpoints import STATE
-from mhsa_cli.runs.disk import read_file, show, write_file_atomic
+from mhsa_cli.runs.disk import read_file, show, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.rundir import RunDir
@@ -106,8 +105,8 @@ def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
     wrong = _edited(config, trained_with, CHANGEABLE | ELSEWHERE)
     if wrong and CONFIG in listed_files(run.path):  # then it is the config that the run ended with: it was compared
-        way_out = f"what can still be used: mhsa verify {show(shlex.quote(str(run.path)))}"
-        raise RunError("the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong), way_out)
+        said = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
+        raise RunError(said, verify_hint(run.path))
     _refuse(wrong)
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mhsa_cli.config.own_block import KINDS
 from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import Dropout, Linear
 from mhsa_cli.core.linear import linear_attention, linear_weights
@@ -250,9 +251,6 @@ class MultiHeadSelfAttention(nn.Module):
         for part in (self.qkv_proj, self.out_proj):
             if part.bias is not None:
                 part.bias.zero_()
-
-
-KINDS = ("softmax", "linear", "uniform")
 
 
 def check_sizes(d_model: int, n_heads: int, n_kv_heads: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Callable
@@ -45,6 +46,11 @@ def show(path: str | os.PathLike[str]) -> str:
         else:
             pieces.append(char.encode("unicode_escape").decode("ascii"))
     return "".join(pieces)
+
+
+def verify_hint(path: Path) -> str:
+    """Say how to learn what of a run or sweep is still whole."""
+    return f"what can still be used: mhsa verify {show(shlex.quote(str(path)))}"
 
 
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import read_file, show, storage_error
+from mhsa_cli.runs.disk import read_file, show, storage_error, verify_hint
 from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST
@@ -77,8 +77,7 @@ def load_info(run: Path) -> dict[str, Any]:
     try:
         info = load_sealed(run / RUN)
     except RunError as error:
-        way_out = f"what can still be used: mhsa verify {show(shlex.quote(str(run)))}"
-        raise RunError(error.message, error.hint or way_out) from error
+        raise RunError(error.message, error.hint or verify_hint(run)) from error
     if not isinstance(info.get("status"), str):
         raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
     return info

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.disk import read_file, show, verify_hint
 from mhsa_cli.runs.jsonfile import FILES
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
 
@@ -67,11 +67,11 @@ def way_out(run: Path, name: str) -> str:
     """Say what to do about a file that is not the one its run ended with."""
     quoted = show(shlex.quote(str(run)))
     if name == CONFIG:
-        return f"what can still be used: mhsa verify {quoted}"
+        return verify_hint(run)
     if name == HEADS:
         return (
             f"delete {HEADS}, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens\n"
             f"  what is whole: mhsa verify {quoted}"
         )
     again = show(shlex.quote(str(run / CONFIG)))
-    return f"what can still be used: mhsa verify {quoted}\n  to repeat the run: mhsa train --config {again}"
+    return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {again}"

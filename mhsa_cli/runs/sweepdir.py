@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.claim import claim
-from mhsa_cli.runs.disk import remove, retried, show, storage_error, write_file_atomic
+from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
@@ -67,7 +66,7 @@ class SweepDir:
                     sweep._lock.acquire()
                 return sweep
             if is_sweep(path):
-                raise RunError(f"{show(path)} has no {SWEEP}, its plan", _still_of_use(path))
+                raise RunError(f"{show(path)} has no {SWEEP}, its plan", verify_hint(path))
         raise RunError(
             f"there is no sweep {show(name)} in {show(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
         )
@@ -87,7 +86,7 @@ class SweepDir:
         try:
             return load_sealed(self.path / SWEEP, LIMIT)
         except RunError as error:
-            raise RunError(error.message, error.hint or _still_of_use(self.path)) from error
+            raise RunError(error.message, error.hint or verify_hint(self.path)) from error
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""
@@ -160,10 +159,6 @@ class SweepDir:
         except OSError as error:
             raise storage_error("create", path, error) from error
         return RunDir.start(path, order, command)
-
-
-def _still_of_use(path: Path) -> str:
-    return f"what can still be used: mhsa verify {show(shlex.quote(str(path)))}"
 
 
 def planned_trials(plan: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from torch import nn
 from mhsa_cli.core.check import binding, calling, lines
 from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain
 from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
-from mhsa_cli.core.check.calling import CallError, Plan
+from mhsa_cli.core.check.calling import CallError, Plan, raised
 from mhsa_cli.core.check.source import Source
 
 
@@ -163,9 +163,7 @@ class Candidate:
 
     def failed(self, what: str, error: BaseException) -> None:
         """Keep what was tried and what came of it."""
-        first = (str(error).splitlines() or [""])[0]
-        came = f"{type(error).__name__}{': ' if first else ''}{first}"
-        self._tries.setdefault(came, []).append(what)
+        self._tries.setdefault(raised(error), []).append(what)
 
     @property
     def tried(self) -> list[str]:

@@ -20,6 +20,12 @@ class CallError(Exception):
     """A candidate could not be built or called; the message says how it was tried and what came."""
 
 
+def raised(error: BaseException) -> str:
+    """Write what a candidate raised: its type, and the first line of what it says."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}{': ' if first else ''}{first}"
+
+
 @dataclass(frozen=True, slots=True)
 class Mask:
     """One way of writing the causal mask: what its numbers mean, and the axes it has."""

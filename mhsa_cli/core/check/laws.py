@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.check.calling import CallError
+from mhsa_cli.core.check.calling import CallError, raised
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.laws_of_modules import (
     dropout_only_in_training,
@@ -52,11 +52,7 @@ def several_sizes(c: Context) -> Seen:
         try:
             found = tuple(c.y(torch.ones(B, tokens, D)).shape)
         except (Exception, SystemExit) as error:
-            return Seen(
-                False,
-                None,
-                f"B={B}, T={tokens}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            )
+            return Seen(False, None, f"B={B}, T={tokens}: {raised(error)}")
         if found != (B, tokens, width):
             return Seen(False, None, f"B={B}, T={tokens}: the output is {found}")
     return Seen(True, None, "")
@@ -290,7 +286,6 @@ def ask(c: Context) -> list[Law]:
         try:
             seen = law(c)
         except (Exception, SystemExit) as error:
-            first = (str(error).splitlines() or [""])[0]
-            seen = Seen(False, None, first if isinstance(error, CallError) else f"{type(error).__name__}: {first}")
+            seen = Seen(False, None, str(error) if isinstance(error, CallError) else raised(error))
         found.append(Law(name, seen.passed, seen.worst, seen.says, edge))
     return found

@@ -13,7 +13,6 @@ HEADS = re.compile(r"^(n|num|nb|number)\w*heads?$|^heads?$|^nh$|^h$", re.IGNOREC
 MASK = re.compile(r"mask|causal|tril|triu", re.IGNORECASE)
 ANGLE = re.compile(r"cos|sin|freqs_?cis|cis", re.IGNORECASE)
 ROTATION = re.compile(r"rope|rota|rotary", re.IGNORECASE)
-PRODUCTS = {"matmul", "bmm", "baddbmm", "dot", "einsum", "inner", "tensordot"}
 KERNEL = "scaled_dot_product_attention"
 
 
