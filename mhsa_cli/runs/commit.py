@@ -36,7 +36,7 @@ MANIFEST = "MANIFEST.json"
 REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
 
 _MANIFEST_LIMIT = 1 << 20
-_ORPHAN = re.compile(r"\.tmp-.+-([0-9]{1,18})-[0-9a-f]{8}", re.DOTALL)
+_ORPHAN = re.compile(r"\.tmp-.+-[0-9]{1,18}-[0-9a-f]{8}", re.DOTALL)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 STILL_VALID = "nothing was replaced: the older checkpoint is still valid"
 
@@ -151,33 +151,18 @@ def _is_sha256(value: object) -> bool:
 
 
 def sweep_orphans(parent: Path) -> None:
-    """Delete what dead writers left in `parent` under a temporary name; never the work of a living one.
+    """Delete what dead writers left in `parent` under a temporary name; the caller owns `parent`, by a run's lock.
 
-    Alive is judged by process id on this host: a folder shared between hosts must have one writer at a time, which
-    the run's lock sees to.
+    So whatever this process is not writing itself is dead. Its process id would say less: ids come round again, mean
+    nothing on another host, and one that was killed keeps its id until its parent asks for it.
     """
     try:
         names = [entry.name for entry in parent.iterdir()]
     except OSError:
         return  # nothing there to sweep; the trouble, if it is one, shows at the next save
     for name in names:
-        found = _ORPHAN.fullmatch(name)
-        if found and name not in in_flight and not _is_alive(int(found[1])):
+        if _ORPHAN.fullmatch(name) and name not in in_flight:
             remove(parent / name)
-
-
-def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return False  # ours, but not in flight: left by an earlier process that had the same id
-    if os.name == "nt":
-        return True  # os.kill would end the process there: leave the leftover alone
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True  # alive, of another user
-    return True
 
 
 def check_real_folder(path: Path) -> bool:

@@ -20,8 +20,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 _CHUNK = 1 << 20
 
-# Temporary names this process is writing right now. Process ids come round again (in a container nearly always), so a
-# leftover that carries our own id and is not in here belongs to an earlier, dead process.
+# Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
 in_flight: set[str] = set()
 
 _WAYS_OUT = {

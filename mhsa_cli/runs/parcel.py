@@ -38,9 +38,9 @@ def pack_run(run: Path) -> Parcel:
 
 
 def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
-    """Write runs as folders of `parent`, each all or nothing; what stood there is replaced. Raises: StorageError.
+    """Write runs as folders of `parent`, which the caller owns, each all or nothing; what stood there is replaced.
 
-    All are brought to the disk at once: file by file takes many times as long.
+    All are brought to the disk at once: file by file takes many times as long. Raises: StorageError.
     """
     for name in (name for run, parcel in parcels.items() for name in (run, *parcel)):
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.claim import claim
+from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, is_sweep, load_sealed, read_info
@@ -64,6 +65,7 @@ class SweepDir:
                 sweep = cls(path)
                 if write:
                     sweep._lock.acquire()
+                    sweep_orphans(path)
                 return sweep
             if is_sweep(path):
                 raise RunError(f"{show(path)} has no {SWEEP}, its plan", verify_hint(path))

@@ -25,7 +25,7 @@ GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", 3]
 CURVES = ("metrics.jsonl", "heads.json", "config.yaml")
 
 
-def kept(sweep: Path) -> dict[str, list[Any]]:
+def kept(sweep: Path) -> dict[str, Any]:
     """What a trial leaves that must not depend on how it was trained: its weights and its curves, to the last byte.
 
     Scores of heads over training differ in their 16th digit by how many steps are scored together.
@@ -33,10 +33,11 @@ def kept(sweep: Path) -> dict[str, list[Any]]:
     found = {}
     for path in sorted(p.parent for p in sweep.glob("*/run.json")):
         info = facts(path)
-        own = [info[key] for key in ("weights_sha256", "final", "sweep", "status")]
-        names = [item.name for item in (path / "checkpoints").iterdir()]
         scores = [rounded(json.loads(line)) for line in (path / "heads.jsonl").read_text().splitlines()]
-        found[path.name] = [own, names, scores, *((path / name).read_bytes() for name in CURVES)]
+        own = {key: info[key] for key in ("weights_sha256", "final", "sweep", "status")}
+        own |= {"checkpoints": [item.name for item in (path / "checkpoints").iterdir()], "scores": scores}
+        own |= {name: (path / name).read_bytes() for name in CURVES}
+        found |= {f"{path.name}: {key}": value for key, value in own.items()}  # a failure names what differs
     return found
 
 
@@ -49,7 +50,7 @@ def rounded(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("unbroken")
     assert mhsa("sweep", *GRID, "--name", "s", "--runs", root).code == 0
     return kept(root / "s")
@@ -90,7 +91,11 @@ def resume() -> tuple[Said, list[tuple[int, int]]]:
 def test_what_died_goes_on_from_its_newest_step(at: int, saves: tuple[int, ...], unbroken: dict[str, Any]) -> None:
     broken_off(at, *saves)
     last = max(saves, default=0)
+    left = [Path("runs/s", name) for name in (".tmp-sweep.json", "n_heads=1_seed=43/checkpoints/.tmp-step-00000001")]
+    for path in left:  # of a process whose id is somebody's again
+        path.with_name(f"{path.name}-{os.getppid()}-0123abcd").mkdir(parents=True)
     said, made = resume()
+    assert not list(Path("runs/s").rglob(".tmp-*"))
     assert [step for models, step in made if models == 3] == [*range(last + 1, 25), *range(1, 25)]
     assert kept(Path("runs/s")) == unbroken and "on from" not in said.err
 
@@ -219,13 +224,8 @@ def test_a_trial_that_failed_stays_failed_when_the_others_go_on(unbroken: dict[s
     before = tree(failed)
     _, made = resume()
     assert made[0] == (2, 12) and tree(failed) == before
-    found = kept_but(failed.name)
-    assert found == {name: trial for name, trial in unbroken.items() if name != failed.name}
-
-
-def kept_but(failed: str) -> dict[str, list[Any]]:
-    shutil.rmtree(Path("runs/s") / failed)
-    return kept(Path("runs/s"))
+    shutil.rmtree(failed)
+    assert kept(Path("runs/s")) == {key: of for key, of in unbroken.items() if not key.startswith(f"{failed.name}:")}
 
 
 def test_a_sweep_of_seconds_saves_each_trial_once() -> None:

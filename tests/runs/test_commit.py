@@ -24,6 +24,7 @@ from mhsa_cli.runs.commit import (
     sweep_orphans,
     write_file_atomic,
 )
+from mhsa_cli.runs.disk import in_flight
 
 FILES = {"model.safetensors": bytes(range(96)), "state.json": b'{"step": 7}\n', "empty": b""}
 
@@ -251,18 +252,20 @@ def test_modes_follow_the_umask(tmp_path: Path, umask, mask: int) -> None:
 
 
 def test_sweep_takes_what_dead_writers_left_and_nothing_else(tmp_path: Path) -> None:
-    done = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    done.wait()
-    living = os.getppid()
-    dead, file = f".tmp-step-00000009-{done.pid}-0123abcd", f".tmp-run.json-{done.pid}-0123abcd"
-    earlier_self = f".tmp-x-{os.getpid()}-0123abcd"
-    kept = {f".tmp-x-{living}-0123abcd", f".tmp-x-{living}", ".tmp-mine", "step-00000009", f"tmp-x-{done.pid}-0123abcd"}
-    for name in [dead, earlier_self, *kept]:
+    zombie = subprocess.Popen([sys.executable, "-S", "-c", ""], stdout=subprocess.PIPE)
+    assert zombie.stdout is not None and zombie.stdout.read() == b""  # ended, and not asked for: its id is still taken
+    dead = [f".tmp-step-00000009-{pid}-0123abcd" for pid in (zombie.pid, os.getpid(), os.getppid(), 4194399)]
+    kept = {f".tmp-x-{os.getpid()}", ".tmp-mine", "step-00000009", f"tmp-x-{zombie.pid}-0123abcd"}
+    flying = f".tmp-x-{os.getpid()}-4567cdef"
+    for name in [*dead, *kept, flying]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights").write_bytes(b"x")
-    (tmp_path / file).write_bytes(b"x")
-    (tmp_path / f".tmp-link-{done.pid}-0123abcd").symlink_to(tmp_path / ".tmp-mine")
+    (tmp_path / f".tmp-run.json-{zombie.pid}-0123abcd").write_bytes(b"x")
+    (tmp_path / f".tmp-link-{zombie.pid}-0123abcd").symlink_to(tmp_path / ".tmp-mine")
+    in_flight.add(flying)
     sweep_orphans(tmp_path)
-    assert set(names(tmp_path)) == kept
+    in_flight.discard(flying)
+    assert set(names(tmp_path)) == {*kept, flying}
     assert (tmp_path / ".tmp-mine" / "weights").exists()
     sweep_orphans(tmp_path / "nowhere")
+    zombie.wait()
