@@ -22,6 +22,7 @@ def warm() -> None:
     import torch
 
     torch.set_num_threads(1)
+    importlib.import_module("mhsa_cli.__main__")  # a signal that came while a copy imports it would be told by Python
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # which autograd's first call would import
     for name in ("commands.app", "commands.train", "commands.training", "commands.resuming", "commands.looking"):
         importlib.import_module(f"mhsa_cli.{name}")
