@@ -58,6 +58,10 @@ def _introduce(foreign: Foreign) -> None:
     """Say in a line whose attention is trained, and where to learn whether it is right."""
     seen = "is it right?" if foreign.known else "it does not equal the reference, see"
     tell(f"note: the attention is yours, {show(foreign.target)}; {seen} mhsa check {show(foreign.target)}")
+    if foreign.untrained:
+        first, *more = map(show, foreign.untrained)
+        names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
+        tell(f"note: {names} as drawn, untrained: not among the block's parameters()")
 
 
 def facts(model: TransformerLM | None) -> dict[str, Any]:

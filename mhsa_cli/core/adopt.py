@@ -124,6 +124,7 @@ def adopt(target: str) -> Foreign:
         lambda sizes: Adopted(candidate, plan, reading, borne, sizes),
         source.place,
         match is not None,
+        tuple(slot.path for slot in slots(context.built.module) if not slot.registered and slot.value.requires_grad),
     )
 
 

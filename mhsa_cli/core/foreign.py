@@ -41,7 +41,8 @@ class ForeignBlock(nn.Module):
 class Foreign:
     """A block that was named as FILE:Class; `make` builds it, and `sha256` is that of its file.
 
-    `place` says in words where a line of it is; `known` tells that it equals the reference.
+    `place` says in words where a line of it is; `known` tells that it equals the reference; `untrained` names what is
+    meant to be trained and is none of the module's parameters.
     """
 
     target: str
@@ -50,6 +51,7 @@ class Foreign:
     make: Callable[[Sizes], ForeignBlock]
     place: Callable[[int], str] = "line {}".format
     known: bool = False
+    untrained: tuple[str, ...] = ()
     tried: dict[Sizes, Findings] = field(default_factory=dict, compare=False, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Foreign:

@@ -52,6 +52,18 @@ class Quiet(Mine):
         return self.factor * super().forward(x)[0]
 
 
+class Listed(Mine):
+    """Right, and a second output layer hides from parameters() in a plain list."""
+
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, n_heads)
+        self.last = [nn.Linear(d_model, d_model)]
+
+    def forward(self, x):
+        y, weights = super().forward(x)
+        return self.last[0](y), weights
+
+
 class Future(Mine):
     def forward(self, x):
         return super().forward(x.flip(1))[0].flip(1)

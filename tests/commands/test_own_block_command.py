@@ -197,6 +197,13 @@ def test_a_block_that_cannot_be_trained_is_refused_before_a_run_begins(name: str
     assert not RUN.exists()
 
 
+def test_what_a_plain_list_hides_from_training_is_told(marker: Marker) -> None:
+    said = train("Listed")
+    assert said.code == 0, said.err
+    assert "note: last.0.weight and 1 more stay as drawn, untrained: not among the block's parameters()" in said.err
+    assert "untrained" not in train("Mine", "--name=other").err
+
+
 def test_a_block_of_one_length_is_trained_and_speaks(marker: Marker) -> None:
     assert train("Fixed").code == 0
     said = mhsa("generate", "own", "--prompt", "3", "--attention", "mine.py:Fixed", "--json")
