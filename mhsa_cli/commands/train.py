@@ -96,7 +96,7 @@ def _resume(
     root: Path, name: str, changes: list[str], attention: str | None, allow_inexact: bool, as_json: bool
 ) -> None:
     from mhsa_cli.commands.own_block import again
-    from mhsa_cli.commands.resuming import check_same_machine, own_text
+    from mhsa_cli.commands.resuming import check_same_machine, own_text, run_config
     from mhsa_cli.commands.training import check_room, machine, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.engine import build_model
@@ -120,11 +120,23 @@ def _resume(
         if checkpoint.step and not run.read_metrics():
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
+            _tell_rate(run_config(run), config, checkpoint.step)
             run.write_config(dump_yaml(config))
             earlier = run.read_run_json().get("changes")
             one = {"step": checkpoint.step, "settings": changes}
             run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
         run_training(config, task, device, run, as_json, checkpoint.files, model)
+
+
+def _tell_rate(before: Config, after: Config, step: int) -> None:
+    """Say so where a schedule that falls gets another end: the rate is then not what it would have been."""
+    from mhsa_cli.core.stack import learning_rate
+
+    if after.train.schedule == "constant" or after.total_steps == before.total_steps:
+        return
+    was, now = (learning_rate(config.train, step) for config in (before, after))
+    tell(f"note: the {after.train.schedule} schedule now ends at step {after.total_steps}, not {before.total_steps}:")
+    tell(f"  step {step} had the learning rate {was:.3g}; at this place of the new schedule it is {now:.3g}")
 
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Loaded]:

@@ -97,6 +97,15 @@ def test_a_run_may_go_on_longer_and_equals_one_that_was_planned_longer(tiny: Pat
     assert mhsa("inspect-heads", "tiny", "--json").json["step"] == 15
 
 
+def test_another_end_of_a_falling_schedule_is_told(tiny: Path) -> None:
+    assert mhsa(*TRAIN, "train.schedule=linear").code == 0
+    said = mhsa("train", "--resume", RUN, "train.epochs=4").err
+    assert "note: the linear schedule now ends at step 20, not 10:" in said
+    assert "step 10 had the learning rate 0.000714; at this place of the new schedule it is 0.00324" in said
+    assert "schedule" not in mhsa("train", "--resume", "tiny", "train.epochs=4").err
+    assert "schedule" not in mhsa("train", "--resume", RUN, "train.epochs=4", "train.keep=3").err
+
+
 @pytest.mark.parametrize("change", ["model.n_layers=3", "train.lr=1e-3", "train.seed=4", "task.vocab_size=12"])
 def test_a_change_that_makes_another_run_is_refused_by_name(change: str, tiny: Path) -> None:
     before = tree(tiny)
