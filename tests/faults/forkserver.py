@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # until the copy is a command: before, they would end a server
+
 
 def warm() -> None:
     """Import what a command may need, so that its copies have it."""
@@ -34,6 +36,15 @@ def prepare(name: str, *arguments: Any) -> None:
     """Call `module:function(patch, *arguments)`, which changes this process as a fault or a mutant wants it."""
     module, _, function = name.partition(":")
     getattr(importlib.import_module(module), function)(pytest.MonkeyPatch(), *arguments)
+
+
+def begins() -> bool:
+    """Let signals in again; False if Ctrl-C came before the command began."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def be_the_command(wanted: dict[str, Any]) -> None:
@@ -55,8 +66,10 @@ def be_the_command(wanted: dict[str, Any]) -> None:
             prepare(name, *arguments)
         from mhsa_cli.__main__ import run
 
-        run()
-        code = 0
+        begun = begins()
+        if begun:
+            run()
+        code = 0 if begun else 130
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
     except BaseException:
@@ -105,10 +118,12 @@ def serve() -> None:
             *lines, unread = (unread + data).split(b"\n")
             for line in lines:
                 wanted = json.loads(line)
+                signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)
                     be_the_command(wanted)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
                 running[pid] = wanted["id"]
                 say(id=wanted["id"], pid=pid)
 
