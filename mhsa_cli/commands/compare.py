@@ -28,7 +28,10 @@ TwoRuns = Annotated[list[str] | None, typer.Argument(metavar="RUN RUN", help="Tw
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a comparison found; each pair is the first run's and the second's. `note` says why there is no matching."""
+    """What a comparison found; each pair is the first run's and the second's.
+
+    `note` says why there is no matching, or which older checkpoint it had to be made of.
+    """
 
     folders: tuple[RunDir, RunDir]
     settings: Settings
@@ -85,7 +88,7 @@ def _look(first: RunDir, second: RunDir, given: list[str]) -> Found:
     configs = run_config(first), run_config(second)
     settings = _differences(first, second, configs)
     matching, note = _match(first, second, configs, given)
-    labels = ({}, {}) if matching is None else (_labels(first), _labels(second))
+    labels = ({}, {}) if matching is None or note else (_labels(first), _labels(second))
     return Found((first, second), settings, (_final(first), _final(second)), matching, note, labels)
 
 
@@ -142,10 +145,15 @@ def _match(
     from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.match import compare_models
 
-    model1, task1, _, _ = trained(first, own[0])
-    model2, task2, _, _ = trained(second, own[1]) if second.path != first.path else (model1, task1, None, None)
+    model1, task1, _, step1 = trained(first, own[0])
+    model2, task2, _, step2 = trained(second, own[1]) if second.path != first.path else (model1, task1, None, step1)
+    older = [
+        f"the maps of {show(run.name)} are of step {step}, its newest whole checkpoint"
+        for run, step in ((first, step1), (second, step2))
+        if step != run.checkpoints()[-1].step
+    ]
     try:
-        return compare_models(model1, task1, model2, task2, configs[0].train.seed), ""
+        return compare_models(model1, task1, model2, task2, configs[0].train.seed), "; ".join(older)
     except UsageError as error:
         return None, error.message
 
@@ -164,7 +172,7 @@ def _picture(found: Found, surface: Surface) -> Lines:
     heads = (
         unmatched(found.note, width)
         if found.matching is None
-        else matched_heads(found.matching, found.labels, names, width=width, surface=surface)
+        else matched_heads(found.matching, found.labels, names, found.note, width=width, surface=surface)
     )
     return comparison(
         [
@@ -221,7 +229,8 @@ def _document(found: Found) -> dict[str, Any]:
     }
     if found.matching is None:
         return {**document, "matches": None, "matches_note": found.note}
-    return {**document, "matches": _pairs(found.matching)}
+    noted = {"matches_note": found.note} if found.note else {}
+    return {**document, "matches": _pairs(found.matching), **noted}
 
 
 def _pairs(matching: Matching) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from mhsa_cli.runs.rundir import RunDir
 
 @dataclass(frozen=True)
 class Part:
-    """One table: its words, how it is drawn at a width on a surface, and its JSON."""
+    """One table: its words, how it is drawn at a width on a surface, its JSON, and the step it was measured at."""
 
+    step: int
     heading: str
     draw: Any
     document: dict[str, Any]
@@ -53,7 +54,10 @@ class More:
         if definition is not None:
             from mhsa_cli.core.heads.olsson import prefix_matching
 
-            model, task, config, _ = self._trained
+            model, task, config, step = self._trained
+            if step != self.maps.step:
+                said = f"the newest whole checkpoint is of step {step}, these scores are of step {self.maps.step}"
+                raise RunError(said, "leave out --definition")
             figures = prefix_matching(model, task, config.train.seed)
             papers = dict(zip([(h.layer, h.head) for h in report.heads], figures, strict=True))
             for head in heads:
@@ -63,7 +67,7 @@ class More:
         def draw(width: int, surface: Surface) -> Lines:
             return score_table(shown, width=width, surface=surface, papers=papers)
 
-        return Part(report.verdict.text, draw, document)
+        return Part(self.maps.step, report.verdict.text, draw, document)
 
     def circuits(self) -> Part:
         """Show what the heads' weights compute."""
@@ -78,7 +82,7 @@ class More:
         def draw(width: int, surface: Surface) -> Lines:
             return circuits_table(found, width=width, surface=surface)
 
-        return Part("", draw, {"circuits": asdict(found)})
+        return Part(step, "", draw, {"circuits": asdict(found)})
 
     def ablation(self, text: str) -> Part:
         """Show loss and accuracy without the heads that `text` names."""
@@ -86,7 +90,7 @@ class More:
         from mhsa_cli.core.heads.causal import ablate
         from mhsa_cli.core.heads.probe import build_probe
 
-        model, task, config, _ = self._trained
+        model, task, config, step = self._trained
         probe = build_probe(model, task, config.train.seed)
         if probe is None:
             raise UsageError(f"--ablate: rows of {task.seq_len} tokens are too long to measure heads on")
@@ -98,25 +102,29 @@ class More:
         def draw(width: int, surface: Surface) -> Lines:
             return ablation_table(found, width=width, surface=surface)
 
-        document = {"ablation": {"heads": names, "inputs": probe.inputs, "ways": [asdict(one) for one in found]}}
-        return Part(f"without {', '.join(names)}, on {probe.inputs}", draw, document)
+        document: dict[str, Any] = {"heads": names, "inputs": probe.inputs, "step": step}
+        document = {"ablation": {**document, "ways": [asdict(one) for one in found]}}
+        return Part(step, f"without {', '.join(names)}, on {probe.inputs}", draw, document)
 
 
 def show(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | None, as_json: bool) -> None:
     """Write the tables to the picture file, if one is wanted, and print them, or their JSON."""
+    step = max(part.step for part in parts)
     if file is not None:
         surface = picture_surface(file)
         picture = Lines([line for part in parts for line in part.draw(surface.width, surface)])
         write_picture(file, picture, f"heads of {folder.name}")
     if as_json:
-        document: dict[str, Any] = {"run": str(folder.path), "step": maps.step, "task": maps.task}
+        document: dict[str, Any] = {"run": str(folder.path), "step": step, "task": maps.task}
         for part in parts:
             document |= part.document
         print_json(document)
         return
     paper = Paper()
-    paper.say(f"{heading(folder, maps.step)}\n")
+    paper.say(f"{heading(folder, step)}\n")
     for part in parts:
+        if part.step != step:  # the newest checkpoint is damaged, the measurements beside it are not
+            paper.say(f"of step {part.step}, the newest whole checkpoint:")
         if part.heading:
             paper.say(part.heading)
         paper.draw(part.draw(paper.width, paper.surface))

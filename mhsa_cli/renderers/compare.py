@@ -47,9 +47,12 @@ def beside(title: str, rows: Sequence[Sequence[str]], names: Names, *, width: in
 
 
 def matched_heads(
-    matching: Matching, labels: tuple[Labels, Labels], names: Names, *, width: int, surface: Surface
+    matching: Matching, labels: tuple[Labels, Labels], names: Names, note: str = "", *, width: int, surface: Surface
 ) -> Lines:
-    """List the pairs with their costs and, where there are any, labels; the heads left over; and what it means."""
+    """List the pairs with their costs and, where there are any, labels; the heads left over; and what it means.
+
+    `note` is what else must be known of the maps.
+    """
     labelled = any(labels)
     columns, rows = [], []
     for number, name in enumerate(names):
@@ -62,6 +65,7 @@ def matched_heads(
         ]
         rows.append([*cells[0], *cells[1], fixed(cost, 2)])
     told = _words(f"heads matched by their maps on {matching.inputs}", width)
+    told += _words(note, width) if note else Lines([])
     told += table([*columns, Column("cost", "right")], rows, width=width, surface=surface)
     for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
         if heads:

@@ -62,3 +62,32 @@ def test_a_lock_that_is_no_file_is_named_with_the_way_out(tiny: Path) -> None:
     assert states("tiny")[".lock"] == "wrong"
     said = mhsa("train", "--resume", "tiny", "epochs=3")
     assert said.code == 4 and ".lock is a folder" in said.err and "delete it" in said.err
+
+
+def test_what_is_measured_on_an_older_checkpoint_bears_its_step(tiny: Path) -> None:
+    saved = tiny / "checkpoints/step-00000010/model.safetensors"
+    saved.write_bytes(saved.read_bytes()[:-1] + b"\x7f")
+    for option in (["--ablate", "L0"], ["--circuits"]):
+        assert mhsa("inspect-heads", "tiny", *option).out.startswith("tiny, step 5\n")
+        assert mhsa("inspect-heads", "tiny", *option, "--json").json["step"] == 5
+    both = mhsa("inspect-heads", "tiny", "--scores", "--ablate", "L0")
+    assert (
+        both.out.startswith("tiny, step 10\n") and "of step 5, the newest whole checkpoint:\nwithout L0.H0" in both.out
+    )
+    document = mhsa("inspect-heads", "tiny", "--scores", "--ablate", "L0", "--json").json
+    assert (document["step"], document["ablation"]["step"]) == (10, 5)
+    refused = mhsa("inspect-heads", "tiny", "--scores", "--definition", "olsson2022")
+    assert refused.code == 4 and "of step 5, these scores are of step 10" in refused.err
+    assert mhsa("inspect-heads", "tiny", "--tokens", "3 1").out.startswith("tiny, step 5\n")
+
+
+def test_heads_matched_by_an_older_checkpoint_bear_its_step(tiny: Path) -> None:
+    assert mhsa("train", "--config", "tiny.yaml", "train.seed=4", "--name", "other").code == 0
+    assert "whole checkpoint" not in mhsa("compare", "tiny", "other").out
+    saved = Path("runs/other/checkpoints/step-00000010/model.safetensors")
+    saved.write_bytes(saved.read_bytes()[:-1] + b"\x7f")
+    said = mhsa("compare", "tiny", "other")
+    assert said.code == 0 and "the maps of other are of step 5, its newest whole checkpoint" in said.out
+    assert "looks at" not in said.out
+    document = mhsa("compare", "tiny", "other", "--json").json
+    assert "of step 5" in document["matches_note"] and document["matches"]["pairs"]
