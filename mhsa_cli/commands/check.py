@@ -120,7 +120,7 @@ def _named(target: str, entry: str | None) -> str:
 
 def _expand(targets: Sequence[str], entry: str | None) -> list[str]:
     """List what is to be graded: every file of a folder, and what was named. Raises: UsageError."""
-    from mhsa_cli.core.check.source import files_in
+    from mhsa_cli.core.check.folders import files_in
 
     names = []
     for target in targets:
@@ -133,11 +133,11 @@ def _expand(targets: Sequence[str], entry: str | None) -> list[str]:
             raise UsageError(f"{target} cannot be read: {error.strerror}", "give yourself the permission") from error
         if not files:
             raise UsageError(
-                f"{target} holds no .py, .ipynb or .md file, nor do the folders in it",
+                f"{target} holds no .py, .ipynb or .md file, nor does any folder in it",
                 "name the folder of the submissions",
             )
         names += [str(file) if entry is None else f"{file}:{entry}" for file in files]
-    return names
+    return list(dict.fromkeys(names))
 
 
 class _Teller:

@@ -178,6 +178,16 @@ def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
     assert len(said.err.splitlines()) == len(files) and f"{len(files)}/{len(files)}  all/" in said.err
 
 
+def test_what_cannot_be_read_in_a_folder_is_a_row_of_it(here: Path) -> None:
+    Path("all/ann/week/one").mkdir(parents=True)
+    Path("all/ann/week/one/mine.py").write_text(RIGHT)
+    assert mhsa("check", "all", "--entry", "Attention").code == 0
+    Path("all/bob.py").symlink_to("/nowhere/mine.py")
+    said = mhsa("check", "all", "--entry", "Attention", "--json")
+    assert said.code == 1 and [item["verdict"] for item in said.json["submissions"]] == ["uncallable", "right"]
+    assert "all/bob.py cannot be read: it is a link to nowhere" in said.json["submissions"][0]["tried"][0]
+
+
 def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
     Path("a.py").write_text(RIGHT)
     Path("b.py").write_text(RIGHT)

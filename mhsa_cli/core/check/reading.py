@@ -6,6 +6,7 @@ import ast
 import difflib
 import io
 import json
+import os
 import re
 import textwrap
 import tokenize
@@ -52,6 +53,10 @@ def _line(line: int) -> str:
 
 
 def _read(path: Path) -> bytes:
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"{path} cannot be read: it is a link to nowhere", "hand in the file itself, or mend the link")
+    if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be read: it is a folder that is closed to you", "open it: chmod u+rX")
     if path.is_dir():
         raise UsageError(f"{path} is a folder", f"mhsa check {path} --entry NAME grades every file in it")
     if not path.exists():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.core.check.needed import Part, definitions, likely, needed_by, parts_of
-from mhsa_cli.core.check.reading import LIMIT, Script, read_script
+from mhsa_cli.core.check.reading import Script, read_script
 from mhsa_cli.core.check.running import Failure, run
 from mhsa_cli.errors import UsageError
 
@@ -155,18 +155,3 @@ def _from_to(script: Script, first: int, last: int) -> str:
 
 def _shortened(notes: list[str], more: str) -> list[str]:
     return notes if len(notes) <= SHOWN else [*notes[:SHOWN], f"{len(notes) - SHOWN} more {more}"]
-
-
-def files_in(folder: Path) -> list[Path]:
-    """List what can be graded in a folder and one level below it; hidden things and __pycache__ are left out."""
-    levels = [folder, *sorted(item for item in folder.iterdir() if item.is_dir() and _counts(item))]
-    return [
-        item
-        for level in levels
-        for item in sorted(level.iterdir())
-        if item.suffix.lower() in LIMIT and _counts(item) and item.is_file()
-    ]
-
-
-def _counts(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name != "__pycache__"

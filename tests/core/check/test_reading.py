@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.core.check.source import files_in, load, split
+from mhsa_cli.core.check.folders import files_in
+from mhsa_cli.core.check.source import load, split
 from tests.core.check.loading import Write, notes, refusal, write
 
 __all__ = ["write"]
@@ -151,7 +152,24 @@ def test_a_target_is_a_file_and_a_name(target: str, path: str, name: str | None)
     assert split(target) == (Path(path), name)
 
 
-def test_a_folder_gives_its_files_and_those_one_level_below(write: Write, tmp_path: Path) -> None:
-    for name in ("b.py", "a.md", "c/x.py", "c/d/y.py", "__pycache__/z.py", ".h/z.py", ".z.py", "z.txt", "d/n.ipynb"):
+def test_a_folder_gives_its_files_at_any_depth(write: Write, tmp_path: Path) -> None:
+    found = ("a.md", "b.py", "c/x.py", "c/d/e/f/y.py", "d/n.ipynb")
+    left_out = ("__pycache__/z.py", ".h/z.py", ".z.py", "z.txt", "env/pyvenv.cfg", "env/lib/z.py", "node_modules/z.py")
+    for name in (*found, *left_out):
         write("", name)
-    assert [str(path.relative_to(tmp_path)) for path in files_in(tmp_path)] == ["a.md", "b.py", "c/x.py", "d/n.ipynb"]
+    assert [str(path.relative_to(tmp_path)) for path in files_in(tmp_path)] == list(found)
+
+
+def test_links_are_graded_or_told_and_never_followed_in_a_circle(write: Write, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    write("", "top/inner/a.py")
+    write("", "elsewhere/b.py")
+    links = {"again.py": "inner/a.py", "gone.py": "/nowhere/x.py", "itself": "itself", "out": "../elsewhere"}
+    for name, target in {**links, "round": "../top", "word": "nowhere"}.items():
+        (top / name).symlink_to(target)
+    names = [str(path.relative_to(top)) for path in files_in(top)]
+    assert names == ["again.py", "gone.py", "itself", "out", "word", "inner/a.py"]
+    for name in ("gone.py", "itself", "word"):
+        said = refusal(str(top / name))
+        assert "cannot be read: it is a link to nowhere" in said and "did you mean" not in said
+    assert "is a folder" in refusal(str(top / "out"))
