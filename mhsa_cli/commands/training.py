@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.claim import check_disk_space
 from mhsa_cli.runs.heads import maps_to_dict
+from mhsa_cli.runs.listing import CONFIG
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
@@ -93,7 +95,7 @@ def run_training(
         try:
             series = _loop(trainer, run)
         except BaseException as error:
-            _leave(error, trainer, run, before + time.monotonic() - started)
+            _leave(error, trainer, run, before + time.monotonic() - started, resumed=files is not None)
             raise
         seconds = round(before + time.monotonic() - started, 3)
     stopped = trainer.step < trainer.total
@@ -109,7 +111,7 @@ def run_training(
         raise typer.Exit(128 + stop.caught)
 
 
-def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float) -> None:
+def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float, resumed: bool) -> None:
     """Note how a training broke off, where the run folder can still be written."""
     if isinstance(error, StorageError):
         return
@@ -119,7 +121,9 @@ def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float) 
         if isinstance(error, NonFiniteError):
             step = max((item.step for item in run.checkpoints()), default=0)  # a state that is not finite is not saved
             kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
-            error.hint = kept if error.hint is None else f"{error.hint}\n  {kept}"
+            more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
+            hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
+            error.hint = "\n  ".join(hint for hint in hints if hint is not None)
         run.update(status="failed" if failed else "interrupted", step=step, seconds=round(seconds, 3))
     except MhsaError as second:
         tell(f"note: {second}")

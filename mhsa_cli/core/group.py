@@ -168,13 +168,12 @@ class Group:
             if slot in finite:
                 continue
             loss = float(self.stack.loss[slot])
-            what = f"a loss or gradient is not finite (loss {loss:.6g})" if slot in sound else "a weight is not finite"
             if not math.isfinite(loss):
                 yield run, StepRecord(step, loss, float(self.stack.accuracy[slot]), rate)
             if slot in sound:
                 yield run, self.save(slot, "stop")
             hint = f"lower train.lr (now {self.train.lr:g}) or set train.grad_clip=1.0"
-            yield run, FailRecord(self.step, f"step {step}: {what}", hint)
+            yield run, FailRecord(self.step, f"step {step}: {self.stack.trouble(slot)}", hint)
         if not finite:
             self.runs = []
             return

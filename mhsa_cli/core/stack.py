@@ -113,6 +113,22 @@ class Stack:
         finite = (squares.isfinite() & self.loss.isfinite()).nonzero().flatten().tolist()
         return sorted(set(finite) & set(self.sound_slots()))
 
+    def trouble(self, slot: int) -> str:
+        """Say what of a model is not finite, by its name: a weight, the last loss, or a gradient or its squares."""
+        loss = float(self.loss[slot])
+        for what, flat in (("weight", self.weights), ("moment", self.moment1), ("second moment", self.moment2)):
+            for name, view in self.views(flat).items():
+                if not view[slot].isfinite().all():
+                    return f"a {what} of {name} is not finite"
+        if not math.isfinite(loss):
+            return f"the loss is not finite ({loss})"
+        largest = {name: float(view[slot].abs().max()) for name, view in self.views(self.gradients).items()}
+        for name, size in largest.items():
+            if not math.isfinite(size):
+                return f"the gradient of {name} is not finite (loss {loss:.3g})"
+        name = max(largest, key=largest.__getitem__)
+        return f"the gradient's square is not finite: up to {largest[name]:.1e} in {name} (loss {loss:.3g})"
+
     def keep(self, slots: Sequence[int]) -> Stack:
         """Make a stack of some of the models, with their moments, after as many updates."""
         models = [unstack(self.model, slot) for slot in slots]

@@ -21,7 +21,7 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
     said = mhsa("train", *EXPLODING, "--name", "boom")
     assert (said.code, said.out) == (3, "")
     step = facts(Path("runs/boom"))["step"]
-    assert f"error: step {step + 1}: a loss or gradient is not finite" in said.err
+    assert f"error: step {step + 1}: the loss is not finite (" in said.err
     assert "lower train.lr (now 10000)" in said.err and f"weights of step {step}, the last finite ones" in said.err
     assert facts(Path("runs/boom"))["status"] == "failed"
     assert list_checkpoints(Path("runs/boom"))[-1].step == step
@@ -36,7 +36,11 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
     assert steps[-1]["nonfinite"]["loss"] in ("nan", "inf")
     for command in (["inspect-heads"], ["curve"], ["runs"]):
         assert mhsa(*command).code == 0
-    assert mhsa("train", "--resume", "boom").code == 3  # the same step, the same end
+    again = mhsa("train", "--resume", "boom")  # the same step, the same end
+    assert (
+        again.code == 3 and "in a new one: mhsa train --config runs/boom/config.yaml train.grad_clip=1.0" in again.err
+    )
+    assert "in a new one" not in said.err
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -79,3 +83,8 @@ def test_figures_that_are_no_numbers_still_make_strict_json(tiny: Path) -> None:
     shown = mhsa("curve")
     assert shown.code == 0 and "NaN at step 11" in shown.out and "1e+30" in shown.out
     assert "nan" in mhsa("runs").out
+
+
+def test_a_gradient_beyond_all_measure_is_named_though_the_loss_is_finite() -> None:
+    said = mhsa("train", "task.name=copy", "train.lr=1e4", "--name", "steep")
+    assert said.code == 3 and "the gradient's square is not finite: up to 1.7e+23 in tok_emb.weight (loss" in said.err
