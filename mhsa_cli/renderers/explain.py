@@ -17,7 +17,7 @@ LOOKS = {
 }
 UNNAMED = {
     "spread": "spreads its weight",
-    "sharp, unnamed": "looks at few keys, but at none of the targets that are known here",
+    "sharp, unnamed": "looks at few keys, and no target that is known here names it",
     "undecided": "shows no pattern that has a name",
 }
 

@@ -179,6 +179,19 @@ def test_the_evidence_of_an_unnamed_head_names_the_closest_target() -> None:
     assert "+0.500 nats" in evidence(head(), IDLE)
 
 
+@pytest.mark.parametrize(
+    ("score", "why"),
+    [
+        (on(0.9, chance=0.5), "lift 0.90: no name here, where an even head already has 0.50 of its weight there;"),
+        (on(0.9, null=None), "lift 0.90: no name, for it was not compared with random heads;"),
+        (on(0.9, null=0.95), "lift 0.90: no name, for 1 % of random heads reach 0.95;"),
+        (on(0.49, chance=0.5), "lift 0.49;"),
+    ],
+)
+def test_why_what_a_head_looks_at_is_no_name_is_said(score: TargetScore, why: str) -> None:
+    assert f"closest is first token, with {why}" in evidence(head(first=score))
+
+
 def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
     assert "it is a sink" in evidence(head(first=on(0.5, chance=0.1)))
     assert "sink" not in evidence(head(previous=on(0.9), first=on(0.4)))

@@ -154,11 +154,22 @@ def _unnamed(head: HeadScore, joint: float | None) -> list[str]:
     parts = []
     if best is not None:
         score = head.scores[best]
-        parts.append(f"closest is {words_for(best, score)}, with lift {score.lift:.2f}")
+        parts.append(f"closest is {words_for(best, score)}, with lift {score.lift:.2f}{_why_no_name(score)}")
     if head.uniformity is not None and head.confidence is not None:
         parts.append(f"it is {head.uniformity:.2f} like an even head")
         parts.append(f"its largest weight is {head.confidence:.2f} on average")
     return [*parts, *_resemblance(head, None), _effect(head, joint)]
+
+
+def _why_no_name(score: TargetScore) -> str:
+    """Say what keeps a target that a head does look at from naming it."""
+    if score.lift < LIFT:
+        return ""
+    if score.chance >= COMMON:
+        return f": no name here, where an even head already has {score.chance:.2f} of its weight there"
+    if score.null is None:
+        return ": no name, for it was not compared with random heads"
+    return f": no name, for 1 % of random heads reach {score.null:.2f}" if score.lift <= score.null else ""
 
 
 def _resemblance(head: HeadScore, target: str | None) -> list[str]:
