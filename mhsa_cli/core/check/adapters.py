@@ -19,6 +19,7 @@ from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, 
 from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
 from mhsa_cli.core.check.calling import CallError, Plan, raised
 from mhsa_cli.core.check.source import Source
+from mhsa_cli.core.check.ways import plans
 
 
 class UncallableError(Exception):
@@ -206,7 +207,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
     x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
     best: tuple[int, Plan, torch.dtype] | None = None
     try:
-        ways = list(calling.plans(built.call, built.supplied, candidate.turning))
+        ways = list(plans(built.call, built.supplied, candidate.turning))
     except (CallError, TypeError) as error:
         candidate.failed("calling it", error)
         return False

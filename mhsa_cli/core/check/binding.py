@@ -50,6 +50,8 @@ INPUTS: dict[str, str] = {
     "returnattnweights outputattention returnscores",
     "causal": "causal iscausal masked usemask usecausalmask applymask autoregressive",
     "average": "averageattnweights",
+    "memory": "memory mem context ctx encoderoutput encoderoutputs encoderhiddenstates encoderstates encout enc "
+    "encoded kv keyvalue keyvalues kvinput xkv inputkv source other y x2 conditioning encoder encoderout",
     "training": "training train istraining",
     "freqs": "freqscis freqcis freqscomplex freqs",
     "cos": "cos coscached",

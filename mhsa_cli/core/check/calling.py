@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import Parameter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of, signature_of
+from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of
 
 
 class CallError(Exception):
@@ -62,7 +60,7 @@ AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 class Plan:
     """How to call: the parameters that take x, the mask and its form, positions and their shape, and fixed values."""
 
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # of these `memory` is given x where another row might come
     fixed: tuple[tuple[str, Any], ...] = ()
     mask: Mask | None = None
     mask_name: str = ""
@@ -74,10 +72,13 @@ class Plan:
     weights_name: str = ""
     time_first: bool = False
     unbatched: bool = False
+    memory: tuple[str, ...] = ()
+    lengths: tuple[tuple[str, str], ...] = ()
 
     def says(self) -> str:
         """Write the call."""
-        parts = list(self.inputs)
+        parts = [f"{name} = x, as in self-attention" if name in self.memory else name for name in self.inputs]
+        parts += [f"{name}={value}" for name, value in self.fixed if isinstance(value, int)]
         if self.mask is not None:
             parts.append(f"{self.mask_name} {self.mask.axes}, {self.mask.meaning}")
         if self.positions_name and self.positions:
@@ -93,60 +94,6 @@ class Answer:
 
     y: Tensor
     weights: Tensor | None
-
-
-def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) -> Iterator[Plan]:
-    """List the ways to call without a mask, the likeliest first; parameters that are `supplied` elsewhere are left out.
-
-    Positions that may be left out are given only to what is known to be `turning`.
-
-    Raises: CallError if it takes no input.
-    """
-    names = [p for p in signature_of(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    inputs: list[str] = []
-    fixed: list[tuple[str, Any]] = []
-    kinds: dict[str, str] = {}
-    angles: list[tuple[str, str]] = []
-    for parameter in names:
-        kind = kind_of(parameter.name, INPUTS)
-        required = parameter.default is parameter.empty
-        if parameter.name in supplied:
-            continue
-        if kind in ("mask", "positions", "weights"):
-            kinds[kind] = parameter.name
-            if kind == "mask" and required:
-                fixed.append((parameter.name, None))
-        elif kind in ("freqs", "cos", "sin") and required:
-            angles.append((parameter.name, kind))
-        elif kind == "average":
-            fixed.append((parameter.name, False))
-        elif required and kind in ("x", "q", "k", "v"):
-            inputs.append(parameter.name)
-        elif kind == "training" and required:
-            fixed.append((parameter.name, False))
-        elif kind in ("k", "v") and not required and inputs and kind_of(inputs[0], INPUTS) == "q":
-            inputs.append(parameter.name)
-        elif required and not inputs:
-            inputs.append(parameter.name)  # the first one, whatever its name
-        elif required:
-            annotation = str(parameter.annotation)
-            fixed.append((parameter.name, False if "bool" in annotation else None))
-    if not inputs:
-        var = [p for p in signature_of(call).parameters.values() if p.kind == p.VAR_POSITIONAL]
-        if not names and not var:
-            raise CallError("its call takes no input")
-        inputs = [""] if var else [names[0].name]
-    base = Plan(tuple(inputs), tuple(fixed), mask_name=kinds.get("mask", ""), weights_name=kinds.get("weights", ""),
-                positions_name=kinds.get("positions", ""))  # fmt: skip
-    shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
-    if base.positions_name and signature_of(call).parameters[base.positions_name].default is not Parameter.empty:
-        shapes = [*shapes, ""] if turning else [""]
-    elif base.positions_name:
-        base = replace(base, needs_positions=True)
-    if angles:
-        base = replace(base, needs_positions=True, angle_names=tuple(angles))
-    for shape, form, unbatched in itertools.product(shapes, ANGLES if angles else ("",), (False, True)):
-        yield replace(base, positions=shape, angles=form, unbatched=unbatched)
 
 
 def masked(plan: Plan) -> Iterator[Plan]:
@@ -214,6 +161,7 @@ def _once(
     if plan.angles:
         tables = angles_of(plan, T, sizes.d_head, x)
         given |= {name: hand(table) for name, table in tables.items()}
+    given |= {name: B if kind == "batch_size" else T for name, kind in plan.lengths}
     if weights and plan.weights_name:
         given[plan.weights_name] = True
     inputs = {name: hand(x) for name in plan.inputs if name}  # "" stands for *args

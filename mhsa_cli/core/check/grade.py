@@ -20,6 +20,7 @@ from mhsa_cli.core.check.laws import ask
 from mhsa_cli.core.check.matching import understand
 from mhsa_cli.core.check.naming import more_than_attention
 from mhsa_cli.core.check.source import Source
+from mhsa_cli.core.check.ways import untested
 from mhsa_cli.core.check.wording import found_words, given_arguments
 from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
 
@@ -121,6 +122,8 @@ def _notes(c: Context) -> Iterator[str]:
         yield "time comes first: its x is (T, B, D); given (B, T, D) it would attend over the rows of the batch"
     if c.padding:
         yield f"{c.padding} says which tokens are there (B, T): it was not given, so it is not tested"
+    told = c.padding or (c.plan.mask_name if c.mask_raises else "")
+    yield from untested(c.built.call, c.plan, c.built.supplied, told)
     if not c.causal and c.match and not c.match.faults:
         yield "it has no causal mask: every token sees all; as a decoder's attention it would need one"
     if c.match and not c.match.faults and c.heads == 1 and c.match.layout.roles.out is None:
