@@ -158,7 +158,72 @@ class Plain(nn.Module):
         return (q @ k.mT).softmax(-1) @ v
 """
 
-SOURCES = {"Block": CLASS, "Outer": PER_HEAD, "block": FUNCTIONS, "Rotary": ROTARY, "Halves": HALVES, "Plain": UNREAD}
+# A line that is right as it stands is none: what stands beside it is pointed at.
+KERNEL = """
+class Fast(nn.Module):
+    def __init__(self, width, p):
+        self.fast, self.causal, self.scale = True, True, width ** -0.5
+        self.p, self.drop = p, nn.Dropout(p)
+
+    def forward(self, x, q, k, v):
+        share = self.p if self.training else 0.0
+        if self.fast:
+            q = q * self.scale  # scale_again
+            a = F.scaled_dot_product_attention(q, k, v, dropout_p=share)
+            return F.scaled_dot_product_attention(q, k, v, None, self.p)  # dropout
+        w = self.drop(torch.softmax(q @ k.mT * self.scale, -1))
+        return F.dropout(w, self.p, self.training) @ v
+"""
+
+APART = """
+def normalise(z, over):
+    z = z.exp()
+    return z / z.sum(over)
+
+def low(s):
+    seen = s.new_ones(9, 9).tril()
+    return s.masked_fill(seen == 0, LOW)
+
+LOW = -10.0  # fill
+
+class Apart:
+    def __init__(self, width):
+        self.scale = width ** -0.5
+
+    def __call__(self, x):
+        q, k, v = self.qkv(x)
+        s = (q * self.scale) @ k.mT  # scale_again
+        s = s * self.scale  # scale_used
+        low(s)  # mask_lost
+        w = normalise(s, -2)  # softmax
+        w = w / math.sqrt(5)  # scale_after
+        w = low(w)  # mask_order
+        return w @ v
+"""
+
+OWN_SOFTMAX = """
+def softmax(z):
+    z = np.exp(z - z.max(-2, keepdims=True))
+    return z / z.sum(-2, keepdims=True)  # softmax
+
+def attend(q, k, v, heads, causal):
+    heads, causal = len(heads), bool(causal)
+    scores = q @ k.T * heads
+    scores = scores + np.triu(np.full((9, 9), -10.0))  # fill
+    return softmax(scores) @ v, torch.sigmoid(scores)  # softmax_kind
+"""
+
+SOURCES = {
+    "Fast": KERNEL,
+    "Apart": APART,
+    "attend": OWN_SOFTMAX,
+    "Block": CLASS,
+    "Outer": PER_HEAD,
+    "block": FUNCTIONS,
+    "Rotary": ROTARY,
+    "Halves": HALVES,
+    "Plain": UNREAD,
+}
 WANTED = [
     (name, place, number)
     for name, text in SOURCES.items()
@@ -211,6 +276,14 @@ def test_a_chain_over_many_lines_is_pointed_at_where_the_part_stands() -> None:
     text = "def f(q, k, v):\n    return (\n(q @ k.T)\n.masked_fill(m, 0)\n.softmax(0)\n@ v\n)\n"
     found = {place: line_of(text, "f", place) for place in ("scores", "mask", "softmax", "values")}
     assert found == {"scores": 3, "mask": 4, "softmax": 5, "values": 6}
+
+
+def test_a_layer_that_rests_in_eval_has_no_line() -> None:
+    text = "class A:\n def __init__(s):\n  s.d = nn.Dropout(.1)\n def forward(self, q, k, v):\n  "
+    right = "return self.d((q @ k.T).softmax(-1)) @ v\n"
+    assert line_of(text + right, "A", "dropout") is None
+    assert line_of(text + "self.d.train()\n  " + right, "A", "dropout") == 5
+    assert line_of(text + "return nn.Dropout(.1)((q @ k.T).softmax(-1)) @ v\n", "A", "dropout") == 5
 
 
 def test_text_that_is_no_python_has_no_line() -> None:

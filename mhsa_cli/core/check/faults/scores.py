@@ -22,13 +22,13 @@ SCORES: dict[str, Fault] = {
     "scale_d_head_unrooted": Fault(
         "scores are divided by d_head = {d} (or twice by its root), not once by sqrt(d_head) = {root_d}",
         "divide once, by the square root: math.sqrt(d_head)",
-        "scale",
+        "scale_again",
         ({"scale": "unrooted"},),
     ),
     "scale_multiplied": Fault(
         "scores are multiplied by sqrt(d_head) = {root_d} instead of divided by it",
         "divide the scores by math.sqrt(d_head), or multiply by d_head ** -0.5",
-        "scale",
+        "scale_used",
         ({"scale": "multiplied"},),
     ),
     "scale_root_2": Fault(
@@ -70,7 +70,7 @@ SCORES: dict[str, Fault] = {
         "the division by sqrt(d_head) = {root_d} comes after the softmax: it shrinks the output and leaves the scores "
         "too large",
         "divide the scores first, then take the softmax",
-        "scale",
+        "scale_after",
         ({"scale": "after"},),
     ),
     "softmax_over_queries": Fault(
@@ -106,7 +106,7 @@ SCORES: dict[str, Fault] = {
     "softmax_is_sigmoid": Fault(
         "a sigmoid stands in the softmax's place: keys do not compete, and rows do not sum to one",
         "take the softmax over the last axis of the masked scores",
-        "softmax",
+        "softmax_kind",
         fills(softmax="sigmoid"),
     ),
     "softmax_twice": Fault(
@@ -119,7 +119,7 @@ SCORES: dict[str, Fault] = {
         "the causal mask has no effect: every token sees the future",
         "keep the result of the masking (scores = scores.masked_fill(...): without the underscore it returns a new "
         "tensor) and fill with -inf before the softmax",
-        "mask",
+        "mask_lost",
         ({"mask": "none"},),
     ),
     "mask_inverted": Fault(
@@ -150,19 +150,19 @@ SCORES: dict[str, Fault] = {
     "mask_after_softmax": Fault(
         "the mask is applied after the softmax: weights of the past no longer sum to one, and depend on the future",
         "fill the scores with -inf before the softmax",
-        "mask",
+        "mask_order",
         ({"mask": "after"},),
     ),
     "mask_fill_weak": Fault(
         "masked scores are lowered by a small number only, so that the future still gets weight",
         "fill with float('-inf'), or a large negative number such as -1e9",
-        "mask",
+        "fill",
         ({"fill": "one less"}, {"fill": "ten less"}, {"fill": "ten"}),
     ),
     "mask_fill_zero": Fault(
         "masked scores become 0 (or a tiny number such as -1e-9), not -inf: a score of 0 still gets weight",
         "fill with float('-inf'), or a large negative number such as -1e9",
-        "mask",
+        "fill",
         ({"fill": "zero"},),
     ),
 }

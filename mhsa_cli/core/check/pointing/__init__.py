@@ -9,11 +9,18 @@ from mhsa_cli.core.check.pointing.rules import Rule
 # A part of attention, as a fault names it -> the rule that points at its node.
 PLACES: dict[str, Rule] = {
     "scale": scores.scale,
+    "scale_used": scores.scale_used,
+    "scale_after": scores.scale_after,
+    "scale_again": scores.scale_again,
     "scores": scores.scores,
     "softmax": scores.softmax,
+    "softmax_kind": scores.softmax_kind,
     "softmax_again": scores.softmax_again,
     "softmax_place": scores.softmax_place,
     "mask": scores.mask,
+    "mask_order": scores.mask_order,
+    "mask_lost": scores.mask_lost,
+    "fill": scores.fill,
     "mask_shape": scores.mask_shape,
     "mask_made": scores.mask_made,
     "values": scores.values,
@@ -34,6 +41,7 @@ PLACES: dict[str, Rule] = {
     "dropout": modules.dropout,
     "dropped_weights": modules.dropped_weights,
     "returned_weights": modules.returned_weights,
+    "detached": modules.detached,
     "created": modules.created,
     "divides": modules.divides,
     "unused": lambda a: None,  # the law says which parameter: `modules.unused`

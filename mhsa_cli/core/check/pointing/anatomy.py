@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 from mhsa_cli.core.check.pointing import syntax
-from mhsa_cli.core.check.pointing.flow import Flow, Step
+from mhsa_cli.core.check.pointing.flow import Flow, Step, values_of
 
 
 class Anatomy:
@@ -74,8 +75,10 @@ class Anatomy:
         self.masks = found
         for step in self.everything():
             node = step.node
-            if isinstance(node, ast.Assign) and self.is_mask(node.value):
-                found.update(target.rpartition(".")[2] for target in syntax.targets(node))
+            for target, value in syntax.assignments(node):
+                if self.is_mask(value):
+                    found.add(target.rpartition(".")[2])
+            found.update(_built_piece_by_piece(step))
             if isinstance(node, ast.Call) and syntax.called(node) == "register_buffer" and len(node.args) > 1:
                 name = node.args[0]
                 if isinstance(name, ast.Constant) and self.is_mask(node.args[1]):
@@ -87,6 +90,8 @@ class Anatomy:
         match node:
             case ast.Name(id=name):
                 return name in self.masks or bool(syntax.MASK.search(name))
+            case ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)) if name in syntax.OF_A_TENSOR:
+                return False
             case ast.Attribute(value=inner, attr=name):
                 return name in self.masks or bool(syntax.MASK.search(name)) or self.is_mask(inner)
             case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
@@ -117,3 +122,17 @@ class Anatomy:
         if isinstance(node, ast.Assign):
             return any(isinstance(t, ast.Subscript) and self.is_mask(t.slice) for t in node.targets)
         return False
+
+
+def _built_piece_by_piece(step: Step) -> list[str]:
+    """Name what is made of one number and then set piece by piece to one that hides: m[i, j] = -inf."""
+    node = step.node
+    if (
+        not isinstance(node, ast.Assign)
+        or not step.function
+        or not re.search(r"inf|True|False|-", ast.unparse(node.value))
+    ):
+        return []
+    found = [t.value.id for t in node.targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)]
+    made = [(name, syntax.called(v)) for name in found for v in values_of(step.function, name)]
+    return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]

@@ -16,6 +16,28 @@ def created(a: Anatomy) -> ast.AST | None:
     return first(nodes(a.own) + nodes(a.run), lambda n: bool(syntax.MADE.search(syntax.called(n))))
 
 
+def detached(a: Anatomy) -> ast.AST | None:
+    """Point at what cuts a gradient: a detach or a block without gradient; else a number or an array made of a tensor.
+
+    A tensor made of numbers alone cuts nothing.
+    """
+
+    def cuts(node: ast.AST) -> bool:
+        bare = node.attr if isinstance(node, ast.Attribute) else ""
+        calls = ("detach", "detach_", "no_grad", "inference_mode", "numpy")
+        return (syntax.called(node) in calls or bare == "data") and not a.is_mask(node)
+
+    def reads(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        made = syntax.called(node) in ("tensor", "as_tensor", "from_numpy") and bool(node.args)
+        return syntax.called(node) in ("item", "tolist") or (made and isinstance(node.args[0], ast.Name | ast.List))
+
+    around = [d for step in a.run if step.function for d in step.function.decorator_list]
+    without = [d for d in around if "no_grad" in ast.unparse(d) or "inference_mode" in ast.unparse(d)]
+    return first([*nodes(a.own), *nodes(a.run)], cuts) or next(iter(without), None) or first(nodes(a.run), reads)
+
+
 def divides(a: Anatomy) -> ast.AST | None:
     """Point at where the width of a head is computed."""
 
@@ -84,21 +106,38 @@ def in_place(a: Anatomy) -> ast.AST | None:
 
 
 def dropout(a: Anatomy) -> ast.AST | None:
-    """Point at a dropout that does not ask whether it trains, or at chance in a call, or at the first dropout."""
+    """Point at a dropout that does not ask whether it trains, at chance in a call, or at what puts it in training.
 
-    def drops(node: ast.AST) -> bool:
-        return "drop" in syntax.called(node).lower()
+    A call of a layer that the constructor made is right as it stands, and never pointed at.
+    """
 
-    def deaf(node: ast.AST) -> bool:
-        if not drops(node) or not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
+    def asks(step: Step, value: ast.AST, depth: int = 0) -> bool:
+        if "training" in ast.unparse(value) or syntax.number(value) == 0:
+            return True
+        named = values_of(step.function, value.id) if isinstance(value, ast.Name) and step.function else []
+        return depth < 2 and any(asks(step, v, depth + 1) for v in named)
+
+    def deaf(step: Step) -> bool:
+        node = step.node
+        if not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
+            return False
+        if syntax.called(node) == syntax.KERNEL:
+            chances = [v for v in [syntax.argument(node, ("dropout_p",), 3)] if v]
+            return bool(chances) and not any(asks(step, v) for v in chances)
+        if "drop" not in syntax.called(node).lower():
             return False
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        return len(given) > 1 and not any("training" in ast.unparse(part) for part in given)
+        known = len(given) > 1 or syntax.is_library(node)
+        return known and not any(asks(step, part) for part in given)
 
     def chance(node: ast.AST) -> bool:
         return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
 
-    return first(nodes(a.run), deaf, chance, drops)
+    def trains(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and syntax.called(node) == "train" and not node.args
+
+    found = next((step.node for step in a.run if deaf(step)), None)
+    return found or first(nodes(a.run), chance, trains)
 
 
 def dropped_weights(a: Anatomy) -> ast.AST | None:

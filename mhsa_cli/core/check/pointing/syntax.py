@@ -13,6 +13,8 @@ HEADS = re.compile(r"^(n|num|nb|number)\w*heads?$|^heads?$|^nh$|^h$", re.IGNOREC
 MASK = re.compile(r"mask|causal|tril|triu", re.IGNORECASE)
 ANGLE = re.compile(r"cos|sin|freqs_?cis|cis", re.IGNORECASE)
 ROTATION = re.compile(r"rope|rota|rotary", re.IGNORECASE)
+OF_A_TENSOR = {"shape", "size", "dim", "ndim", "device", "dtype", "numel", "ndimension"}  # not its numbers
+LIBRARIES = {"F", "functional", "torch", "nn", "np", "numpy", "jnp", "jax", "scipy", "special", "tf", "math"}
 KERNEL = "scaled_dot_product_attention"
 
 
@@ -115,3 +117,48 @@ def targets(node: ast.AST) -> list[str]:
     parts = node.targets if isinstance(node, ast.Assign) else [node.target]
     flat = [e for p in parts for e in (p.elts if isinstance(p, ast.Tuple | ast.List) else [p])]
     return [ast.unparse(e) for e in flat if isinstance(e, ast.Name | ast.Attribute)]
+
+
+def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """List which name an assignment gives which value: a, b = x, y pair by pair."""
+    if not isinstance(node, ast.Assign):
+        return []
+    found: list[tuple[str, ast.expr]] = []
+    for target in node.targets:
+        if (
+            isinstance(target, ast.Tuple | ast.List)
+            and isinstance(node.value, ast.Tuple | ast.List)
+            and len(target.elts) == len(node.value.elts)
+        ):
+            found += [(ast.unparse(t), v) for t, v in zip(target.elts, node.value.elts, strict=True)]
+        elif isinstance(target, ast.Tuple | ast.List):
+            found += [(ast.unparse(t), node.value) for t in target.elts]
+        else:
+            found += [(ast.unparse(target), node.value)]
+    return [(t, v) for t, v in found if "[" not in t]
+
+
+def is_library(node: ast.AST) -> bool:
+    """Tell whether a call is one of torch's or NumPy's functions by its name: F.softmax, np.sum."""
+    func = node.func if isinstance(node, ast.Call) else node
+    return isinstance(func, ast.Attribute) and ast.unparse(func.value).split(".")[0] in LIBRARIES
+
+
+def argument(node: ast.Call, names: tuple[str, ...], place: int) -> ast.expr | None:
+    """Give an argument by its keyword, or by its place among those after the tensor itself."""
+    for keyword in node.keywords:
+        if keyword.arg in names:
+            return keyword.value
+    of_tensor = isinstance(node.func, ast.Attribute) and not is_library(node)
+    after = node.args if of_tensor else node.args[1:]
+    return after[place] if len(after) > place else None
+
+
+def number(node: ast.AST | None) -> float | None:
+    """Read a number that is written out: -1, 2.0; None for anything else."""
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return value
+    return None
