@@ -39,7 +39,7 @@ RopeOption = Annotated[
 ]
 WithOption = Annotated[
     list[str] | None,
-    typer.Option("--with", metavar="KEY=VALUE", help="An argument that it is built with; may be repeated."),
+    typer.Option("--with", metavar="KEY=VALUE", help="An argument that it is built or called with; may be repeated."),
 ]
 
 
@@ -61,7 +61,8 @@ def check(
 ) -> None:
     """Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.
 
-    It runs in a process of its own, and only the lines that it needs. Exit 0: right; 1: wrong; 2: cannot be called.
+    It runs in a process of its own, and only the lines that it needs. Exit 0: right; 1: wrong, or not all of several
+    right; 2: not clear, or it cannot be called.
 
     Example: mhsa check my_attention.py:MyAttention
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -58,6 +59,18 @@ FAULTS = {
     "mask_not_a_buffer": "mask is not a buffer",
 }
 REFERENCE = "reference"  # stands in the name of the law that holds the output against the reference
+# The laws that tell most of why a block is wrong, the first before the others.
+TELLING = (
+    "shape",
+    "the input is left alone",
+    "same answer twice in eval",
+    "no memory of earlier calls",
+    "causal",
+    "every parameter is used",
+    "batch rows are independent",
+    "rows of weights sum to one",
+)
+TOO_LONG = "rows that are too long"  # fails for many reasons, and tells none
 TRAINED = "torch module"  # the kind of target that can be trained, if it masks the future
 
 
@@ -133,9 +146,16 @@ def _what_holds(laws: Sequence[Law]) -> list[str]:
 
 
 def _failing(grade: Grade, state: str) -> Law | None:
-    """Find the first law of a state; one that tells more than that the output is not the reference's comes first."""
+    """Find the law of a state that tells most."""
     laws = [law for law in grade.laws if law_state(law) == state]
-    return next((law for law in laws if REFERENCE not in law.name), laws[0] if laws else None)
+    return min(laws, key=_tells, default=None)
+
+
+def _tells(law: Law) -> int:
+    """Rank what a failing law tells of why: some say it, others follow from it, two say little."""
+    if law.name in TELLING:
+        return TELLING.index(law.name)
+    return len(TELLING) + (2 if law.name == TOO_LONG else 1 if REFERENCE in law.name else 0)
 
 
 def _law(law: Law) -> str:
@@ -206,7 +226,10 @@ def next_step(grade: Grade) -> tuple[str, str]:
         return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
     if grade.verdict in ("wrong", "unclear"):
         return "after a change", f"mhsa check {target}"
-    if any(line.startswith(("building", "nobody can guess")) for line in grade.tried):
+    wanted = [word for line in grade.tried for word in re.findall(r"--with \w+=VALUE$", line)]
+    if wanted:
+        return "give it what nobody can guess", f"mhsa check {target} {' '.join(wanted)}"
+    if any(line.startswith("building") for line in grade.tried):
         return "if it needs arguments", f"mhsa check {target} --with NAME=VALUE"
     return "", ""
 

@@ -131,7 +131,8 @@ def test_the_next_step_can_be_typed_as_it_is() -> None:
     assert said(g.ONE).endswith("mhsa check 'submissions/week 3/ben_and_carla.py:CausalSelfAttention'")
     assert "--with" not in said(g.HANGS)
     guessed = replace(g.HANGS, tried=["nobody can guess its parameter 'gain': --with gain=VALUE"])
-    assert said(guessed).endswith("hana.md:CausalSelfAttention' --with NAME=VALUE")
+    assert said(guessed).endswith("hana.md:CausalSelfAttention' --with gain=VALUE")
+    assert said(replace(g.HANGS, tried=["building it ((a)): TypeError"])).endswith("Attention' --with NAME=VALUE")
     for found in ({"kind": "NumPy function"}, {"kind": "torch module", "mask": "none"}, {}):
         assert "mhsa train" not in said(replace(g.RIGHT, found=found))
 

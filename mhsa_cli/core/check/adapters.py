@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from mhsa_cli.core.check import binding, calling, lines
-from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain
+from mhsa_cli.core.check import calling, filling, lines
+from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
 from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
 from mhsa_cli.core.check.calling import CallError, Plan, raised
 from mhsa_cli.core.check.source import Source
@@ -23,11 +23,11 @@ from mhsa_cli.core.check.ways import plans
 
 
 class UncallableError(Exception):
-    """Nothing that was tried worked. `tried` holds each try and what came of it."""
+    """Nothing that was tried worked. `tried` holds each try and what came of it, `notes` what else was found."""
 
-    def __init__(self, tried: list[str]) -> None:
+    def __init__(self, tried: list[str], notes: Sequence[str] = ()) -> None:
         super().__init__(tried[-1] if tried else "nothing could be tried")
-        self.tried = tried
+        self.tried, self.notes = tried, notes
 
 
 class Candidate:
@@ -39,6 +39,7 @@ class Candidate:
     def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
         self.source, self.given = source, given
         self._tries: dict[str, list[str]] = {}
+        self._lacks: dict[str, None] = {}  # what its config was asked for in vain
         self.choice = 0  # of the ways to fill its constructor
         self.plan = Plan(())
         self.numpy = is_numpy(source)
@@ -51,7 +52,7 @@ class Candidate:
             return False
         names = list(inspect.signature(target).parameters)
         return any(kind_of(n, SIZES) == kind for n in (*names, *known)) or any(
-            plain(n) in binding.CONFIGS for n in names
+            plain(n) in filling.CONFIGS for n in names
         )
 
     @property
@@ -99,7 +100,8 @@ class Candidate:
             set_globals(namespace, sizes)
             return self._function(target, names, sizes)
         thing = copy.deepcopy(target)
-        return Built(thing, entry(thing), sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+        says, call = "as it stands in the file", entry(thing)
+        return Built(thing, call, sizes_of(thing, sizes), says, self.numpy, filling.given_to(call, self.given))
 
     def choices(self, sizes: Sizes) -> Iterator[Built]:
         """Build it in every way that its parameters allow; what fails is kept in `tried`."""
@@ -126,8 +128,8 @@ class Candidate:
 
     def _construct(self, target: Any, sizes: Sizes, choice: int) -> Built:
         set_globals(self.source.namespace, sizes)
-        signature = binding.signature_of(target)
-        ways = list(binding.fillings(signature, sizes, self.given, self.source.namespace))
+        signature = signature_of(target)
+        ways = list(filling.fillings(signature, sizes, self.given, self.source.namespace))
         if choice >= len(ways):
             raise IndexError(choice)
         way = ways[choice]
@@ -138,14 +140,16 @@ class Candidate:
             raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
         if isinstance(thing, nn.Module):
             thing.eval()
-        built = Built(thing, entry(thing), sizes, says, self.numpy and not isinstance(thing, nn.Module))
+        call = entry(thing)
+        numpy = self.numpy and not isinstance(thing, nn.Module)
+        built = Built(thing, call, sizes, says, numpy, filling.given_to(call, self.given))
         if built.lazy and self.plan.inputs:
             built.run(self.plan, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
             built.read_weights()
         return built
 
     def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
-        supplied: dict[str, Any] = dict(self.given)
+        supplied = filling.given_to(target, self.given, any_name=True)
         D = sizes.d_model
         for name, parameter in inspect.signature(target).parameters.items():
             role = kind_of(name, WEIGHTS)
@@ -165,6 +169,8 @@ class Candidate:
     def failed(self, what: str, error: BaseException) -> None:
         """Keep what was tried and what came of it."""
         self._tries.setdefault(raised(error), []).append(what)
+        if name := filling.lacked(error):
+            self._lacks[name] = None
 
     @property
     def tried(self) -> list[str]:
@@ -175,10 +181,17 @@ class Candidate:
             lines.append((not whats[0].startswith("calling"), f"{whats[0]}{more}: {came}"))
         return [*self._guesses(), *(line for _, line in sorted(lines, key=lambda pair: pair[0]))]
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Say what the user gave that nothing takes."""
+        return list(filling.left_over(self.source.target, self.given, self.source.namespace, self.source.text))
+
     def _guesses(self) -> list[str]:
+        if self._lacks:
+            return [f"nobody can guess {name!r} of its config: --with {name}=VALUE" for name in self._lacks]
         if not inspect.isclass(self.source.target):
             return []
-        names = binding.unknown(self.source.target, self.given, self.source.namespace)
+        names = filling.unknown(self.source.target, self.given, self.source.namespace)
         return [f"nobody can guess its parameter {name!r}: --with {name}=VALUE" for name in names]
 
 
@@ -198,7 +211,7 @@ def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) 
                 built.numpy = candidate.numpy
                 if _find_plan(candidate, built):
                     return candidate, built
-    raise UncallableError(candidate.tried)
+    raise UncallableError(candidate.tried, candidate.notes)
 
 
 def _find_plan(candidate: Candidate, built: Built) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.check import binding, calling
+from mhsa_cli.core.check import calling
 from mhsa_cli.core.check.binding import SIZES, Sizes, kind_of, plain
 from mhsa_cli.core.check.calling import Answer, CallError, Plan
+from mhsa_cli.core.check.filling import Settings
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.tensors import Slot, draw, is_lazy, slots
 
@@ -126,7 +127,7 @@ def sizes_of(thing: Any, sizes: Sizes) -> Sizes:
 
 def short(value: Any) -> str:
     """Write a constructor's argument."""
-    if isinstance(value, binding.Settings):
+    if isinstance(value, Settings):
         return "a config of usual names"
     text = repr(value)
     return text if len(text) <= 60 else type(value).__name__ + "(...)"

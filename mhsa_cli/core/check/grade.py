@@ -50,8 +50,8 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     try:
         candidate, built = adapt(source, sizes, given_arguments(wishes.arguments))
     except UncallableError as error:
-        return Grade(f"{source.path}:{source.name}", "uncallable", {}, (), (), source.notes, error.tried,
-                     time.perf_counter() - started)  # fmt: skip
+        return Grade(f"{source.path}:{source.name}", "uncallable", {}, (), (), [*source.notes, *error.notes],
+                     error.tried, time.perf_counter() - started)  # fmt: skip
     built = as_core(candidate, built)
     context, noise = understand(candidate, built, wishes, tell)
     tell("asking the laws")
@@ -61,7 +61,7 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     verdict: Literal["right", "wrong", "unclear"] = "wrong" if failed or faults else "right"
     if not faults and [law.name for law in failed] == ["equal to the reference"] and context.match is None:
         verdict = "unclear"
-    notes = [*source.notes, *_notes(context)]
+    notes = [*source.notes, *candidate.notes, *_notes(context)]
     return Grade(f"{source.path}:{source.name}", verdict, found_words(context), laws, faults, notes, (),
                  time.perf_counter() - started)  # fmt: skip
 
