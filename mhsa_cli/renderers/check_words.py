@@ -71,6 +71,7 @@ TELLING = (
     "rows of weights sum to one",
 )
 TOO_LONG = "rows that are too long"  # fails for many reasons, and tells none
+CONDITION = "right only if"  # what was found of a block that hangs on how it is called
 TRAINED = "torch module"  # the kind of target that can be trained, if it masks the future
 
 
@@ -119,7 +120,7 @@ def opening(grade: Grade) -> str:
 def verdict_sentence(grade: Grade) -> str:
     """Give the grade in one sentence, without its opening: what holds, the first fault, or why there is none."""
     if grade.verdict == "right":
-        return "; ".join(_what_holds(grade.laws))
+        return "; ".join([*_condition(grade), *_what_holds(grade.laws)])
     if grade.verdict == "uncallable":
         many = len(grade.tried) > 1
         return f"{counted(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
@@ -132,6 +133,11 @@ def verdict_sentence(grade: Grade) -> str:
         return on_one_line(grade.faults[0].explanation)
     law = _failing(grade, "WRONG")
     return "no known variant matches" + (f"; a law that fails: {_law(law)}" if law else "")
+
+
+def _condition(grade: Grade) -> list[str]:
+    """Say on what a right grade hangs: its own code speaks of another layout of x than the one it is right with."""
+    return [f"only if {grade.found[CONDITION]}"] if CONDITION in grade.found else []
 
 
 def _what_holds(laws: Sequence[Law]) -> list[str]:
@@ -174,6 +180,8 @@ def finding(grade: Grade) -> str:
     if grade.verdict == "uncallable":
         more = len(grade.tried) - 1
         return cause(grade) + (f" (and {counted(more, 'other way')})" if more > 0 else "")
+    if grade.verdict == "right" and _condition(grade):
+        return f"right {_condition(grade)[0]}"
     for state, word in (("WRONG", "fails"), ("edge", "edge")):
         if law := _failing(grade, state):
             return f"{word}: {_law(law)}"
@@ -221,7 +229,7 @@ def next_step(grade: Grade) -> tuple[str, str]:
     """Give what to do next: what for, and the command. Both are empty where there is none."""
     target = shlex.quote(grade.target)
     if grade.verdict == "right":
-        if grade.found.get("kind") != TRAINED or grade.found.get("mask") == "none":
+        if grade.found.get("kind") != TRAINED or grade.found.get("mask") == "none" or CONDITION in grade.found:
             return "", ""
         return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
     if grade.verdict in ("wrong", "unclear"):

@@ -11,7 +11,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, wrap_phrases
 from mhsa_cli.renderers.palette import DIM
 from mhsa_cli.renderers.scale import fixed, percents
-from mhsa_cli.renderers.table import Column, bars, by_distance, table
+from mhsa_cli.renderers.table import Column, bars, by_distance, legend, table
 
 WAYS = {
     "none": "untouched",
@@ -51,18 +51,17 @@ def head_table(
         if caused:
             row.append(signed(None if score is None else score.uniform_delta_nats))
         rows.append([*row, bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)])
-    return table(columns, rows, width=width, surface=surface) + _legend(labelled, caused, width)
-
-
-def _legend(labelled: bool, measured: bool, width: int) -> Lines:
-    phrases = ["entropy: 0 one key, 1 uniform"]
-    if labelled:
-        phrases.insert(0, "weight: mean share of its weight there")
-        phrases.insert(1, "chance: what an even head puts there")
-    if measured:
-        phrases.append("effect: nats lost if it alone spreads evenly")
-    phrases.append("by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none")
-    return Lines(wrap_phrases([[(phrase, DIM)] for phrase in phrases], width))
+    mean = "of this row" if not scores else "mean of many rows"
+    said = [
+        ("weight", "weight: mean share of its weight there"),
+        ("chance", "chance: what an even head puts there"),
+        ("entropy", f"entropy: {mean}, 0 one key, 1 uniform"),
+        ("effect", "effect: nats lost if it alone spreads evenly"),
+        ("by distance back", "by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none"),
+    ]
+    there = {column.title for column in columns}
+    said = [(title, words) for title, words in said if title in there]
+    return table(columns, rows, width=width, surface=surface) + legend(columns, rows, said, width=width)
 
 
 def score_table(
@@ -74,7 +73,8 @@ def score_table(
     """
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
     # The offset, the one with a distance, stays longest beside the head's name.
-    columns = [Column("head"), *(Column(name, "right", drop=0 if name == "offset" else 1) for name in names)]
+    last = ("offset", "induction", "previous", "duplicate")
+    columns = [Column("head"), *(Column(n, "right", drop=last.index(n) if n in last else len(last)) for n in names)]
     columns += [Column(name, "right", drop=9 - i) for i, name in enumerate(("entropy", "even", "sure", "position"))]
     columns += [Column("Olsson 2022", "right")] if papers is not None else []
     rows = [
@@ -86,15 +86,16 @@ def score_table(
     rows.append(["random", *(fixed(limit, 2) for limit in limits)])
     lines = table(columns, rows, width=width, surface=surface)
     said = [
-        "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it",
-        "random: 99 % of untrained heads stay below",
-        "even: likeness to the uniform head",
-        "sure: mean largest weight",
-        "position: likeness of its maps on different random rows",
+        ("", "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it"),
+        ("", "random: 99 % of untrained heads stay below"),
+        ("even", "even: likeness to the uniform head"),
+        ("sure", "sure: mean largest weight"),
+        ("position", "position: likeness of its maps on different random rows"),
     ]
     if papers is not None:
-        said.append("Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift")
-    lines = lines + Lines(wrap_phrases([[(phrase, DIM)] for phrase in said], width))
+        words = "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift"
+        said.append(("Olsson 2022", words))
+    lines += legend(columns, rows, said, width=width)
     return lines + gap_table(report, width=width, surface=surface)
 
 
@@ -105,7 +106,10 @@ def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
     gaps = sorted({*trained, *unseen})
     if not gaps:
         return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], width))
-    columns = [Column("induction at"), *(Column(f"{gap}{'*' if gap in trained else ''}", "right") for gap in gaps)]
+    # The farthest are lost first in a narrow terminal, those of the training last.
+    drops = {gap: number for number, gap in enumerate([*trained, *(gap for gap in unseen if gap not in trained)])}
+    columns = [Column("induction at")]
+    columns += [Column(f"{gap}{'*' if gap in trained else ''}", "right", drop=drops[gap]) for gap in gaps]
     rows = []
     for head in report.heads:
         lifts = {**head.trained_gaps, **head.unseen_gaps}

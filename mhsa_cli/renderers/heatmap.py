@@ -113,7 +113,9 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, width: in
     if any(value is None for value in cells):
         phrases.append([("blank: masked future", DIM)])
     if any(panel.summary.entropy is not None for row in rows for panel in row):
-        phrases.append([("entropy: 0 one key, 1 uniform", DIM)])
+        phrases.append([("entropy: of this row, 0 one key, 1 uniform", DIM)])
+    if any(panel.summary.source_weight is not None for row in rows for panel in row):
+        phrases.append([("source: weight on the answer's position, mean of many rows", DIM)])
     if plan.size > 1:
         columns = math.ceil(length / plan.size)
         phrases.append(

@@ -128,11 +128,12 @@ def _common(group: GroupStats) -> str:
 def _pairs(report: SweepReport, width: int, surface: Surface) -> Lines:
     lines: list[Text] = []
     count = len(report.pairs)
-    told = [pair for pair in report.pairs if count <= SENTENCES or _is_shown(pair.difference)]
+    begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
+    told = [pair for pair in begun if count <= SENTENCES or _is_shown(pair.difference)]
     for pair in told:
         lines += _item(safe(pair.words), width, surface)
-    if len(told) < count:
-        more = f"{count - len(told)} of {count} comparisons: no difference that this number of seeds could show"
+    if len(told) < len(begun):
+        more = f"{len(begun) - len(told)} of {count} comparisons: no difference that this number of seeds could show"
         lines += _item(more, width, surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)

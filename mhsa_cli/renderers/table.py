@@ -55,6 +55,33 @@ def table(
     Rows shorter than the columns are filled with blanks. `under` holds by a row's number what is set below it over the
     whole width. A note names the columns that had no room.
     """
+    cells, widths = _layout(columns, rows, width)
+    kept = list(widths)
+    mark = surface.glyphs.cut_text
+    lines = _set_row([column.title for column in columns], columns, kept, widths, mark, DIM, heading=True)
+    for number, row in enumerate(cells):
+        lines += _set_row(row, columns, kept, widths, mark, BOLD if number == highlight else PLAIN)
+        if text := under.get(number):
+            below = wrap_phrases([[(safe(text), PLAIN)]], width - len(INDENT))
+            lines += [assemble([(INDENT, PLAIN), (line.plain, PLAIN)]) for line in below]
+    hidden = [column.title for i, column in enumerate(columns) if i not in kept]
+    if hidden and rows:
+        lines += wrap_phrases([[("no room for: " + ", ".join(hidden), DIM)]], max(20, width))
+    return Lines(lines)
+
+
+def legend(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], phrases: Sequence[tuple[str, str]], *, width: int
+) -> Lines:
+    """Set the phrases (column, words) that explain a table of this width, without those of columns that it dropped."""
+    dropped = {column.title for column in columns} - {columns[i].title for i in _layout(columns, rows, width)[1]}
+    return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title not in dropped], width))
+
+
+def _layout(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[list[str]], dict[int, int]]:
+    """Choose which columns stay and how wide they are, by their numbers; also gives the cells as they are shown."""
     width = max(20, width)
     cells = [[safe(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
     natural = [max([cell_len(column.title), *(cell_len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
@@ -67,17 +94,7 @@ def table(
             break
         kept.remove(max(droppable, key=lambda i: (columns[i].drop, i)))
         widths = _fit(columns, kept, natural, width)
-    mark = surface.glyphs.cut_text
-    lines = _set_row([column.title for column in columns], columns, kept, widths, mark, DIM, heading=True)
-    for number, row in enumerate(cells):
-        lines += _set_row(row, columns, kept, widths, mark, BOLD if number == highlight else PLAIN)
-        if text := under.get(number):
-            below = wrap_phrases([[(safe(text), PLAIN)]], width - len(INDENT))
-            lines += [assemble([(INDENT, PLAIN), (line.plain, PLAIN)]) for line in below]
-    hidden = [column.title for i, column in enumerate(columns) if i not in kept]
-    if hidden and rows:
-        lines += wrap_phrases([[("no room for: " + ", ".join(hidden), DIM)]], width)
-    return Lines(lines)
+    return cells, widths
 
 
 def _fit(columns: Sequence[Column], kept: Sequence[int], natural: Sequence[int], width: int) -> dict[int, int] | None:

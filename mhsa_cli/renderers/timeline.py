@@ -27,7 +27,7 @@ _MEANING = {
     "lift": "lift: at the last snapshot",
     "onset": "onset: first of 3 snapshots in a row at lift 0.5 or more",
     "width": "width: steps from lift 0.2 to 0.8",
-    "lead": "lead: steps from onset to ^, - if the head came later",
+    "lead": "lead: steps from onset to ^, below 0 if the head came later",
 }
 
 

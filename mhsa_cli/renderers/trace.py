@@ -13,7 +13,7 @@ from mhsa_cli.renderers.glyphs import Glyphs
 from mhsa_cli.renderers.lines import Lines, assemble, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.scale import fixed, percents
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.table import Column, legend, table
 
 # What a narrow terminal loses first stands last: strides, then bytes, ...
 COLUMNS = [
@@ -28,12 +28,12 @@ COLUMNS = [
     Column("strides", drop=8, dim=True),
 ]
 LEGEND = (
-    "view: its input's memory, seen in another way",
-    "copy: the same numbers laid out anew",
-    "new: computed",
-    "a multiply and an add are 2 FLOPs",
+    ("data", "view: its input's memory, seen in another way"),
+    ("data", "copy: the same numbers laid out anew"),
+    ("data", "new: computed"),
+    ("", "a multiply and an add are 2 FLOPs"),
 )
-OF_MASKED = "masked: mean and std of what stays visible"
+OF_MASKED = ("std", "masked: mean and std of what stays visible")
 
 
 def trace_picture(trace: Trace, *, width: int, surface: Surface) -> Lines:
@@ -76,9 +76,9 @@ def _steps(trace: Trace, width: int, surface: Surface) -> Lines:
         for _ in steps:
             lines.append(body.pop(0))
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
-    legend = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
-    notes = wrap_phrases([[(phrase, DIM)] for phrase in legend], width)
-    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], width), *notes])
+    said = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
+    notes = legend(COLUMNS, rows, said, width=width - len(indent))
+    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], width), *notes.lines])
 
 
 def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:

@@ -85,7 +85,7 @@ def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch
     [
         (["--prompt", ""], ["--prompt is empty", '--prompt "3 5 9"']),
         (["--prompt", " , "], ["--prompt is empty"]),
-        (["--prompt", "1 x"], ["--prompt: 'x' (number 1) is not an id", "0 to 10"]),
+        (["--prompt", "1 x"], ["--prompt: 'x' (token 2 of 2) is not an id", "0 to 10"]),
         (["--prompt", "11"], ["'11'", "0 to 10"]),
         (["--prompt", "-1"], ["'-1'"]),
         (["--prompt", "٣"], ["is not an id"]),

@@ -66,6 +66,13 @@ def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
         assert head.source_weight == pytest.approx(head.source_chance, abs=1e-6)
 
 
+def test_tokens_of_ones_own_have_no_weight_on_a_source() -> None:
+    model, task = copy_model()
+    shown = head_maps(model, task, 1, 0, torch.tensor([3, 1, 4]))
+    assert {(head.source_weight, head.source_chance) for head in shown.heads} == {(None, None)}
+    assert all(head.source_weight for head in head_maps(model, task, 1, 0).heads)
+
+
 def test_source_mass_by_hand() -> None:
     weights = torch.zeros(2, 1, 3, 3)
     weights[0, 0, 1, 0], weights[0, 0, 2, 1], weights[1, 0, 2, 0] = 0.5, 0.25, 0.75
@@ -126,7 +133,7 @@ def test_tokens_are_read_as_ids_and_symbols() -> None:
     assert read_tokens("3, 5 |  9", task, 12).tolist() == [3, 5, 63, 9]
     for text, words in (
         ("", "is empty"),
-        ("3 64", r"'64' \(number 1\)"),
+        ("3 64", r"'64' \(token 2 of 2\)"),
         ("3 x", "'x'"),
         ("-1", "'-1'"),
         ("1 " * 13, "13 tokens exceed max_seq_len=12"),

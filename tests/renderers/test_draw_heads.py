@@ -89,6 +89,21 @@ def test_a_head_without_distances_to_try_says_so() -> None:
     assert "too short to try" in score_table(report, width=80, surface=COLOR).plain
 
 
+def test_a_narrow_terminal_loses_far_distances_and_no_names() -> None:
+    far = {gap: 0.01 * gap for gap in range(8, 20)}
+    heads = [replace(head, trained_gaps={7: 0.5, 12: 0.4}, unseen_gaps=far) for head in REPORT.heads]
+    text = score_table(replace(REPORT, heads=heads), width=60, surface=COLOR).plain
+    at = text[text.index("induction at") :]
+    assert all(f"\n{head.name}  " in at for head in heads) and "7*" in at and "12*" in at.splitlines()[0]
+    assert "no room for: 15, 16, 17, 18, 19" in at
+
+
+def test_what_no_column_shows_has_no_legend() -> None:
+    wide, narrow = (head_table(measured(REPORT), width=width, surface=COLOR).plain for width in (100, 60))
+    assert "by distance back: weight" in wide and "by distance back: weight" not in narrow
+    assert "no room for: by distance back" in narrow.replace("\n", " ")
+
+
 def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
     given = {"7.7929", "0.4400", "0.90", "2.2", "3", "64", "0.94", "0.93", "0.439", "1.00"}
     text = " ".join(explain(measured(REPORT)))

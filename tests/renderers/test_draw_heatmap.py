@@ -197,7 +197,8 @@ def test_nothing_is_cut_at_any_width(
     assert text.count("(chance 0.11)") == (heads * layers if source else 0)
     caption = words(text)
     phrases = ["blank: masked future"] if length > 1 else []
-    phrases += ["entropy: 0 one key, 1 uniform", "copy, step 360"]
+    phrases += ["entropy: of this row, 0 one key, 1 uniform", "copy, step 360"]
+    phrases += ["source: weight on the answer's position, mean of many rows"] if source else []
     for phrase in phrases:
         assert phrase in caption
     if " columns: each" not in caption:

@@ -92,6 +92,12 @@ def test_many_pairs_tell_only_the_differences_and_count_the_rest() -> None:
     assert "pair 11" in twelve and "of 20 such sentences" in twelve and "comparisons" not in twelve
 
 
+def test_where_nothing_finished_nothing_is_compared() -> None:
+    nobody = replace(PAIRS[0], words="no seed to compare", difference=replace(NONE, n=0), unfinished=5)
+    assert "no seed to compare" not in plain(replace(REPORT, pairs=[nobody, nobody]))
+    assert "no seed to compare" in plain(replace(REPORT, pairs=[replace(nobody, unfinished=0)]))
+
+
 def test_no_intervals_no_sentence_about_them() -> None:
     assert "each at 95 %" not in plain(replace(REPORT, pairs=PAIRS[:1]))
     assert "each at 95 %" in plain()

@@ -12,7 +12,7 @@ from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import PLAIN
 from mhsa_cli.renderers.scale import fixed, percents
-from mhsa_cli.renderers.table import Column, bars, by_distance, table, task_picture
+from mhsa_cli.renderers.table import Column, bars, by_distance, legend, table, task_picture
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 COLUMNS = [
@@ -56,6 +56,12 @@ def test_the_least_important_columns_go_first_and_are_named() -> None:
     assert "steps" in head and "started" not in head and "note" not in head
     assert narrow.splitlines()[-1] == "no room for: started, note"
     assert "no room" not in table(COLUMNS, ROWS, width=120, surface=COLOR).plain
+
+
+def test_a_legend_explains_the_columns_that_are_there() -> None:
+    said = [("", "runs here"), ("started", "started: when"), ("steps", "steps: how many")]
+    assert legend(COLUMNS, ROWS, said, width=120).plain == "runs here   started: when   steps: how many"
+    assert legend(COLUMNS, ROWS, said, width=42).plain == "runs here   steps: how many"
 
 
 @settings(deadline=None, max_examples=80)

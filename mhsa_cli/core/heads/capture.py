@@ -123,13 +123,14 @@ def source_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
 def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Tensor | None = None) -> HeadMaps:
     """Capture every head on one sample: the first probe row, or `tokens` (T,), with each head's figures.
 
-    Entropy is that of the shown sample; the source weight is averaged over probe rows that training never drew.
+    Entropy is that of the shown sample; the source weight is averaged over probe rows that training never drew, and
+    left out beside `tokens`: it says nothing about them.
     """
     size = len(model.heads) * task.seq_len**2
     rows = fixed_batch(task, seed, "probe", PROBE).inputs[: max(FEWEST, PROBE_WEIGHTS // size)]
     sample = rows[0] if tokens is None else tokens
     maps, entropy, pool = shown_maps(model, sample)
-    found = source_weights(model, task, rows)
+    found = source_weights(model, task, rows) if tokens is None else None
     heads = []
     for layer, weights in enumerate(maps):
         for head in range(len(weights)):
@@ -166,7 +167,7 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
     if len(words) > max_seq_len:
         raise UsageError(f"{option}: {len(words)} tokens exceed max_seq_len={max_seq_len}")
     ids = []
-    for place, word in enumerate(words):
+    for place, word in enumerate(words, 1):
         number = known.get(word)
         if number is None and task.name != "text" and word.isascii() and word.isdigit() and len(word) < 10:
             number = int(word)
@@ -174,6 +175,6 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
             if task.name == "text":
                 raise UsageError(f"{option}: {word!r} is not a character of the text that was trained on")
             wanted = f"ids: 0 to {task.vocab_size - 1}"
-            raise UsageError(f"{option}: {word!r} (number {place}) is not an id of this task", wanted)
+            raise UsageError(f"{option}: {word!r} (token {place} of {len(words)}) is not an id of this task", wanted)
         ids.append(number)
     return torch.tensor(ids)
