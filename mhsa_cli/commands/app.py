@@ -32,6 +32,7 @@ app = typer.Typer(
     epilog="Start with: mhsa train task.name=copy",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)

@@ -124,7 +124,7 @@ def sweep(
     _compare(machines)
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
     if left:
-        missing = f"{counted(left, 'trial')} {'is' if left == 1 else 'are'} missing"
+        missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {owned.name}")
     if stop.caught is not None or faults:
         raise typer.Exit(1 if stop.caught is None else 128 + stop.caught)

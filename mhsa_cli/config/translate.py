@@ -121,7 +121,8 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
         mark = find(document, path)
         if path[0] == "task" and isinstance(value, str):
             return mark.problem(f"`task`: found {describe(value)}, wanted a mapping", "write `task: {name: ...}`")
-        return mark.problem(f"`{name}`: found {describe(value)}, wanted a mapping of its keys")
+        hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(value)) else None
+        return mark.problem(f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
     if path == ("task", "name"):
         return _task_name(value, document)
     field = sections(task)[str(path[0])].model_fields[str(path[1])]

@@ -115,6 +115,16 @@ def fused_attention(
     return out.view(*lead, T, d).masked_fill(empty, 0.0)
 
 
+def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
+    """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk). Raises: ValueError."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+    given = tuple(mask.shape)
+    if len(given) > len(wanted) or any(g not in (1, w) for g, w in zip(given[::-1], wanted[::-1], strict=False)):
+        each = (*wanted[:-3], 1, *wanted[-2:])
+        raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
+
+
 def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
     """Let every query see every key."""
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
@@ -207,8 +217,8 @@ class MultiHeadSelfAttention(nn.Module):
         if past + T > self.max_seq_len:
             cached = f" after {past} cached tokens" if past else ""
             raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
-        if mask is not None and mask.dtype != torch.bool:
-            raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+        if mask is not None:
+            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
         pos = torch.arange(past, past + T, device=x.device) if pos is None else pos
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0

@@ -157,3 +157,9 @@ def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyP
     assert (said.code, said.out) == (code, "") and "Traceback" not in said.err
     if isinstance(error, MhsaError):
         assert said.err == "error: why\n  what to do\n"
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["config", "check"]])
+def test_help_is_there_under_its_short_name(command: list[str]) -> None:
+    short, long = mhsa(*command, "-h"), mhsa(*command, "--help")
+    assert short.code == 0 and short.out == long.out and "Usage" in short.out

@@ -103,7 +103,7 @@ def test_what_died_goes_on_from_its_newest_step(at: int, saves: tuple[int, ...],
 def test_the_first_signal_saves_and_ends_within_a_step(unbroken: dict[str, Any]) -> None:
     with at_step(7, lambda: os.kill(os.getpid(), signal.SIGINT)):
         said = mhsa("sweep", *GRID, "--name", "s")
-    assert said.code == 130 and "6 trials are missing; to go on: mhsa sweep --resume s" in said.err
+    assert said.code == 130 and "6 trials have no result yet; to go on: mhsa sweep --resume s" in said.err
     states = [facts(path.parent) for path in Path("runs/s").glob("*/run.json")]
     assert [(info["status"], info["step"]) for info in states] == [("stopped", 7)] * 3
     _, made = resume()

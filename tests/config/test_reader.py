@@ -43,6 +43,7 @@ def test_tab_indentation_is_named(complain: Complain) -> None:
         ("- 1\n- 2", "found a list"),
         ("hello", "found the text `hello`"),
         ("3", "found the text `3`"),
+        ("train:\n  lr:1e-3", "wanted a mapping of its keys\n      lr:1e-3\n      ^^^^^^^\n  a space is needed"),
         ("lr:1e-3", "a space is needed after the colon"),
         ("lr:1e-3\nseed: 3", "c.yaml:1:3: is not valid YAML here"),
         ("train: {}\n---\nmodel: {}", "c.yaml:2:1: found a second document"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict
 
 import pytest
@@ -142,6 +143,15 @@ def test_finite_weights_whose_loss_is_no_number() -> None:
             parameter.fill_(1e30)
     found = sound(head_report(model, task, 1), 3)
     assert found.verdict.pattern_matters is None and "the loss is not finite" in found.verdict.text
+
+
+def test_a_model_that_exploded_is_told_in_short_numbers() -> None:
+    task = Noise(vocab_size=17, seq_len=9)
+    model = model_for(task)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1e19)
+    text = sound(head_report(model, task, 1), 3).verdict.text
+    assert re.search(r"from \d\.\d+e\+\d+ to \d\.\d+e\+\d+ nats \([-+]\d\.?\d*e\+\d+\)", text), text
 
 
 def test_rows_too_long_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:

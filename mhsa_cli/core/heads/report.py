@@ -150,13 +150,18 @@ def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[Head
     ]
 
 
+def _nats(value: float, sign: str = "") -> str:
+    """Write nats; those of a model that exploded are written short."""
+    return f"{value:{sign}.4g}" if abs(value) >= 1e6 else f"{value:{sign}.4f}"
+
+
 def _verdict(
     model: TransformerLM, task: Task, probe: Probe, ground: Ground, joint: Effect, heads: list[HeadScore]
 ) -> Verdict:
     """Say whether the patterns matter at all, before any head is named."""
     delta = joint.delta
     matter = delta >= max(JOINT, 2 * joint.se)
-    losses = f"{ground.loss:.4f} to {ground.loss + delta:.4f} nats ({delta:+.4f})"
+    losses = f"{_nats(ground.loss)} to {_nats(ground.loss + delta)} nats ({_nats(delta, '+')})"
     try_task = None
     if matter:
         text = f"The pattern matters: with every head spread evenly the loss rises from {losses}."
@@ -172,7 +177,7 @@ def _verdict(
     shares = [h.shapley_nats for h in heads if h.shapley_nats is not None]
     withheld = ""
     if delta < JOINT:
-        withheld = f"all patterns together are worth {delta:.4f} nats, less than {JOINT}: shares of it mean nothing"
+        withheld = f"all patterns together are worth {_nats(delta)} nats, less than {JOINT}: shares of it mean nothing"
     elif len(singles) < len(heads) or len(shares) < len(heads):
         withheld = "the model is large: single heads and their shares were not all measured"
     mixed = not withheld and min(shares) < -NEGATIVE * delta
