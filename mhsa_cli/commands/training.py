@@ -137,7 +137,7 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
         console,
         surface_of(console),
         total_steps=trainer.total,
-        baseline=(task.chance_loss, "guessing"),
+        baseline=(task.chance_loss, f"guessing {task.chance_loss:.2f}"),
         tokens_per_step=config.train.batch_size * task.seq_len,
         history=history(run),
     )
