@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhsa_cli.core.check import calling, filling, lines
+from mhsa_cli.core.check import calling, dicts, filling, lines
 from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
 from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
 from mhsa_cli.core.check.calling import CallError, Plan, raised
@@ -98,7 +98,7 @@ class Candidate:
             if calling.takes_sizes_only(names):
                 return self._construct(target, sizes, choice)
             set_globals(namespace, sizes)
-            return self._function(target, names, sizes)
+            return self._function(target, names, sizes, choice)
         thing = copy.deepcopy(target)
         says, call = "as it stands in the file", entry(thing)
         return Built(thing, call, sizes_of(thing, sizes), says, self.numpy, filling.given_to(call, self.given))
@@ -112,7 +112,9 @@ class Candidate:
                 return
             except (Exception, SystemExit) as error:
                 self.failed(f"building it ({self._names()})", error)
-                if isinstance(error, TypeError) and "has a usual name" in str(error):
+                if "no size that has a usual name" in str(error) or (
+                    isinstance(error, CallError) and inspect.isfunction(self.source.target)
+                ):
                     return
                 continue
             self.choice = choice
@@ -148,21 +150,25 @@ class Candidate:
             built.read_weights()
         return built
 
-    def _function(self, target: Any, names: list[str], sizes: Sizes) -> Built:
+    def _function(self, target: Any, names: list[str], sizes: Sizes, form: int) -> Built:
         supplied = filling.given_to(target, self.given, any_name=True)
-        D = sizes.d_model
+        asked, some = dicts.keys_asked(self.source.text, target.__name__), False
         for name, parameter in inspect.signature(target).parameters.items():
-            role = kind_of(name, WEIGHTS)
+            role, required = kind_of(name, WEIGHTS), parameter.default is parameter.empty
             if name in supplied:
                 continue
-            if role:
-                width = 3 * D if role.startswith("qkv") else D
-                shape = (width,) if role.endswith("bias") else (D, width)
-                supplied[name] = torch.randn(shape, dtype=torch.float64)
-            elif parameter.default is not parameter.empty and kind_of(name, SIZES) != "n_heads":
+            if name in asked and required:
+                supplied[name] = dicts.filled(asked[name], name, sizes, form)
+                some = True
+            elif role:
+                supplied[name] = dicts.drawn(role, sizes, form)
+                some = True
+            elif not required and kind_of(name, SIZES) != "n_heads":
                 continue
             elif (kind := kind_of(name, SIZES)) and not kind_of(name, INPUTS):
                 supplied[name] = sizes.of(kind)
+        if form >= (dicts.FORMS if some else 1):
+            raise IndexError(form)
         shown = ", ".join(names)
         return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
 

@@ -65,12 +65,17 @@ class Built:
     def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
         """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""
         extra = self.supplied
-        if self.is_function and not self.numpy:
-            extra = {k: v.to(x.dtype) if isinstance(v, Tensor) else v for k, v in extra.items()}
-        if self.is_function and self.numpy:
-            extra = {k: v.numpy() if isinstance(v, Tensor) else v for k, v in extra.items()}
+        if self.is_function:
+            extra = _each(extra, (lambda t: t.numpy()) if self.numpy else (lambda t: t.to(x.dtype)))
         with torch.set_grad_enabled(x.requires_grad or torch.is_grad_enabled()):
             return calling.invoke(self.call, plan, x, numpy=self.numpy, sizes=self.sizes, weights=weights, extra=extra)
+
+
+def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Change every tensor in a dict, and in those within it."""
+    if isinstance(value, dict):
+        return {key: _each(inner, change) for key, inner in value.items()}
+    return change(value) if isinstance(value, Tensor) else value
 
 
 def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:

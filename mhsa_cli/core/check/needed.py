@@ -7,8 +7,8 @@ import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-ATTENTION_WORDS = ("attention", "attn", "mha")
-INPUTS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values"}
+ATTENTION_WORDS = ("attention", "attn", "mha", "multihead", "multi_head")
+INPUTS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv"}
 
 Definition = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -98,7 +98,8 @@ def _can_be_called(node: ast.stmt, known: dict[str, Part]) -> bool:
         bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id != node.name]
         return any(_can_be_called(known[base].node, known) for base in bases if base in known)
     if isinstance(node, ast.FunctionDef):
-        given = {argument.arg.lower() for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]}
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        given = {argument.arg.lower().replace("_", "") for argument in arguments}
         return len(given & INPUTS) >= 2 or any(word in node.name.lower() for word in ATTENTION_WORDS)
     return False
 
