@@ -86,6 +86,8 @@ def fault_forms(layout: Layout, base: Spec, turned: bool, names: Iterable[str] =
     for name in names:
         if name.startswith("names_") and not layout.named:
             continue
+        if name in ("names_k_v_swapped", "names_turned") and layout.paths.get("k") == layout.paths.get("v", ""):
+            continue  # both orders of one matrix for keys and values are right
         for form in FAULTS[name].forms:
             if "rope" in form and (not turned or base.rope != "none"):
                 continue  # a wrong rotation takes the place of none: once is enough

@@ -40,6 +40,8 @@ class Context:
     guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
     right_rope: str = "none"
     leaks: bool = False  # a later token changes an earlier output
+    hides: str = ""  # which later tokens it hides, if some and not all
+    hole: str = ""  # a later token that it sees past one it hides
     numbers: dict[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -62,6 +64,8 @@ class Context:
         """Build it once more with other sizes, with the same numbers where the shapes allow."""
         built = self.candidate.build(replace(self.built.sizes, **changes))
         built.cast(self.built.dtype)
+        if built.module is not None:
+            built.module.eval()
         for slot in built.slots:
             old = self.numbers.get(slot.path)
             if old is not None and tuple(old.shape) == tuple(slot.value.shape):

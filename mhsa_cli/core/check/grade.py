@@ -37,6 +37,7 @@ SHOWN = {
     "weights returned are those used": "weights_not_used",
     "weights returned in training": "weights_after_dropout",
 }
+EDGES = {"weights_after_dropout"}  # named, and no reason to call a block wrong
 
 
 def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _: None) -> Grade:
@@ -58,7 +59,9 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     laws = ask(context)
     faults = list(_named(context, laws, noise))
     failed = [law for law in laws if law.passed is False and not law.edge]
-    verdict: Literal["right", "wrong", "unclear"] = "wrong" if failed or faults else "right"
+    grave = [fault for fault in faults if fault.name not in EDGES]
+    verdict: Literal["right", "wrong", "unclear"] = "wrong" if failed or grave else "right"
+    faults = grave if failed else faults
     if not faults and [law.name for law in failed] == ["equal to the reference"] and context.match is None:
         verdict = "unclear"
     notes = [*source.notes, *candidate.notes, *_notes(context)]
@@ -85,7 +88,7 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
         if law.passed is False and law.name == "dropout only in training":
             name = "dropout_in_eval" if "eval" in law.seen else ""
             name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
-        if law.passed is not False or not name:
+        if law.passed is not False or not name or law.seen.startswith("torch's own"):
             continue
         if name == "parameter_unused" and (unregistered or "the input is left alone" in broken):
             continue  # no gradient for another reason

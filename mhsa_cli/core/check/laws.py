@@ -13,10 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.check.answers import own_weights, right_output, rounding, weights_of
+from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.calling import CallError, raised
 from mhsa_cli.core.check.context import Context
+from mhsa_cli.core.check.laws_of_dropout import dropout_only_in_training, weights_before_dropout
+from mhsa_cli.core.check.laws_of_heads import heads_are_separate, left_over, order_of_heads
 from mhsa_cli.core.check.laws_of_modules import (
-    dropout_only_in_training,
     half_precision,
     heads_must_divide,
     mask_moves,
@@ -24,11 +27,9 @@ from mhsa_cli.core.check.laws_of_modules import (
     parameters_used,
     saved_and_loaded,
     too_long,
-    weights_before_dropout,
 )
+from mhsa_cli.core.check.laws_of_state import no_memory, same_answer_twice, second_step
 from mhsa_cli.core.check.naming import more_than_attention
-from mhsa_cli.core.check.places import Places, at
-from mhsa_cli.core.check.reference import Reference, Roles
 from mhsa_cli.core.check.seen import Seen, close
 from mhsa_cli.core.check.tensors import worst
 from mhsa_cli.records.check import Law
@@ -63,141 +64,76 @@ def one_token(c: Context) -> Seen:
     if c.match is None or c.candidate.built_for_one_length:
         return Seen(None, None, "its weights could not be read")
     x = c.x[:, :1]
-    return close(c.y(x), _right(c, x), "T=1: y is not out(v)")
+    return close(c.y(x), right_output(c, x), "T=1: y is not out(v)")
 
 
 def equal_to_reference(c: Context) -> Seen:
     """Compare with the reference in float64."""
     if c.match is None:
         return Seen(False, None, "no reading of its weights gives the reference, nor a known fault of it")
-    y, wanted = c.y(c.x), _right(c, c.x)
+    y, wanted = c.y(c.x), right_output(c, c.x)
     return close(y, wanted, "")
 
 
 def causal(c: Context) -> Seen:
-    """Ask that a later token changes no bit of an earlier output."""
+    """Ask that a later token changes nothing of an earlier output but by rounding."""
     if not c.causal:
-        return Seen(None, None, "it has no causal mask: every token sees all")
+        return Seen(None, None, f"it {c.hides}" if c.hides else "it has no causal mask: every token sees all")
     x, y = c.x, c.y(c.x)
-    most, seen = 0.0, ""
+    most, seen, limit = 0.0, "", rounding(c, y)
     for later in range(1, x.size(1)):
         other = x.clone()
         other[:, later:] *= -1.5  # no shift: a LayerNorm inside would not see it
-        moved = (c.y(other)[:, :later] - y[:, :later]).abs()
-        if bool((moved != 0).any()):
-            most = max(most, float(moved.nan_to_num(nan=math.inf).max()))
-            first = int((moved != 0).any(-1).any(0).nonzero()[0])
+        moved = (c.y(other)[:, :later] - y[:, :later]).abs().nan_to_num(nan=math.inf)
+        most = max(most, float(moved.max()))
+        if bool((moved > limit).any()):
+            first = int((moved > limit).any(-1).any(0).nonzero()[0])
             seen = seen or f"token {later} changes the output of token {first}"
     return Seen(not seen, most, seen)
 
 
 def rows_sum_to_one(c: Context) -> Seen:
     """Ask that weights sum to one: by the weights returned, else by equal tokens, which must all come out alike."""
-    weights = c.run(c.x, weights=True).weights
+    weights, why = weights_of(c)
     if weights is not None and weights.dim() == 4:
-        sums = weights.to(torch.float64).sum(-1)
+        sums = weights.sum(-1)
         return close(sums, torch.ones_like(sums), "a row of weights does not sum to one")
-    if c.match is None and more_than_attention(c.slots):
-        return Seen(None, None, "it does not return them, and holds more than attention")
+    if c.match is None and (more := more_than_attention(c.slots) or left_over(c)):
+        return Seen(None, None, f"{why}, and it holds more than attention: {', '.join(more)}")
     x = c.x[:, :1].expand(-1, c.x.size(1), -1).contiguous()
     y = c.y(x)
     return close(y, y[:, :1].expand_as(y), "equal tokens come out different: rows of weights have different sums")
 
 
 def batch_rows_are_independent(c: Context) -> Seen:
-    """Ask that another row of the batch changes nothing, not even a NaN in it."""
-    x, y = c.x, c.y(c.x)
-    for new, says in ((2.0, "another row"), (math.nan, "a NaN in another row")):
-        other = x.clone()
-        other[1:] = new
-        moved = (c.y(other)[0] - y[0]).abs().nan_to_num(nan=math.inf)
-        if bool((moved > 0).any()):
-            return Seen(False, float(moved.max()), f"{says} of the batch changes row 0")
-    return Seen(True, 0.0, "")
+    """Ask that another row of the batch changes nothing but by rounding."""
+    y, off = _beside(c, 2.0)
+    passed = off <= rounding(c, y)
+    return Seen(passed, off, "" if passed else "another row of the batch changes row 0")
 
 
-def _places(c: Context) -> Places | None:
-    reading = c.reading
-    if reading is None or c.heads == 1 or reading.fault or reading.roles.k.size(0) != c.heads:
-        return None
-    return Places(c.slots, reading, c.built.sizes.d_model, c.heads)
+def nan_stays_in_its_row(c: Context) -> Seen:
+    """Ask that a NaN in another row of the batch changes nothing."""
+    y, off = _beside(c, math.nan, c.again())  # a new one: others may keep the NaN
+    passed = off <= rounding(c, y)
+    return Seen(passed, off, "" if passed else "a NaN in another row of the batch changes row 0")
 
 
-def heads_are_separate(c: Context) -> Seen:
-    """Ask that the queries of a head move nothing once its values are zero."""
-    places = _places(c)
-    if places is None:
-        return Seen(None, None, "one head, or heads that share, or unread weights")
-
-    def silent(roles: Roles, numbers: Tensor) -> None:
-        numbers[at(roles.v[0])] = 0.0
-        if roles.v_bias is not None:
-            numbers[at(roles.v_bias[0])] = 0.0
-
-    def moved(roles: Roles, numbers: Tensor) -> None:
-        silent(roles, numbers)
-        numbers[at(roles.q[0])] += 1.0
-
-    try:
-        places.change(silent)
-        before = c.y(c.x)
-        places.change(moved)
-        return close(c.y(c.x), before, "the queries of head 0 move the output although its values are zero")
-    finally:
-        places.restore()
-
-
-def order_of_heads(c: Context) -> Seen:
-    """Ask that heads given in reverse order, in all their matrices, give the same output."""
-    places = _places(c)
-    if places is None or (c.reading and c.reading.roles.out is None):
-        return Seen(None, None, "one head, or heads that share, or unread weights")
-
-    def turned(roles: Roles, numbers: Tensor) -> None:
-        old = numbers.clone()
-        for name in ("q", "k", "v", "q_bias", "k_bias", "v_bias"):
-            where = getattr(roles, name)
-            if where is not None:
-                numbers[at(where)] = old[at(where.flip(0))]
-        if roles.out is not None:
-            out = roles.out.view(roles.out.size(0), c.heads, -1)
-            numbers[at(out)] = old[at(out.flip(1))]
-
-    try:
-        before = c.y(c.x)
-        places.change(turned)
-        return close(c.y(c.x), before, "heads in another order give another output")
-    finally:
-        places.restore()
-
-
-def same_answer_twice(c: Context) -> Seen:
-    """Ask for the same bits in eval, called twice."""
-    with torch.no_grad():
-        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
-    off = worst(a, b)
-    return Seen(off == 0, off, "" if off == 0 else "two calls on one input differ")
-
-
-def no_memory(c: Context) -> Seen:
-    """Ask that other inputs in between, longer and shorter, change nothing."""
-    before = c.y(c.x)
-    for T in (c.x.size(1), c.x.size(1) - 3):
-        if not c.candidate.built_for_one_length or c.x.size(1) == T:
-            c.y(torch.full((3, T, c.x.size(2)), 0.7))
-    off = worst(c.y(c.x), before)
-    return Seen(off == 0, off, "" if off == 0 else "the same input gives another output after other calls")
+def _beside(c: Context, number: float, built: Built | None = None) -> tuple[Tensor, float]:
+    """Give the output of row 0, and how far it moves when all other rows hold one number."""
+    x, y = c.x, c.y(c.x, built)[0]
+    x[1:] = number
+    return y, worst(c.y(x, built)[0], y)
 
 
 def weights_returned(c: Context) -> Seen:
     """Ask that the weights returned are those that made the output."""
-    weights = c.run(c.x, weights=True).weights
-    if weights is None:
-        return Seen(None, None, "it does not return its weights")
+    found, why = weights_of(c)
+    if found is None:
+        return Seen(None, None, why)
     if c.match is None:
         return Seen(None, None, "its weights could not be read")
-    wanted = Reference(c.match.layout.roles, c.x.double(), c.positions(c.x.size(1))).weights(c.match.spec)
-    found = weights.to(torch.float64)
+    wanted = own_weights(c)
     if found.size(1) == 1 and c.heads > 1:
         wanted = wanted.mean(1, keepdim=True)
     return close(found, wanted, "the weights returned are not those that made the output")
@@ -211,7 +147,7 @@ def extreme_scores(c: Context) -> Seen:
     y = c.y(x)
     if not bool(y.isfinite().all()):
         return Seen(False, math.inf, "scores of about 10^5 give NaN or infinity: subtract the largest of a row first")
-    wanted = _right(c, x)
+    wanted = right_output(c, x)
     scale = max(1.0, float(wanted.abs().max()))
     off = worst(y, wanted) / scale
     limit = 1e-5 if c.built.dtype == torch.float64 else 1e-2
@@ -243,15 +179,6 @@ def gradients_are_finite(c: Context) -> Seen:
     return Seen(finite, None, "" if finite else "the gradient of the input is missing or not finite")
 
 
-def _right(c: Context, x: Tensor) -> Tensor:
-    """Compute what the reference gives with the candidate's own weights."""
-    assert c.match is not None
-    spec = c.match.spec._replace(project="right", split="right", scale="d_head", fill="inf", softmax="keys",
-                                 values="right", merge="right", out="right",
-                                 rope=c.right_rope, mask="causal" if c.causal else "none")  # fmt: skip
-    return Reference(c.match.layout.roles, x.double(), c.positions(x.size(1))).output(spec)
-
-
 class _Entry(NamedTuple):
     ask: Callable[[Context], Seen]
     edge: bool = False
@@ -273,13 +200,15 @@ LAWS: dict[str, _Entry] = {
     "dropout only in training": _Entry(dropout_only_in_training),
     "no memory of earlier calls": _Entry(no_memory),
     "weights returned are those used": _Entry(weights_returned),
-    "weights returned in training": _Entry(weights_before_dropout),
+    "weights returned in training": _Entry(weights_before_dropout, edge=True),
     "saved and loaded": _Entry(saved_and_loaded),
     "the mask moves with the module": _Entry(mask_moves),
     "gradients are finite": _Entry(gradients_are_finite),
     "the input is left alone": _Entry(input_left_alone),
     "heads that do not divide": _Entry(heads_must_divide),
     "rows that are too long": _Entry(too_long),
+    "a second step of training": _Entry(second_step, edge=True),
+    "a NaN stays in its row": _Entry(nan_stays_in_its_row, edge=True),
     "extreme scores": _Entry(extreme_scores, edge=True),
     "half precision": _Entry(half_precision, edge=True),
 }

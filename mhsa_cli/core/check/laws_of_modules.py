@@ -1,4 +1,4 @@
-"""The laws that ask about a module as a whole: parameters, dropout, saving, precision, and what it refuses."""
+"""The laws that ask about a module as a whole: parameters, saving, precision, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.check.context import Context, held_still
-from mhsa_cli.core.check.naming import is_bias, role_of
-from mhsa_cli.core.check.seen import Seen, close
+from mhsa_cli.core.check.answers import right_output
+from mhsa_cli.core.check.context import Context
+from mhsa_cli.core.check.gradients import without_gradient
+from mhsa_cli.core.check.seen import Seen, close, listed
 from mhsa_cli.core.check.tensors import worst
 
 NO_MODULE = "it is no torch module"
-DROPOUT = 0.4
 
 
 def parameters_used(c: Context) -> Seen:
@@ -21,23 +21,10 @@ def parameters_used(c: Context) -> Seen:
     module = c.built.module
     if module is None:
         return Seen(None, None, NO_MODULE)
-    module.zero_grad(set_to_none=True)
-    with torch.enable_grad(), held_still(c.quiet):
-        y = c.built.run(c.plan, c.x).y
-    probe = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).sin().view(y.shape)
-    (y * probe).sum().backward()  # type: ignore[no-untyped-call]
-    unused = []
-    for name, parameter in module.named_parameters():
-        key_bias = is_bias(name) and (role_of(name.replace("norm", "")) == "k" or _is_key_bias(c, name))
-        if not key_bias and (parameter.grad is None or float(parameter.grad.abs().max()) < 1e-12):
-            unused.append(name)
-    module.zero_grad(set_to_none=True)
-    return Seen(not unused, None, f"no gradient reaches {', '.join(unused)}" if unused else "")
-
-
-def _is_key_bias(c: Context, name: str) -> bool:
-    path = c.match.layout.paths.get("k", "") if c.match else ""
-    return bool(path) and name.endswith("bias") and name.rpartition(".")[0] == path.rpartition(".")[0].replace("#", "0")
+    if not list(module.parameters()):
+        return Seen(None, None, "it has no parameters")
+    unused = without_gradient(c)
+    return Seen(not unused, None, f"no gradient reaches {listed(unused)}" if unused else "")
 
 
 def parameters_registered(c: Context) -> Seen:
@@ -46,49 +33,7 @@ def parameters_registered(c: Context) -> Seen:
     if module is None:
         return Seen(None, None, NO_MODULE)
     hidden = [slot.path for slot in c.slots if not slot.registered]
-    return Seen(not hidden, None, f"parameters() does not know {', '.join(hidden)}" if hidden else "")
-
-
-def dropout_only_in_training(c: Context) -> Seen:
-    """Ask that dropout drops in training and rests in eval."""
-    if c.built.module is None:
-        return Seen(None, None, NO_MODULE)
-    if c.quiet:
-        return Seen(False, None, "it drops in eval as well")
-    other = c.again(dropout=DROPOUT)
-    module = other.module
-    assert module is not None
-    module.eval()
-    seen = close(c.y(c.x, other), c.y(c.x), "dropout changes the output in eval")
-    if not seen.passed:
-        return seen
-    module.train()
-    drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())
-    moved = any(worst(c.y(c.x, other), c.y(c.x)) > 0 for _ in range(3))
-    module.eval()
-    if not moved:
-        return Seen(False, None, "dropout never drops, not in training either") if drops else Seen(
-            None, None, "it has no dropout")  # fmt: skip
-    return Seen(True, seen.worst, "")
-
-
-def weights_before_dropout(c: Context) -> Seen:
-    """Ask that weights returned in training are those before dropout."""
-    if c.built.module is None or c.run(c.x, weights=True).weights is None:
-        return Seen(None, None, "it does not return its weights")
-    if any(isinstance(part, nn.MultiheadAttention) for part in c.built.module.modules()):
-        return Seen(None, None, "torch's own nn.MultiheadAttention returns them after dropout")
-    other = c.again(dropout=DROPOUT)
-    assert other.module is not None
-    sums = []
-    for training in (True, False):
-        other.module.train(training)
-        weights = c.run(c.x, other, weights=True).weights
-        sums.append(torch.ones(1) if weights is None else weights.to(torch.float64).sum(-1))
-    off, rested = (worst(s, torch.ones_like(s)) for s in sums)
-    if off > 1e-3 >= rested:
-        return Seen(False, off, "the weights returned in training are those after dropout: rows do not sum to one")
-    return Seen(True, off, "")
+    return Seen(not hidden, None, f"parameters() does not know {listed(hidden)}" if hidden else "")
 
 
 def saved_and_loaded(c: Context) -> Seen:
@@ -96,11 +41,12 @@ def saved_and_loaded(c: Context) -> Seen:
     module = c.built.module
     if module is None:
         return Seen(None, None, NO_MODULE)
-    other = c.candidate.build(c.built.sizes)
-    assert other.module is not None
+    one, other = c.again(), c.candidate.build(c.built.sizes)  # both new: a call may leave something behind
+    assert one.module is not None and other.module is not None
     other.cast(c.built.dtype)
-    other.module.load_state_dict(module.state_dict())
-    return close(c.y(c.x, other), c.y(c.x), "a module with the same state_dict gives another output")
+    other.module.load_state_dict(one.module.state_dict())
+    other.module.eval()
+    return close(c.y(c.x, other), c.y(c.x, one), "a module with the same state_dict gives another output")
 
 
 def mask_moves(c: Context) -> Seen:
@@ -119,7 +65,7 @@ def mask_moves(c: Context) -> Seen:
         with torch.no_grad():
             other.run(c.plan, torch.empty(c.x.shape, dtype=c.built.dtype, device="meta"))
     except Exception:
-        return Seen(False, None, f"{', '.join(kept)} stays on its device when the module moves")
+        return Seen(False, None, f"{listed(kept)} stays on its device when the module moves")
     return Seen(True, None, "")
 
 
@@ -150,19 +96,23 @@ def too_long(c: Context) -> Seen:
     longest = c.built.sizes.max_seq_len
     if not c.candidate.takes_length:
         return Seen(None, None, "it has no longest row")
+    if c.match is None or c.match.faults or c.leaks and c.causal:
+        return Seen(None, None, "asked of what is right on shorter rows")
+    if c.plan.positions or c.plan.angles:
+        return Seen(None, None, "its positions are given")
     D = c.built.sizes.d_model
     x = torch.ones(2, longest + 3, D).cumsum(1).sin() + torch.linspace(0, 1, D)
-    if c.plan.positions:
-        return Seen(None, None, "its positions are given")
     try:
         y = c.y(x)
     except (Exception, SystemExit):
         return Seen(True, None, "")
-    if y.size(1) == longest + 3 and c.causal and worst(y[:, :longest], c.y(x[:, :longest])) < 1e-5:
-        return Seen(True, None, "")
-    if not c.causal:
-        return Seen(None, None, "it has no mask")
-    return Seen(False, None, f"T={longest + 3} with a longest row of {longest} is accepted, and answered wrongly")
+    long = close(y, right_output(c, x), "")
+    short = close(c.y(x[:, :longest]), right_output(c, x[:, :longest]), "")
+    if long.passed:
+        return Seen(True, long.worst, "")
+    if not short.passed:
+        return Seen(None, None, "asked of what is right on shorter rows")
+    return Seen(False, long.worst, f"T={longest + 3} with a longest row of {longest} is accepted, and answered wrongly")
 
 
 def half_precision(c: Context) -> Seen:

@@ -71,7 +71,7 @@ def _fused(
     for group in groups:
         slot = group.slots[0]
         weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
-        if len(group.slots) > 1:
+        if len(group.slots) > 1 or group.role in ("q", "k", "v", "kv"):  # its name says that it is less
             continue
         outs = list(_outs(groups, group, numbers, vectors, D))
         flat: list[tuple[str, Tensor]] = _facing_out(slot, weight, D)
@@ -294,4 +294,4 @@ def _query_and_kv(
                 yield Layout(f"q from {query.path}, k and v from {kv.path}, order {'-'.join(order)}{_way(way)}{says}",
                              Roles(q, parts[k], parts[v], q_bias, None if both is None else both[k],
                                    None if both is None else both[v], out, out_bias),
-                             {"q": query.path, "k": kv.path, "v": kv.path, "out": path}, named=False)  # fmt: skip
+                             {"q": query.path, "k": kv.path, "v": kv.path, "out": path})  # fmt: skip

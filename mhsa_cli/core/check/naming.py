@@ -69,7 +69,7 @@ def norm_of(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tens
     mine = {s.key: numbers[s.path] for s in found if s.norm}
     if "weight" not in mine or mine["weight"].dim() != 1:
         return None
-    return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", 1e-5))
+    return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", None) or 1e-5)  # an RMSNorm's may be None
 
 
 def is_bias(path: str) -> bool:

@@ -17,13 +17,16 @@ from mhsa_cli.core.check.tensors import worst
 
 
 def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
-    """Keep the readings that the candidate bears out; all of them if it bears out none.
+    """Keep the readings that the candidate bears out; all of them if it bears out none."""
+    return readings if len(readings) < 2 else bearing(c, readings) or readings
+
+
+def bearing(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
+    """Give the readings that the candidate bears out.
 
     With every weight zero but one of the values, from input i, and one of the output, to column j, the output moves
     with feature i of the input alone, and in column j alone, whatever the scores do.
     """
-    if len(readings) < 2:
-        return readings
     roles_of = addresses_of(c.slots, c.built.sizes.d_model, c.heads)
     before, still = _stilled(c)
     # A norm would mix the columns; torch's is passed by for the while.
@@ -43,11 +46,11 @@ def probed(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
                 ):
                     kept.append(reading)
     except (Exception, SystemExit):
-        return readings
+        return []
     finally:
         passing_by.stop()
         write_all(c.slots, before)
-    return kept or readings
+    return kept
 
 
 def borne_frames(c: Context, frames: Sequence[str]) -> Sequence[str]:

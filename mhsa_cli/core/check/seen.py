@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -35,4 +36,20 @@ def first_difference(found: Tensor, wanted: Tensor, limit: float) -> str:
         return f"{tuple(found.shape)} where {tuple(wanted.shape)} is wanted"
     bad = ~((found - wanted).abs() <= limit)
     where = tuple(int(i) for i in bad.nonzero()[0])
-    return f"at [{', '.join(map(str, where))}] it is {float(found[where]):.4g}, wanted {float(wanted[where]):.4g}"
+    return f"at [{', '.join(map(str, where))}] it is {both(float(found[where]), float(wanted[where]))}"
+
+
+def both(found: float, wanted: float) -> str:
+    """Write two different figures with as many digits as tell them apart; of close ones, how far they are apart."""
+    for digits in range(4, 9):
+        one, other = f"{found:.{digits}g}", f"{wanted:.{digits}g}"
+        if one != other:
+            return f"{one}, wanted {other}"
+    return f"{found:.4g}, {abs(found - wanted):.1g} off"
+
+
+def listed(names: Sequence[str], most: int = 2) -> str:
+    """List names, of many the first ones and how many more there are."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -70,6 +70,8 @@ BREAKERS = {
     "the input is left alone": ("# last", "x.mul_(2)"),
     "heads that do not divide": ("raise ValueError(", "str("),
     "rows that are too long": ("~self.keep[:T, :T]", "F.pad(~self.keep, (0, max(0, T - self.longest)) * 2)[:T, :T]"),
+    "a second step of training": ("# last", "y = y + 0 * getattr(self, 'past', 0.0); self.past = y.sum()"),
+    "a NaN stays in its row": ("# last", "y = y + 0 * x.sum()"),
     "extreme scores": ('float("-inf")', "-1e4"),
     "half precision": ('float("-inf")', "-1e9"),
 }
