@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
+import io
 import json
 import math
 import os
@@ -19,13 +20,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.commands.leftovers import adopt_orphans, end_descendants
+from mhsa_cli.core.check.packages import FILE_BYTES, as_the_user_wrote
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.records.check import Wishes
 
 # The names of what it leaves in its folder.
 PRINTED, TRACE, ROOM = "printed", "trace", "room"
 READY = "mhsa_cli.core.check.ready"
-FILE_BYTES = 256 << 20  # one file that it writes: an endless print must not fill the disk
+PRINTED_BYTES = 2 << 20  # what is kept of each of stdout and stderr: a chatty one is graded all the same
 AFTER = 10  # seconds of computing that are left to a process which nobody could end
 
 
@@ -60,7 +63,7 @@ def serve(pipe: Connection, job: Job) -> None:
         except BaseException as error:
             from mhsa_cli.core.devices import is_out_of_memory
 
-            said = " ".join(f"{type(error).__name__}: {error}".strip(": ").split())[:400]
+            said = " ".join(as_the_user_wrote(error).split())[:400]
             frames = [
                 f"{Path(f.filename).name}, line {f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-1:]
             ]
@@ -68,6 +71,7 @@ def serve(pipe: Connection, job: Job) -> None:
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
+        end_descendants(os.getpid())
         os._exit(code)  # nothing of what it left to be done at exit
 
 
@@ -98,6 +102,7 @@ def _cut_off(pipe: Connection, job: Job) -> None:
     global _trace
     if hasattr(os, "setsid"):
         os.setsid()
+    adopt_orphans()
     for number, path, mode in (
         (0, os.devnull, os.O_RDONLY),
         (1, job.folder / PRINTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
@@ -108,7 +113,7 @@ def _cut_off(pipe: Connection, job: Job) -> None:
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
     sys.stdout, sys.stderr = (
-        open(number, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+        io.TextIOWrapper(io.BufferedWriter(_Short(number)), "utf-8", "backslashreplace", line_buffering=True)
         for number in (1, 2)
     )
     _trace = (job.folder / TRACE).open("w")
@@ -120,10 +125,24 @@ def _cut_off(pipe: Connection, job: Job) -> None:
     threading.Thread(target=_watch, args=(pipe, job.folder), daemon=True).start()
 
 
+class _Short(io.FileIO):
+    """An open file that takes so many bytes, and lets the rest go by."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.left = PRINTED_BYTES
+
+    def write(self, data: Any) -> int:
+        """Write what there is still room for."""
+        self.left -= len(data)
+        return super().write(data) if self.left >= 0 else len(data)
+
+
 def _watch(pipe: Connection, folder: Path) -> None:
     """Wait for the end of the parent, for nothing else ever comes; then tidy up in its place."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
+    end_descendants(os.getpid())
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
+from mhsa_cli.commands.leftovers import end_descendants, end_users_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
 
@@ -161,7 +162,7 @@ class _Child:
         if "refused" in message:
             said, hint = (None if text is None else self._shown(text) for text in message["refused"])
             error = UsageError(said or "", hint)
-            return Ended(self._uncallable("; ".join(line.strip() for line in str(error).splitlines())).grade, error)
+            return Ended(self._uncallable(_on_one_line(str(error))).grade, error)
         if message.get("memory"):
             return self._out_of_memory()
         if "raised" in message:
@@ -232,13 +233,27 @@ class _Child:
 
     def close(self) -> None:
         """End the process and all that it started, and remove its folder."""
+        if self.process.pid is not None and self.process.is_alive():
+            end_descendants(self.process.pid)
         if self.process.pid is not None and hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.join(5)
+        end_users_of(Path(self.folder.name))
         self.pipe.close()
         self.folder.cleanup()
+
+
+def _on_one_line(text: str) -> str:
+    """Join the lines of an error; a line of code with a caret below it becomes a quotation."""
+    lines: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line == "^" and len(lines) > 1:
+            lines[-2:] = [f"{lines[-2]}: {lines[-1]}"]
+        else:
+            lines.append(line)
+    return "; ".join(lines)
 
 
 def _grade(document: dict[str, Any]) -> Grade:

@@ -110,6 +110,26 @@ def test_a_flood_of_print_is_cut(here: Path) -> None:
     assert said.code == 2 and "it printed more than" in said.json["notes"][0]
 
 
+def test_one_that_prints_much_is_graded_all_the_same(here: Path) -> None:
+    said = check(HEAD + "        for _ in range(400): print('x' * 1_000_000)\n        return x\n", "--json")
+    assert said.code == 0 and said.json["notes"][0].startswith("it printed more than"), said.json
+    text = HEAD + "        while True: os.write(1, b'x\\n' * 5_000_000)\n"
+    said = check(text, "--json")
+    assert said.code == 2 and "it prints or writes more than 256 MB" in said.json["tried"][0], said.json
+
+
+def test_no_name_of_ours_is_in_an_error(here: Path) -> None:
+    text = "def f(a): ...\n" + HEAD + "        return {}\n"
+    said = check(text.format("f()"), "--json").json["tried"][0]
+    assert "TypeError: f() missing 1 required positional argument" in said and "mhsa_checked" not in said
+    said = check(text.format("sys.modules[__name__].nothing"), "--json").json["tried"][0]
+    assert "module 'mine' has no attribute 'nothing'" in said
+    Path("all").mkdir()
+    Path("all/mine.py").write_text("class Attention(:\n")
+    said = mhsa("check", "all", "--json").json["submissions"][0]["tried"][0]
+    assert said == ("all/mine.py, line 1: invalid syntax: class Attention(:; Python itself refuses this: mend the line")
+
+
 def test_files_are_read_from_the_folder_of_the_file(here: Path) -> None:
     Path("sub").mkdir()
     Path("sub/size.txt").write_text("0")
@@ -244,10 +264,16 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> 
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_what_it_starts_ends_with_it(here: Path) -> None:
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("line", "code"), [("return x", 0), ("os._exit(7)", 2), ("time.sleep(600)", 2), ("os.kill(os.getpid(), 11)", 2)]
+)
+def test_what_it_starts_ends_with_it(here: Path, line: str, code: int, own: bool) -> None:
     marks = Path("marks").absolute()
-    start = f"        open('{marks}', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))\n"
-    assert check("import subprocess\n" + HEAD + start + "        return x\n").code == 0
+    sleep = "subprocess.Popen(['sh', '-c', 'sleep 600; exit'], start_new_session=True)" if own else (
+        "subprocess.Popen(['sleep', '600'])")  # fmt: skip
+    start = f"        open('{marks}', 'w').write(str({sleep}.pid))\n"
+    assert check("import subprocess\n" + HEAD + start + f"        {line}\n").code == code
     started, until = int(marks.read_text()), time.monotonic() + 30
     while alive(started) and time.monotonic() < until:
         time.sleep(0.05)

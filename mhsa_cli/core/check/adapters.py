@@ -20,6 +20,7 @@ from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short
 from mhsa_cli.core.check.calling import CallError, Plan, raised
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.ways import plans
+from mhsa_cli.core.devices import is_out_of_memory
 
 
 class UncallableError(Exception):
@@ -39,6 +40,7 @@ class Candidate:
     def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
         self.source, self.given = source, given
         self._tries: dict[str, list[str]] = {}
+        self._exhausted = 0  # tries that took all memory
         self._lacks: dict[str, None] = {}  # what its config was asked for in vain
         self.choice = 0  # of the ways to fill its constructor
         self.plan = Plan(())
@@ -173,7 +175,10 @@ class Candidate:
         return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
 
     def failed(self, what: str, error: BaseException) -> None:
-        """Keep what was tried and what came of it."""
+        """Keep what was tried and what came of it. Raises: the error, if memory ran out for the second time."""
+        self._exhausted += is_out_of_memory(error)
+        if self._exhausted > 1:
+            raise error
         self._tries.setdefault(raised(error), []).append(what)
         if name := filling.lacked(error):
             self._lacks[name] = None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of
+from mhsa_cli.core.check.packages import as_the_user_wrote
 
 
 class CallError(Exception):
@@ -20,8 +21,7 @@ class CallError(Exception):
 
 def raised(error: BaseException) -> str:
     """Write what a candidate raised: its type, and the first line of what it says."""
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}{': ' if first else ''}{first}"
+    return (as_the_user_wrote(error).splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 _numbers = count(1)
+FILE_BYTES = 256 << 20  # one file that a graded file writes: it must not fill the disk
 
 # Packages are installed under other names than they are imported by.
 INSTALLED_AS = {
@@ -122,6 +125,14 @@ def nothing_written() -> Iterator[None]:
         yield
     finally:
         sys.dont_write_bytecode = before
+
+
+def as_the_user_wrote(error: BaseException) -> str:
+    """Write an error: its type and what it says, by the names of the user's file and not by ours."""
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return f"it prints or writes more than {FILE_BYTES >> 20} MB"
+    said = re.sub(r"\bmhsa_checked_\d+(\w*)(\.(?=\w))?", lambda m: "" if m[2] else m[1].strip("_"), str(error))
+    return f"{type(error).__name__}: {said}".strip(": ")
 
 
 def way_out(error: BaseException) -> str:

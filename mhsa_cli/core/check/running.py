@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from mhsa_cli.core.check.needed import Definition, Part, bound
-from mhsa_cli.core.check.packages import make_module, nothing_written, way_out
+from mhsa_cli.core.check.packages import as_the_user_wrote, make_module, nothing_written, way_out
 from mhsa_cli.core.check.reading import Script
 
 POSTPONED = __future__.annotations.compiler_flag
@@ -117,7 +117,7 @@ def _failure(script: Script, part: Part, error: BaseException) -> Failure:
         if trace.tb_frame.f_code.co_filename == str(script.path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    said = " ".join(f"{type(error).__name__}: {error}".strip(": ").split())[:300]
+    said = " ".join(as_the_user_wrote(error).split())[:300]
     if isinstance(error, SystemExit):
         said = f"it ends the program (sys.exit({'' if error.code is None else repr(error.code)}))"
     elif isinstance(error, EOFError):
