@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.commands.leftovers import adopt_orphans, end_descendants
-from mhsa_cli.core.check.packages import FILE_BYTES, as_the_user_wrote
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.records.check import Wishes
 
@@ -61,6 +60,7 @@ def serve(pipe: Connection, job: Job) -> None:
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except BaseException as error:
+            from mhsa_cli.core.check.packages import as_the_user_wrote
             from mhsa_cli.core.devices import is_out_of_memory
 
             said = " ".join(as_the_user_wrote(error).split())[:400]
@@ -153,6 +153,8 @@ def _limit(job: Job) -> None:
         import resource
     except ImportError:  # Windows
         return
+    from mhsa_cli.core.check.packages import FILE_BYTES
+
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: FILE_BYTES,
