@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,9 +17,11 @@ from mhsa_cli.core.check.binding import Sizes
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.core_function import as_core
 from mhsa_cli.core.check.faults import FAULTS
+from mhsa_cli.core.check.gradients import moves_output, without_gradient
 from mhsa_cli.core.check.laws import ask
 from mhsa_cli.core.check.matching import understand
 from mhsa_cli.core.check.naming import more_than_attention
+from mhsa_cli.core.check.seen import listed
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.ways import untested
 from mhsa_cli.core.check.wording import found_words, given_arguments
@@ -28,7 +31,6 @@ from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
 SIZES = Sizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq_len=16)
 # A law that fails -> the fault that it shows, where the output named none.
 SHOWN = {
-    "every parameter is used": "parameter_unused",
     "parameters are registered": "parameters_not_registered",
     "no memory of earlier calls": "state_between_calls",
     "the mask moves with the module": "mask_not_a_buffer",
@@ -38,6 +40,12 @@ SHOWN = {
     "weights returned in training": "weights_after_dropout",
 }
 EDGES = {"weights_after_dropout"}  # named, and no reason to call a block wrong
+# What a law says before the place or the names that it saw: the fault says so already.
+SAID = re.compile(
+    r"^(no gradient reaches |parameters\(\) does not know |.*: (?=at \[))| stays on its device when the module moves$"
+    r"|^(x is changed in place|it drops in eval as well|the same input gives another output after other calls"
+    r"|the weights returned in training are those after dropout: rows do not sum to one)$"
+)
 
 
 def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _: None) -> Grade:
@@ -80,38 +88,52 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
         return  # whatever else is seen may be chance
     if c.mask_raises:
         yield _fault(c, "mask_argument_raises", None)
+    if c.hole:
+        yield _fault(c, "mask_with_a_hole", None, c.hole)
     explained = bool(names or noise)
-    broken = {law.name for law in laws if law.passed is False}
+    consequence = explained or c.match is None
+    broken = {law.name: law for law in laws if law.passed is False}
     unregistered = "parameters are registered" in broken
-    for law in laws:
+    used = broken.get("every parameter is used")
+    if used and used.seen.startswith("no gradient") and not unregistered and "the input is left alone" not in broken:
+        yield from _without_gradient(c, consequence)
+    for law in broken.values():
         name = SHOWN.get(law.name, "")
-        if law.passed is False and law.name == "dropout only in training":
+        if law.name == "dropout only in training":
             name = "dropout_in_eval" if "eval" in law.seen else ""
             name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
-        if law.passed is not False or not name or law.seen.startswith("torch's own"):
-            continue
-        if name == "parameter_unused" and (unregistered or "the input is left alone" in broken):
-            continue  # no gradient for another reason
-        consequence = explained or c.match is None
-        if consequence and law.name in (
-            "every parameter is used",
-            "weights returned are those used",
-            "no memory of earlier calls",
+        if name == "state_between_calls" and law.worst is None:
+            continue  # it was answered by an exception
+        if (
+            not name
+            or name in names
+            or law.seen.startswith("torch's own")
+            or (consequence and law.name == "weights returned are those used")
         ):
             continue  # a consequence of what was named
-        yield _fault(c, name, None, law)
+        yield _fault(c, name, None, SAID.sub("", law.seen))
 
 
-def _fault(c: Context, name: str, difference: float | None, law: Law | None = None) -> NamedFault:
+def _without_gradient(c: Context, consequence: bool) -> Iterator[NamedFault]:
+    """Tell what is cut off from the gradient from what has no influence, which may be because of another fault."""
+    cut: list[str] = []
+    unused: list[str] = []
+    for name in without_gradient(c):
+        (cut if moves_output(c, name) else unused).append(name)
+    if cut:
+        yield _fault(c, "gradient_cut", None, listed(cut))
+    if unused and not consequence:
+        yield _fault(c, "parameter_unused", None, listed(unused), tuple(unused))
+
+
+def _fault(c: Context, name: str, difference: float | None, seen: str = "", unused: tuple[str, ...] = ()) -> NamedFault:
     source, fault = c.candidate.source, FAULTS[name]
     s, d = c.built.sizes, (c.match.layout.roles.q.size(1) if c.match else c.built.sizes.d_head)
     factor = c.match.factor if c.match and c.match.factor else math.nan
     words = {"D": s.d_model, "H": s.n_heads, "d": d, "T": s.seq_len, "root_D": f"{math.sqrt(s.d_model):.2f}",
              "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}",
-             "factor_right": f"{1 / math.sqrt(d):.4g}"}  # fmt: skip
-    says = fault.says.format(**words) + (f" ({law.seen})" if law and law.seen else "")
-    shown = law.seen.removeprefix("no gradient reaches ") if law and name == "parameter_unused" else ""
-    unused = tuple(shown.split(", ")) if shown else ()
+             "factor_right": f"{1 / math.sqrt(d):.4g}", "seen": seen}  # fmt: skip
+    says = fault.says.format(**words) + (f" ({seen})" if seen and "{seen}" not in fault.says else "")
     line = lines.line_of(source.text, source.name, fault.where, unused)
     return NamedFault(name, says, fault.instead, line, source.place(line) if line else "", difference)
 

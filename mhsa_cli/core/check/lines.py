@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Collection
 
-from mhsa_cli.core.check.pointing import PLACES, modules, syntax
+from mhsa_cli.core.check.pointing import PLACES, axes, modules, syntax
 from mhsa_cli.core.check.pointing.anatomy import Anatomy
-from mhsa_cli.core.check.pointing.flow import flow_of
+from mhsa_cli.core.check.pointing.flow import flow_of, parts_of
 
 
 def line_of(text: str, name: str, where: str, unused: tuple[str, ...] = ()) -> int | None:
@@ -21,6 +21,12 @@ def line_of(text: str, name: str, where: str, unused: tuple[str, ...] = ()) -> i
     node = modules.unused(anatomy, unused) if unused else None
     node = node or PLACES[where](anatomy)
     return syntax.line(node) if node else None
+
+
+def batch_axis_of(text: str, name: str) -> str:
+    """Give the name by which a target's source calls its first axis, if that is the rows of the batch, or ""."""
+    target, call = parts_of(text, name)
+    return axes.batch_axis(text, target, call)
 
 
 def _code(text: str) -> list[str]:

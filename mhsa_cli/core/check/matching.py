@@ -15,6 +15,7 @@ from mhsa_cli.core.check.built import Built, entry
 from mhsa_cli.core.check.calling import Plan, masked
 from mhsa_cli.core.check.case import Case, Match
 from mhsa_cli.core.check.context import SEED, Context, held_still
+from mhsa_cli.core.check.hiding import hidden_in_part
 from mhsa_cli.core.check.layouts import layouts
 from mhsa_cli.core.check.probing import borne_frames, probed
 from mhsa_cli.core.check.reference import FRAMES, ROPES
@@ -51,6 +52,8 @@ def understand(candidate: Candidate, built: Built, wishes: Wishes, tell: Callabl
         case = case_of(c, must, wishes)
         c.guess = case.layouts[0] if 0 < case.likely < len(case.layouts) or len(case.layouts) == 1 else None
     c.right_rope, c.leaks = _right_rope(c), sees_future(c)
+    if c.match is None:
+        c.hides, c.hole = hidden_in_part(c)
     return c, noise
 
 

@@ -10,6 +10,7 @@ import torch
 
 from mhsa_cli.config.scalars import resolve
 from mhsa_cli.core.check.context import Context
+from mhsa_cli.core.check.lines import batch_axis_of
 from mhsa_cli.errors import UsageError
 
 
@@ -55,9 +56,13 @@ def found_words(c: Context) -> dict[str, str]:
     if plan.mask is not None:
         words["mask"] = f"argument {plan.mask_name}, {plan.mask.meaning}"
     else:
-        words["mask"] = "none" if not c.causal else "none that hides the future" if c.leaks else "causal inside"
+        words["mask"] = c.hides or (
+            "none" if not c.causal else "none that hides the future" if c.leaks else "causal inside"
+        )
     y = c.run(c.x, weights=True)
     words["returns"] = "y and weights" if y.weights is not None else "y"
+    if c.plan.time_first and (called := batch_axis_of(c.candidate.source.text, c.candidate.source.name)):
+        words["right only if"] = f"x is (T, B, D): your code calls its first axis {called}"
     if c.built.dtype != torch.float64:
         words["precision"] = "float32: it does not take float64"
     return words

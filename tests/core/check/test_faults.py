@@ -20,7 +20,7 @@ from mhsa_cli.core.check.tensors import worst
 D, H, T, B = SIZES.d_model, SIZES.n_heads, SIZES.seq_len, SIZES.batch_size
 FORMS = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
 # Names of q, k and v turned round: for a fused matrix these are orders, for named ones faults.
-WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": ""}
+WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": "", "seen": ""}
 
 
 def roles(seed: int = 0, groups: int = H) -> Roles:

@@ -11,8 +11,8 @@ Form = dict[str, str]  # stage of a `Spec` -> its wrong form
 class Fault:
     """A wrong variant: the forms of the reference that compute it (none: only a law shows it), in plain words.
 
-    `says` and `instead` may use {D}, {H}, {d}, {T} and their roots {root_D} and {root_d}. `where` is the part of the
-    code in which it most likely sits, a key of `pointing.PLACES`.
+    `says` and `instead` may use {D}, {H}, {d}, {T} and their roots {root_D} and {root_d}, and {seen}. `where` is the
+    part of the code in which it most likely sits, a key of `pointing.PLACES`.
     """
 
     says: str

@@ -46,6 +46,17 @@ SHOWN: dict[str, Fault] = {
         "use it in forward, or remove it",
         "unused",
     ),
+    "gradient_cut": Fault(
+        "no gradient reaches {seen}: it moves the output, but something on the way detaches it, so it never trains",
+        "leave out .detach(), .data, .item(), .numpy(), torch.no_grad() and torch.tensor(...) on the way from the "
+        "parameters to the output; rounding and comparing pass no gradient on either",
+        "detached",
+    ),
+    "mask_with_a_hole": Fault(
+        "the mask hides some later tokens but not all",
+        "hide all of them: True above the diagonal of the whole (T, T), torch.ones(T, T, dtype=torch.bool).triu(1)",
+        "mask_shape",
+    ),
     "mask_not_a_buffer": Fault(
         "the mask is a plain tensor: it stays behind when the module moves to another device",
         "self.register_buffer('causal_mask', mask, persistent=False)",

@@ -100,10 +100,15 @@ class Anatomy:
                 return any(map(self.is_mask, parts))
             case ast.Compare():
                 return "arange" in syntax.names(node) or self.is_mask(node.left)
-            case ast.BinOp():
+            case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.BitXor()):
                 return self.is_mask(node.left) or self.is_mask(node.right)
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), left=left, right=right):
+                sides = [self.is_mask(side) for side in (left, right)]  # with scores on one side it is masked scores
+                return any(sides) and all(
+                    is_it or syntax.is_plain(s) for is_it, s in zip(sides, (left, right), strict=True)
+                )
             case ast.Call(func=ast.Attribute(value=inner, attr=name)):
-                if name in ("masked_fill", "masked_fill_", "where"):
+                if name in ("masked_fill", "masked_fill_", "where", "softmax", "matmul", "mm", "bmm"):
                     return False
                 return bool(syntax.MASK.search(name)) or self.is_mask(inner)
             case ast.Call(func=ast.Name(id=name)):
@@ -116,7 +121,7 @@ class Anatomy:
             handed = {k.arg for k in node.keywords} & {"is_causal", "attn_mask"}
             return syntax.called(node) in ("masked_fill", "masked_fill_", "where") or bool(handed)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
-            return self.is_mask(node) and not (self.is_mask(node.left) and isinstance(node.right, ast.Constant))
+            return (self.is_mask(node.left) or self.is_mask(node.right)) and not self.is_mask(node)
         if isinstance(node, ast.AugAssign):
             return self.is_mask(node.value) or isinstance(node.target, ast.Subscript)
         if isinstance(node, ast.Assign):

@@ -46,6 +46,14 @@ def flow_of(text: str, name: str) -> Flow:
     return _Walk(tree).follow_target(name)
 
 
+def parts_of(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
+    """Give the class or function that a target is or is made by, and what a call of it runs first."""
+    try:
+        return _Walk(ast.parse(text)).parts(name)
+    except SyntaxError:
+        return None, None
+
+
 class _Walk:
     """Follows names from function to function; each function is entered once, where it is first used."""
 
@@ -69,6 +77,13 @@ class _Walk:
             into = self.flow.call if made is None else self.flow.making
             self._enter(target, _Scope(target, None, made is None, into))
         return self.flow
+
+    def parts(self, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
+        target = self.known.get(name)
+        made = self._made_by(target)
+        if made is None:
+            return (target, target) if isinstance(target, Function) else (None, None)
+        return made, next((method for call in CALLS if (method := self._method(made, call))), None)
 
     def _made_by(self, target: ast.AST | None) -> ast.ClassDef | None:
         """Give the class that a target is, or that an instance or a factory makes."""

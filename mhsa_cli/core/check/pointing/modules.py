@@ -78,7 +78,9 @@ def state(a: Anatomy) -> ast.AST | None:
         grown = isinstance(node, ast.Call) and syntax.called(node) in ("append", "extend", "update", "copy_", "add_")
         if grown and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return [t for t in [ast.unparse(node.func.value)] if t.startswith("self.")]
-        return [t for t in syntax.targets(node) if t.startswith("self.")]
+        parts = [t for t in getattr(node, "targets", []) if isinstance(t, ast.Subscript)]
+        kept = [*syntax.targets(node), *(ast.unparse(part.value) for part in parts)]
+        return [t for t in kept if t.startswith("self.")]
 
     return first(nodes(a.run), lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
 

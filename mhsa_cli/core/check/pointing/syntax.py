@@ -144,6 +144,11 @@ def is_library(node: ast.AST) -> bool:
     return isinstance(func, ast.Attribute) and ast.unparse(func.value).split(".")[0] in LIBRARIES
 
 
+def is_plain(node: ast.AST) -> bool:
+    """Tell whether a node is a number: written out, infinity, or a dtype's smallest."""
+    return number(node) is not None or bool(re.search(r"inf\b|finfo|iinfo", ast.unparse(node)))
+
+
 def argument(node: ast.Call, names: tuple[str, ...], place: int) -> ast.expr | None:
     """Give an argument by its keyword, or by its place among those after the tensor itself."""
     for keyword in node.keywords:
