@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROWS = 2
 LEAK = 1e-4  # of the largest output: above rounding in float32, far below one key's share of a softmax
+DRAWN = 2000  # scores of a head that are looked at in training mode, at least
 SUM = 1e-3  # what a row of weights may miss of 1
 
 Call = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -33,8 +34,8 @@ class Findings:
 def examine(target: str, block: nn.Module, call: Call, sizes: Sizes) -> Findings:
     """Call a block on random rows in eval and in training mode.
 
-    Raises: UsageError if its output has another shape, is not finite, depends on later tokens or has no gradient, or if
-    it changes its own buffers.
+    Raises: UsageError if its output has another shape, is not finite, depends on later tokens (both in either mode) or
+    has no gradient, or if it changes its own buffers.
     """
     hint, T = f"what is wrong with it: mhsa check {target}", sizes.max_seq_len
     generator = torch.Generator().manual_seed(0)
@@ -51,7 +52,7 @@ def examine(target: str, block: nn.Module, call: Call, sizes: Sizes) -> Findings
             raise UsageError(f"{target} gives NaN or infinity for an ordinary input", hint)
         _check_causal(target, call, x, other, y)
         fixed = T > 1 and _is_fixed(call, x[:, :-1])
-    _check_gradient(target, block, call, x)
+    _check_training(target, block, call, x, other)
     why = "it does not give its weights" if weights is None else _why_no_maps(weights, (ROWS, sizes.n_heads, T, T))
     return Findings(not why, why, fixed)
 
@@ -76,12 +77,11 @@ def _is_fixed(call: Call, shorter: Tensor) -> bool:
         return True
 
 
-def _check_gradient(target: str, block: nn.Module, call: Call, x: Tensor) -> None:
-    """Call it once in training mode, as every step will."""
+def _check_training(target: str, block: nn.Module, call: Call, x: Tensor, other: Tensor) -> None:
+    """Call it in training mode, as every step will, with what it drops then."""
     before = {name: buffer.clone() for name, buffer in block.named_buffers()}
     block.train()
-    x = x.clone().requires_grad_()
-    y, _ = call(x)
+    y, _ = call(x.clone().requires_grad_())
     if not y.requires_grad:
         raise UsageError(f"{target} gives an output without a gradient: it cannot be trained", "use torch throughout")
     after = dict(block.named_buffers())
@@ -90,6 +90,14 @@ def _check_gradient(target: str, block: nn.Module, call: Call, x: Tensor) -> Non
         if now is not None and now.shape == buffer.shape and not torch.equal(now, buffer):
             said = f"{target} changes its buffer {name} in training"
             raise UsageError(said, "checkpoints keep parameters only, so a resumed run would be another one")
+    with torch.no_grad():
+        many, others = (t.repeat(-(-DRAWN // x.size(1) ** 2), 1, 1) for t in (x, other))  # more of what is dropped
+        drawn = call(many)[0]
+        if not bool(y.isfinite().all() and drawn.isfinite().all()):
+            said = f"{target} gives NaN or infinity in training mode, where dropout drops"
+            raise UsageError(said, "drop weights, after the softmax, not scores; no masked score may be dropped")
+        if torch.equal(call(many)[0], drawn):  # the same is dropped again, so what moves the output is the input
+            _check_causal(target, call, many, others, drawn)
 
 
 def _why_no_maps(weights: Tensor, wanted: tuple[int, ...]) -> str:

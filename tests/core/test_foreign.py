@@ -173,3 +173,31 @@ def test_random_heads_are_drawn_by_its_own_constructor() -> None:
 def test_a_config_alone_never_builds_it() -> None:
     with pytest.raises(UsageError, match="not imported by itself"):
         build_model(config(), build_task(config().task))
+
+
+class DropsScores(Ours):
+    """Drops scores where weights are meant; masked scores are `fill`."""
+
+    def __init__(self, sizes: Sizes, fill: float) -> None:
+        super().__init__(sizes, sizes.dropout)
+        self.fill = fill
+
+    def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        B, T, D = x.shape
+        q, k, v = (t.view(B, T, self.n_heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(D // self.n_heads)
+        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), self.fill)
+        weights = self.dropout(scores).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(B, T, D)), weights
+
+
+@pytest.mark.parametrize(("fill", "says"), [(-math.inf, "NaN or infinity in training"), (-1e9, "sees the future")])
+@pytest.mark.parametrize("T", [3, 40])
+def test_scores_that_are_dropped_are_refused_before_training(fill: float, says: str, T: int) -> None:
+    def made() -> Foreign:
+        return Foreign("mine.py:Ours", Path("mine.py"), "0" * 64, lambda sizes: DropsScores(sizes, fill))
+
+    with pytest.raises(UsageError, match=says):
+        made().findings(Sizes(12, 3, T, 0.1, True))
+    assert made().findings(Sizes(12, 3, T, 0.0, True)).shows
+    assert foreign(0.1).findings(Sizes(12, 3, T, 0.1, True)).shows
