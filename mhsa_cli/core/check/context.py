@@ -15,6 +15,7 @@ from mhsa_cli.core.check.adapters import Candidate
 from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.calling import Answer, Plan, positions_of
 from mhsa_cli.core.check.case import Match, inputs
+from mhsa_cli.core.check.core_function import Core, renewed
 from mhsa_cli.core.check.layouts import Layout
 from mhsa_cli.core.check.tensors import Slot
 
@@ -61,8 +62,9 @@ class Context:
         return self.run(x, built).y.to(torch.float64)
 
     def again(self, **changes: Any) -> Built:
-        """Build it once more with other sizes, with the same numbers where the shapes allow."""
-        built = self.candidate.build(replace(self.built.sizes, **changes))
+        """Build it once more with other sizes, with the same numbers where the shapes allow; a core has no sizes."""
+        core = isinstance(self.built.thing, Core)
+        built = renewed(self.built) if core else self.candidate.build(replace(self.built.sizes, **changes))
         built.cast(self.built.dtype)
         if built.module is not None:
             built.module.eval()

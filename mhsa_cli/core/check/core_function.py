@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,12 @@ class Core:
             weight = parts[kind_of(name, INPUTS)]
             given[name] = x @ (weight.to(x.dtype) if isinstance(weight, torch.Tensor) else weight)
         return self._call(**given, **others)
+
+
+def renewed(built: Built) -> Built:
+    """Give a core with the same function once more, as new."""
+    thing = copy.copy(built.thing)
+    return replace(built, thing=thing, call=thing.__call__)
 
 
 def as_core(candidate: Candidate, built: Built) -> Built:

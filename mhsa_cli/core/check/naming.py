@@ -19,6 +19,8 @@ def role_of(path: str) -> str:
             continue
         if re.search(r"qkv|kqv|vqk|qvk|kvq|vkq|cattn|inproj|toqkv", word):
             return "qkv"
+        if "key" in word and "val" in word:
+            return "qkv" if "quer" in word else "kv"
         if re.search(r"(^|[^a-z])kv|tokv|wkv|kvproj", word):
             return "kv"
         for role, name in (("q", "quer"), ("k", "key"), ("v", "val")):
