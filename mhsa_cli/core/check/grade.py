@@ -19,6 +19,7 @@ from mhsa_cli.core.check.core_function import as_core
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.gradients import moves_output, without_gradient
 from mhsa_cli.core.check.laws import ask
+from mhsa_cli.core.check.laws_of_dropout import LEAKS, NOT_FINITE
 from mhsa_cli.core.check.matching import understand
 from mhsa_cli.core.check.naming import more_than_attention
 from mhsa_cli.core.check.seen import listed
@@ -102,6 +103,9 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
         if law.name == "dropout only in training":
             name = "dropout_in_eval" if "eval" in law.seen else ""
             name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
+            if law.seen in (NOT_FINITE, LEAKS) and lines.line_of(c.candidate.source.text, c.candidate.source.name,
+                                                                 FAULTS["dropout_on_scores"].where):  # fmt: skip
+                yield _fault(c, "dropout_on_scores", None)
         if name == "state_between_calls" and law.worst is None:
             continue  # it was answered by an exception
         if (

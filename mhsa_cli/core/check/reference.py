@@ -179,13 +179,28 @@ class Reference:
         if part == 0 and fault == "only_key":
             return x
         d, positions = self.d, self.positions.to(torch.float64)
+        if part == 1:
+            shifts = {"key_after": positions + 1, "key_before": positions - 1, "key_rolled": positions.roll(1)}
+            positions = shifts.get(fault, positions)
+            layout = {"half": "interleaved"}.get(layout, "half") if fault == "pairs_differ" else layout
         pairs = torch.arange(d // 2, dtype=torch.float64)
         exponent = {"exponent_next": 2 * (pairs + 1) / d, "exponent_half": pairs / d, "exponent_single": 4 * pairs / d,
                     "exponent_d_model": 2 * pairs / self.D, "exponent_before": 2 * (pairs - 1) / d}  # fmt: skip
         rate = self.theta ** -exponent.get(fault, 2 * pairs / d)
         angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
         cos, sin = angle.cos(), angle.sin()
+        if fault == "angles_mixed":
+            return self._turn_by_others(layout, x, cos, sin)
         return RopePositions(1, d, layout=layout)._turn(x, cos, sin)
+
+    def _turn_by_others(self, layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Turn the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other."""
+        if layout == "half":
+            cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
+            a, b = x.chunk(2, -1)
+            return x * cos + torch.cat((-b, a), -1) * sin
+        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+        return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin
 
     def _scores(self, spec: Spec) -> Tensor:
         def make() -> Tensor:
@@ -220,8 +235,8 @@ class Reference:
                 scores = scores.masked_fill(~allowed, fill)
         axis = {"keys": -1, "queries": -2, "heads": 1, "batch": 0, "twice": -1}.get(spec.softmax)
         weights = scores if axis is None else scores.softmax(axis)
-        if spec.softmax == "sigmoid":
-            weights = scores.sigmoid()
+        if spec.softmax.startswith("sigmoid"):
+            weights = (scores - (math.log(self.T) if spec.softmax == "sigmoid_less_log" else 0)).sigmoid()
         if spec.softmax in ("all of a head", "everything"):
             first = 2 if spec.softmax == "all of a head" else 0
             weights = scores.flatten(first).softmax(-1).view(scores.shape)

@@ -31,6 +31,7 @@ ALIKE = {
 # They do not show in the output of an ordinary call.
 SILENT = {
     "dropout_in_eval",
+    "dropout_on_scores",
     "heads_not_dividing",
     "input_changed_in_place",
     "mask_argument_raises",

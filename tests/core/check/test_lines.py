@@ -120,7 +120,7 @@ class Rotary(nn.Module):
     def forward(self, x, pos):
         q, k, v = self.qkv(x).chunk(3, -1)
         q = self.turn_by(q, pos)  # rope positions
-        k = self.turn_by(k, pos)
+        k = self.turn_by(k, pos)  # rope_keys
         v = self.turn_by(v, pos)  # rope_values
         scale = q.size(1) ** -0.5  # scale
         return self.out((q @ k.mT * scale).softmax(-1) @ v)  # scores
@@ -142,8 +142,9 @@ class Halves(nn.Module):
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, -1)
         angles = torch.arange(self.n_heads)[:, None]  # positions
+        angles = torch.cat((angles, angles), -1)  # angles
         q, k = rotated(q, angles), rotated(k, angles)  # rope
-        return (q @ k.mT).softmax(-1) @ v
+        return self.dropout(q @ k.mT).softmax(-1) @ v  # dropout_before
 """
 
 UNREAD = """

@@ -187,8 +187,23 @@ def returns_other_weights(style: Style, source: str, x: Tensor) -> bool:
     return not torch.allclose(given_weights(style, build(style, source)[1], x), right)
 
 
+def drops_scores(style: Style, source: str, x: Tensor) -> bool:
+    """Tell whether in training the output is not finite, or the first token's goes with the last token."""
+    block, space = build(style, source)
+    for module in block.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+    block.train()
+    outputs = []
+    for given in (x, torch.cat((x[:, :-1], x[:, -1:] + 9), dim=1)):
+        torch.manual_seed(1)
+        outputs.append(call(style, space, given)[0][:, :-1])
+    return not bool(torch.cat(outputs).isfinite().all()) or not torch.allclose(*outputs)
+
+
 SHOWS = {
     "dropout_in_eval": differs,
+    "dropout_on_scores": drops_scores,
     "projections_created_in_forward": differs,
     "state_between_calls": differs,
     "input_changed_in_place": changes_input,

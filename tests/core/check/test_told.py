@@ -140,6 +140,11 @@ def test_rows_that_are_too_long_never_lead() -> None:
         assert f"a law that fails: {names[kept - 1]}" in said
 
 
+def test_a_block_that_is_the_reference_matches_a_variant(tmp_path: Path) -> None:
+    found = graded(tmp_path, ("# weights", "w = w if t > 1 else 0.5 * w"))
+    assert check_words.verdict_sentence(found).startswith("a law fails: one token attends to itself"), told(found)
+
+
 def test_two_figures_that_differ_do_not_print_alike() -> None:
     assert both(1.5, 2.5) == "1.5, wanted 2.5"
     assert both(1.14701, 1.14702) == "1.14701, wanted 1.14702"

@@ -43,6 +43,25 @@ ROPE: dict[str, Fault] = {
         "rope",
         tuple({"rope": f"{layout}:only_key"} for layout in _ROPE),
     ),
+    "rope_key_shifted": Fault(
+        "queries and keys are rotated by positions that are one apart: a token is not at distance 0 from itself",
+        "rotate q and k by the same rows of cosines and sines",
+        "rope_keys",
+        tuple({"rope": f"{layout}:key_{how}"} for layout in _ROPE for how in ("after", "before", "rolled")),
+    ),
+    "rope_pairs_differ": Fault(
+        "queries and keys are rotated in other pairs, neighbours in one and halves in the other: scores do not depend "
+        "on the distance",
+        "rotate q and k by the same function",
+        "rope_keys",
+        tuple({"rope": f"{layout}:pairs_differ"} for layout in _ROPE),
+    ),
+    "rope_angles_mixed": Fault(
+        "the angles are laid out for other pairs than are turned: two features that turn together get two angles",
+        "with halves cat((angle, angle), -1), with neighbours repeat_interleave(angle, 2, -1)",
+        "angles",
+        tuple({"rope": f"{layout}:angles_mixed"} for layout in _ROPE),
+    ),
     "rope_backwards": Fault(
         "the rotation runs backwards: the sign of the sine is turned",
         "(a, b) becomes (a cos - b sin, a sin + b cos)",

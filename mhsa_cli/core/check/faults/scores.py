@@ -107,7 +107,7 @@ SCORES: dict[str, Fault] = {
         "a sigmoid stands in the softmax's place: keys do not compete, and rows do not sum to one",
         "take the softmax over the last axis of the masked scores",
         "softmax_kind",
-        fills(softmax="sigmoid"),
+        (*fills(softmax="sigmoid"), *fills(softmax="sigmoid_less_log")),
     ),
     "softmax_twice": Fault(
         "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",

@@ -10,6 +10,12 @@ SHOWN: dict[str, Fault] = {
         "use nn.Dropout, or F.dropout(x, p, training=self.training), or dropout_p=p if self.training else 0.0",
         "dropout",
     ),
+    "dropout_on_scores": Fault(
+        "dropout drops scores, before the softmax: a masked score that is dropped becomes 0, or NaN, so that in "
+        "training a token sees the future",
+        "take the softmax first, and drop weights: weights = dropout(scores.softmax(-1))",
+        "dropout_before",
+    ),
     "projections_created_in_forward": Fault(
         "a projection is created anew in every call: it is random each time and never trained",
         "create the layers once, in __init__",

@@ -142,6 +142,16 @@ def dropout(a: Anatomy) -> ast.AST | None:
     return found or first(nodes(a.run), chance, trains)
 
 
+def dropout_before(a: Anatomy) -> ast.AST | None:
+    """Point at the dropout between the scores and the softmax; None where there is none."""
+
+    def drops(node: ast.AST) -> bool:
+        return "drop" in syntax.called(node).lower()
+
+    found = [] if a.scores is None or a.softmax is None else a.indices(drops, a.scores, a.softmax)
+    return a.run[found[-1]].node if found else None
+
+
 def dropped_weights(a: Anatomy) -> ast.AST | None:
     """Point at the return of weights that were dropped under another name, or at the dropout that wrote over them."""
 

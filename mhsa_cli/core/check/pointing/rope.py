@@ -10,7 +10,7 @@ from mhsa_cli.core.check.pointing import syntax
 from mhsa_cli.core.check.pointing.anatomy import Anatomy
 from mhsa_cli.core.check.pointing.flow import Function
 from mhsa_cli.core.check.pointing.heads import key
-from mhsa_cli.core.check.pointing.rules import first, last, nodes
+from mhsa_cli.core.check.pointing.rules import Rule, first, last, nodes
 
 _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
 
@@ -20,15 +20,44 @@ def rotation(a: Anatomy) -> ast.AST | None:
     return first(nodes(a.top), partial(_calls, _rotators(a))) or first(nodes(a.run), _turns)
 
 
-def rotation_of_values(a: Anatomy) -> ast.AST | None:
-    """Point at the rotation of v, or at the first one."""
-    rotators = _rotators(a)
+def _rotation_of(role: str) -> Rule:
+    def rule(a: Anatomy) -> ast.AST | None:
+        rotators = _rotators(a)
 
-    def of_v(node: ast.AST) -> bool:
-        given = node.args[:1] if isinstance(node, ast.Call) else [node]
-        return any(syntax.first_role(part) == "v" for part in given) and (_calls(rotators, node) or _turns(node))
+        def of_it(node: ast.AST) -> bool:
+            given = node.args[:1] if isinstance(node, ast.Call) else [node]
+            return any(syntax.first_role(part) == role for part in given) and (_calls(rotators, node) or _turns(node))
 
-    return first(nodes(a.top), of_v) or rotation(a)
+        return first(nodes(a.top), of_it) or rotation(a)
+
+    return rule
+
+
+rotation_of_values, rotation_of_keys = _rotation_of("v"), _rotation_of("k")
+
+
+def angles(a: Anatomy) -> ast.AST | None:
+    """Point at where angles, or their cosines, are laid out over all features; else at the rotation."""
+    everything = nodes(a.everything())
+    turned = {ast.unparse(o) for n in everything for o in _of_cosine(n)}
+
+    def lays_out(node: ast.AST) -> bool:
+        calls = {syntax.called(n) for n in ast.walk(node)} if isinstance(node, ast.Assign) else {syntax.called(node)}
+        return bool(calls & {"repeat_interleave", "repeat", "tile", "cat", "concat", "concatenate", "stack"})
+
+    def sets_angles(node: ast.AST) -> bool:
+        return any(t in turned or syntax.ANGLE.search(t) for t in syntax.targets(node)) and lays_out(node)
+
+    def of_angles(node: ast.AST) -> bool:
+        return lays_out(node) and isinstance(node, ast.Call) and ast.unparse(node) in turned
+
+    return first(everything, sets_angles, of_angles) or rotation(a)
+
+
+def _of_cosine(node: ast.AST) -> list[ast.expr]:
+    if not isinstance(node, ast.Call) or syntax.called(node) != "cos":
+        return []
+    return node.args[:1] or ([node.func.value] if isinstance(node.func, ast.Attribute) else [])
 
 
 def positions(a: Anatomy) -> ast.AST | None:

@@ -136,7 +136,8 @@ def softmax_kind(a: Anatomy) -> ast.AST | None:
     """Point at the sigmoid that stands in the softmax's place."""
 
     def squashes(node: ast.AST) -> bool:
-        return "sigmoid" in syntax.called(node).lower()
+        negative = isinstance(node, ast.Call) and any(isinstance(arg, ast.UnaryOp) for arg in node.args)
+        return "sigmoid" in syntax.called(node).lower() or (syntax.called(node) == "exp" and negative)
 
     return last(a.until_values(), squashes) or last(nodes(a.run), squashes)
 

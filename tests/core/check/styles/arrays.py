@@ -59,6 +59,7 @@ NUMPY = Style(
         "softmax_over_heads": {"softmax": "weights = softmax(scores, axis=1)"},
         "softmax_over_batch": {"softmax": "weights = softmax(scores, axis=0)"},
         "softmax_missing": {"softmax": "weights = scores", "mask": "scores = np.where(future, 0.0, scores)"},
+        "softmax_is_sigmoid": {"softmax": "weights = 1 / (1 + np.exp(-scores))"},
         "softmax_twice": {"softmax": "weights = softmax(softmax(scores))"},
         "mask_no_effect": {"mask": "np.where(future, -1e9, scores)"},
         "mask_inverted": {"mask": "scores = np.where(future, scores, -1e9)"},

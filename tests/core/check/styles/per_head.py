@@ -87,6 +87,7 @@ PER_HEAD = Style(
         "out_missing": {"out": "out = self.dropout(out)"},
         "out_twice": {"merge": "out = self.proj(torch.cat([head(x) for head in self.heads], dim=-1))"},
         "attention_transposed": {"mix": "return wei.transpose(-2, -1) @ v"},
+        "dropout_on_scores": {"softmax": "wei = F.softmax(self.dropout(wei), dim=-1)", "dropout": ""},
         "dropout_in_eval": {"dropout": "wei = F.dropout(wei, 0.2)"},
         "projections_created_in_forward": {
             "out": "out = nn.Linear(out.shape[-1], out.shape[-1]).to(x)(out)",

@@ -65,6 +65,15 @@ ROPE = Style(
         },
         "rope_exponent": {"rates": "rates = theta ** (-(torch.arange(0, d_k, 2) + 2) / d_k)"},
         "rope_only_query": {"k": ""},
+        "rope_key_shifted": {"k": "k = self.rope(k, token_positions + 1)"},
+        "rope_pairs_differ": {
+            "k": "k = self.rope(k.unflatten(-1, (2, -1)).mT.flatten(-2), token_positions)\n"
+            "k = k.unflatten(-1, (-1, 2)).mT.flatten(-2)"
+        },
+        "rope_angles_mixed": {
+            "turn": "cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)\n"
+            "turned = (x * cos + torch.stack((-odd, even), dim=-1).flatten(-2) * sin).unflatten(-1, (-1, 2))"
+        },
         "rope_backwards": {"turn": "turned = torch.stack((even * cos + odd * sin, odd * cos - even * sin), dim=-1)"},
     },
     make="MultiHeadSelfAttention(D, H, max_seq_len=16)",
@@ -97,7 +106,7 @@ class RopeAttention(nn.Module):
         qkv = self.qkv_proj(hidden_states).view(bsz, q_len, 3, self.n_heads, self.head_dim)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         angle = torch.arange(q_len)[:, None] * self.inv_freq  #: angle
-        angle = torch.cat((angle, angle), dim=-1)
+        angle = torch.cat((angle, angle), dim=-1)  #: laid_out
         cos, sin = angle.cos(), angle.sin()
         q = q * cos + rotate_half(q) * sin  #: q
         k = k * cos + rotate_half(k) * sin  #: k
@@ -120,6 +129,13 @@ ROPE_HALF = Style(
             "rates": "inv_freq = 1.0 / base ** (2 * torch.arange(0, self.head_dim, 2).float() / self.head_dim)"
         },
         "rope_only_query": {"k": ""},
+        "rope_key_shifted": {"k": "k = k * cos.roll(1, 0) + rotate_half(k) * sin.roll(1, 0)"},
+        "rope_pairs_differ": {
+            "k": "k_turned = torch.stack((-k[..., 1::2], k[..., ::2]), dim=-1).flatten(-2)\n"
+            "k = k * angle.chunk(2, -1)[0].repeat_interleave(2, -1).cos() + (  #!\n"
+            "    k_turned * angle.chunk(2, -1)[0].repeat_interleave(2, -1).sin())"
+        },
+        "rope_angles_mixed": {"laid_out": "angle = angle.repeat_interleave(2, dim=-1)"},
         "rope_backwards": {"half": "return torch.cat((second, -first), dim=-1)"},
     },
     make="RopeAttention(hidden_size=D, num_attention_heads=H)",
@@ -174,6 +190,15 @@ ROPE_COMPLEX = Style(
         "rope_over_heads": {"rows": "freqs_cis = self.freqs_cis[: self.n_heads]"},
         "rope_exponent": {"rates": "freqs = 1.0 / (theta ** (torch.arange(dim // 2) / dim))"},
         "rope_only_query": {"k": ""},
+        "rope_key_shifted": {"k": "xk = apply_rotary_emb(xk, self.freqs_cis[1 : seqlen + 1, None])"},
+        "rope_pairs_differ": {
+            "k": "xk = apply_rotary_emb(xk.unflatten(-1, (2, -1)).mT.flatten(-2), freqs_cis)\n"
+            "xk = xk.unflatten(-1, (-1, 2)).mT.flatten(-2)"
+        },
+        "rope_angles_mixed": {
+            "apply": "cos, sin = (torch.cat((part, part), -1) for part in (freqs_cis.real, freqs_cis.imag))\n"
+            "return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin"
+        },
         "rope_backwards": {"apply": "return torch.view_as_real(pairs * freqs_cis.conj()).flatten(3).type_as(x)"},
     },
     make="Attention(D, H)",

@@ -70,6 +70,7 @@ THREE = Style(
         "softmax_over_heads": {"softmax": "attention = F.softmax(energy, dim=1)"},
         "softmax_over_batch": {"softmax": "attention = F.softmax(energy, dim=0)"},
         "softmax_missing": {"softmax": "attention = energy", "mask": "energy = torch.where(future, 0.0, energy)"},
+        "softmax_is_sigmoid": {"softmax": "attention = torch.sigmoid(energy - torch.tensor(energy.size(-1)).log())"},
         "softmax_twice": {"softmax": "attention = F.softmax(F.softmax(energy, dim=-1), dim=-1)"},
         "mask_no_effect": {"mask": "energy = torch.where(future, -1e-9, 0.0) + energy"},
         "mask_inverted": {"mask": "energy = torch.where(future, energy, torch.finfo(energy.dtype).min)"},
@@ -114,6 +115,9 @@ THREE = Style(
         "out_twice": {"merge": "out = self.fc_out(context.reshape(batch, length, width))"},
         "attention_transposed": {
             "mix": 'context = torch.einsum("bhkq,bkhd->bqhd", self.dropout(attention), v)',
+        },
+        "dropout_on_scores": {
+            "softmax": "energy = self.dropout(energy)\nattention = F.softmax(energy, dim=-1)",
         },
         "dropout_in_eval": {
             "mix": 'attention = F.dropout(attention, p=0.1)\ncontext = torch.einsum("bhqk,bkhd->bqhd", attention, v)',
