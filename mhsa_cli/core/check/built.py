@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -86,10 +88,23 @@ def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
             namespace[name] = sizes.of(kind)
         elif kind == "device" and isinstance(value, str | torch.device):
             namespace[name] = "cpu"
-        elif plain(name) in ("config", "cfg") and isinstance(value, dict):
-            for key in value:
-                if kind_of(key, SIZES) in GLOBAL_SIZES:
-                    value[key] = sizes.of(kind_of(key, SIZES))
+        elif plain(name).endswith(CONFIGS) and isinstance(value, dict):
+            value.update(_sizes_in(value, sizes))
+        elif plain(name).endswith(CONFIGS) and isinstance(value, argparse.Namespace | SimpleNamespace):
+            vars(value).update(_sizes_in(vars(value), sizes))
+
+
+CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
+
+
+def _sizes_in(settings: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Give the settings that are sizes their values; one without a default counts as a size by its name alone."""
+    return {
+        name: sizes.of(kind)
+        for name, value in settings.items()
+        if (kind := kind_of(str(name), SIZES)) in GLOBAL_SIZES
+        and (value is None or (isinstance(value, int | float) and not isinstance(value, bool)))
+    }
 
 
 def entry(thing: Any) -> Callable[..., Any]:

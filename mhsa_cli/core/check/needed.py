@@ -10,6 +10,10 @@ from dataclasses import dataclass
 ATTENTION_WORDS = ("attention", "attn", "mha", "multihead", "multi_head")
 INPUTS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv"}
 
+# A statement that calls one of these changes what it is called on: `parser.add_argument(...)`, `layers.append(...)`.
+CHANGES = {"add_argument", "set_defaults", "update", "append", "extend", "insert", "setdefault", "add"}
+PARTS = {"add_argument_group", "add_mutually_exclusive_group", "add_subparsers", "add_parser"}
+
 Definition = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -147,6 +151,10 @@ def _stored(node: ast.stmt) -> set[str]:
     targets += [item.optional_vars for item in getattr(node, "items", []) if item.optional_vars]
     own = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     targets += [inner.target for child in own for inner in ast.walk(child) if isinstance(inner, ast.NamedExpr)]
+    value = getattr(node, "value", None)
+    method = value.func if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+    if method is not None and method.attr in (CHANGES if isinstance(node, ast.Expr) else PARTS):
+        targets.append(method.value)
     return {base for target in targets for base in _bases(target)}
 
 

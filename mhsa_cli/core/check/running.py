@@ -6,12 +6,15 @@ This is the one place where somebody else's code begins to run: `mhsa check` doe
 from __future__ import annotations
 import __future__
 
+import argparse
 import ast
 import copy
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
+from unittest import mock
 
 from mhsa_cli.core.check.needed import Definition, Part, bound
 from mhsa_cli.core.check.packages import as_the_user_wrote, make_module, nothing_written, way_out
@@ -40,7 +43,7 @@ def run(script: Script, parts: Sequence[Part]) -> tuple[ModuleType, list[Failure
     flags = _future_flags(parts)
     failures: list[Failure] = []
     missing: set[str] = set()
-    with nothing_written():
+    with nothing_written(), mock.patch.object(argparse.ArgumentParser, "parse_known_args", _defaults):
         module = make_module(script.path, script.tree)
         for part in parts:
             error = _attempt(part.node, module, name, flags, missing)
@@ -49,6 +52,20 @@ def run(script: Script, parts: Sequence[Part]) -> tuple[ModuleType, list[Failure
             missing |= {bound(alias) for alias in getattr(part.node, "names", [])} if _is_import(part) else set()
             failures.append(_failure(script, part, error))
     return module, failures
+
+
+_parse = argparse.ArgumentParser.parse_known_args
+
+
+def _defaults(
+    self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
+) -> tuple[Any, list[str]]:
+    """Read a command line that nobody wrote: every argument has its default, also one that is required."""
+    for action in self._actions:
+        action.required = False
+    for group in self._mutually_exclusive_groups:
+        group.required = False
+    return _parse(self, [] if args is None else args, namespace)
 
 
 def _is_import(part: Part) -> bool:

@@ -106,3 +106,36 @@ def test_what_a_function_does_not_take_is_told(tmp_path: Path) -> None:
     text += "    return s.softmax(-1) @ v\n"
     result = grade_text(text, "attention", tmp_path, arguments=("nonsense=3", "gain=1"))
     assert result.verdict == "right" and len([note for note in result.notes if "nonsense" in note]) == 1, result
+
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("corpus")
+parser.add_argument("--data", required=True)
+group = parser.add_argument_group("model")
+group.add_argument("--d_model", type=int, default=128)
+group.add_argument("--n_heads", type=int, required=True)
+parser.set_defaults(odd=3)
+print("this line is not needed")
+args = parser.parse_args()
+"""
+
+
+def test_a_command_line_that_nobody_wrote_has_its_defaults(tmp_path: Path) -> None:
+    block = BLOCK.format(
+        arguments="", first="pass", more="", between="pass", width="args.d_model", heads="args.n_heads"
+    )
+    result = grade_text(ARGPARSE + block.replace("(self, )", "(self)"), "Attention", tmp_path)
+    assert result.verdict == "right", told(result)
+    assert result.notes == ["line 10 runs at import, not needed by Attention: left out"]
+
+
+@pytest.mark.parametrize("config", ["dict(n_embd=768, n_head=12)", "types.SimpleNamespace(n_embd=768, n_head=12)"])
+def test_a_config_of_the_file_has_our_sizes(tmp_path: Path, config: str) -> None:
+    held = {"width": "{}n_embd{}", "heads": "{}n_head{}"}
+    ends = ("MY_CONFIG['", "']") if config.startswith("dict") else ("MY_CONFIG.", "")
+    parts = {name: text.format(*ends) for name, text in held.items()}
+    block = BLOCK.format(arguments="", first="pass", more="", between="pass", **parts).replace("(self, )", "(self)")
+    result = grade_text(f"import types\nMY_CONFIG = {config}\n{block}", "Attention", tmp_path)
+    assert result.verdict == "right", told(result)
