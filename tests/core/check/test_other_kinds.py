@@ -152,6 +152,14 @@ def test_heads_that_mix_are_wrong(change: tuple[str, str], tmp_path: Path, monke
     assert found.verdict == "wrong" and "heads are separate" in broken(found), told(found)
 
 
+def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.2)
+    change = ("y = self.out((w @ v).transpose(1, 2).reshape(B, T, D))",
+              "y = self.out(1.1 * self.out((w @ v).transpose(1, 2).reshape(B, T, D)))")  # fmt: skip
+    found = grade_text(written(FUSED, change), "Block", tmp_path)
+    assert found.verdict == "wrong" and "order of heads" in broken(found), told(found)
+
+
 def test_a_law_of_heads_that_is_not_asked_says_what_the_reading_leaves_out(tmp_path: Path) -> None:
     body, *changes = OTHERS["a temperature for each head"]
     found = grade_text(written(body, *changes), "Block", tmp_path)
