@@ -112,7 +112,11 @@ def grades_table(grades: Sequence[Grade], *, width: int, surface: Surface) -> Li
     width = max(20, width)
     names, shared = words.short_names([grade.target for grade in grades])
     beside = width >= SIDE_BY_SIDE
-    columns = [Column("submission", flexible=True), Column("verdict"), Column("where", flexible=True, drop=1)]
+    columns = [
+        Column("submission", flexible=True, paths=True),
+        Column("verdict"),
+        Column("where", flexible=True, drop=1),
+    ]
     findings = [cut(words.finding(grade), LONGEST, surface.glyphs.cut_text) for grade in grades]
     rows = [
         [name, words.VERDICTS[grade.verdict], words.on_one_line(words.place(grade))]

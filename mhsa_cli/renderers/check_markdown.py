@@ -59,7 +59,8 @@ def _faults(grade: Grade) -> list[str]:
     for fault, parts in words.fault_parts(grade):
         blocks.append(f"### {escaped(words.fault_name(fault.name))}")
         blocks.append(f"Most likely at {escaped(fault.place)}." if fault.place else "")
-        blocks += [f"{label.capitalize() or 'Found'}: {escaped(text)}" for label, text in parts]
+        for number, (label, text) in enumerate(parts):
+            blocks.append(f"{label.capitalize() or ('Known by' if number else 'Found')}: {escaped(text)}")
     return [*blocks, escaped(words.match_of_all(grade))]
 
 

@@ -264,17 +264,19 @@ def summary(grades: Sequence[Grade]) -> str:
 
 
 def short_names(targets: Sequence[str]) -> tuple[list[str], str]:
-    """Leave away the folder and the name that all targets share; gives the rest, and in words what they share."""
+    """Leave away the folder, and the name if it is one, that all targets share; gives the rest, and what they share."""
     parts = [target.rpartition(":") for target in targets]
-    if len(targets) < 2 or not all(file and name.isidentifier() for file, _, name in parts):
+    parts = [(file, ":", name) if file and name.isidentifier() else (target, "", "")
+             for target, (file, _, name) in zip(targets, parts, strict=True)]  # fmt: skip
+    if len(targets) < 2:
         return list(targets), ""
     folder = commonprefix([file for file, _, _ in parts])
     folder = folder[: folder.rfind("/") + 1]
     names = {name for _, _, name in parts}
     files = [file[len(folder) :] for file, _, _ in parts]
     place = f" in {folder}" if folder else ""
-    if len(names) == 1:
+    if len(names) == 1 and all(names):
         return files, f"{names.pop()} of the files{place}"
     return [
-        f"{file}:{name}" for file, (_, _, name) in zip(files, parts, strict=True)
+        f"{file}{colon}{name}" for file, (_, colon, name) in zip(files, parts, strict=True)
     ], f"files{place}" if folder else ""

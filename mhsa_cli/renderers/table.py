@@ -14,7 +14,7 @@ from rich.text import Text
 from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import Glyphs
-from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, cut_middle, pad, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, clamp
 from mhsa_cli.renderers.scale import fixed, percents
 
@@ -29,7 +29,8 @@ _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 class Column:
     """Describe one column: its heading, `align` left or right, and what becomes of it where there is no room.
 
-    A column that `wraps` is set in several lines; one that is `flexible` is cut with an ellipsis. After that, columns
+    A column that `wraps` is set in several lines; one that is `flexible` is cut with an ellipsis, which stands in the
+    middle if it is for `paths`. After that, columns
     are dropped from the highest `drop` number down; those with 0 stay.
     """
 
@@ -37,6 +38,7 @@ class Column:
     align: Literal["left", "right"] = "left"
     wraps: bool = False
     flexible: bool = False
+    paths: bool = False
     drop: int = 0
     dim: bool = False
 
@@ -137,7 +139,8 @@ def _set_row(
         if columns[i].wraps and not heading:
             blocks.append([line.plain for line in wrap_phrases([[(row[i], PLAIN)]], widths[i])] or [""])
         else:
-            blocks.append([_cut_cell(row[i], widths[i], mark)])
+            middle = columns[i].paths and not heading
+            blocks.append([(cut_middle if middle else _cut_cell)(row[i], widths[i], mark)])
     lines = []
     for number in range(max(map(len, blocks), default=0)):
         pieces: list[Piece] = []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mhsa_cli.records.check import Grade, Law, NamedFault
 from mhsa_cli.renderers import check_words as words
 from mhsa_cli.renderers.check import grade_picture, grades_table
+from mhsa_cli.renderers.lines import cut_middle
 from mhsa_cli.renderers.table import Column, table
 from tests.renderers import graded as g
 from tests.renderers.drawn import COLOR, SURFACES, golden
@@ -176,11 +177,20 @@ def test_the_summary_counts_a_fault_once_a_submission() -> None:
         (["ax.py:A", "ay.py:B"], ["ax.py:A", "ay.py:B"], ""),
         (["ax.py:A", "ay.py:A"], ["ax.py", "ay.py"], "A of the files"),
         (["a/x.py:A"], ["a/x.py:A"], ""),
-        (["a/x.py", "a/y.py:A"], ["a/x.py", "a/y.py:A"], ""),
+        (["a/x.py", "a/y.py:A"], ["x.py", "y.py:A"], "files in a/"),
+        (["a/x.py", "a/y.py"], ["x.py", "y.py"], "files in a/"),
+        (["x.py", "y.py:A"], ["x.py", "y.py:A"], ""),
     ],
 )
 def test_what_all_targets_share_is_said_once(targets: list[str], names: list[str], shared: str) -> None:
     assert words.short_names(targets) == (names, shared)
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+    long = "all/week_one/a_student_with_a_long_name/my_very_own_attention.py:A"
+    text = grades_table([g.RIGHT, replace(g.ONE, target=long)], width=60, surface=COLOR).plain
+    assert "all/we" in text and "ention.py:A " in text
+    assert cut_middle("abcdefgh", 5) == "ab…gh" and cut_middle("abc", 3) == "abc" and cut_middle("abc", 2) == "a…"
 
 
 def test_every_fault_reads_as_words() -> None:

@@ -73,6 +73,7 @@ def test_each_fault_is_explained_once_and_mended() -> None:
         for fault in grade.faults:
             assert text.count(escaped(fault.explanation)) == 1 and f"\n\nInstead: {escaped(fault.instead)}\n" in text
             assert not fault.place or f"\n\nMost likely at {fault.place}.\n" in text
+        assert text.count("\nFound: ") <= len(grade.faults)
     assert "the variant with these 2 faults to 3.1e-8" in grade_markdown(g.TWO)
 
 

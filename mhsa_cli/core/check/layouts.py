@@ -246,7 +246,8 @@ def _by_head(
     for way, w in _facing_out(first, weight, D):
         rows = w.size(0)
         if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
-            yield f"{way}, shared", w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
+            shared = f"{way}, shared".removeprefix(", ")
+            yield shared, w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
         heads = H if d is None else rows // d
         if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
             continue

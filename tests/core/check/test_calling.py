@@ -106,3 +106,32 @@ def test_memory_that_runs_out_is_not_tried_for_ever(tmp_path: Path) -> None:
     """The process that grades says it; each try would take its time, and the grade would be one of time."""
     with pytest.raises(MemoryError):
         graded(tmp_path, "x", between="raise MemoryError")
+
+
+def test_one_head_that_stands_for_all_reads_as_a_list(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self, d_model, d_head):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(d_model, d_head, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        s = self.query(x) @ self.key(x).mT / self.key(x).size(-1) ** 0.5
+        s = s.masked_fill(torch.ones(x.size(1), x.size(1)).triu(1) == 1, float("-inf"))
+        return s.softmax(-1) @ self.value(x)
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(d_model, d_model // n_heads)] * n_heads)
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], -1))
+"""
+    result = grade_text(text, "Attention", tmp_path)
+    assert result.verdict == "wrong" and ", shared" in result.found["weights"], told(result)
+    assert ", ," not in result.found["weights"]
