@@ -21,10 +21,12 @@ def hidden_in_part(c: Context) -> tuple[str, str]:
     flat = [one for row in later for one in row]
     if all(flat) or not any(flat):
         return "", ""
+    # A mask goes by distance. What a wrong split or merge mixes up does not, and is no mask.
+    by_distance = all(len(set(seen.diagonal(d).tolist())) == 1 for d in range(1, len(seen)))
     past = bool(seen.tril().sum() == torch.ones_like(seen).tril().sum())
     words = "hides some later tokens but not all" + ("" if past else ", and some earlier ones")
     for i, row in enumerate(later):
-        if past and False in row and True in row[row.index(False) :]:
+        if past and by_distance and False in row and True in row[row.index(False) :]:
             near = row.index(False)
             far = near + row[near:].index(True)
             return words, f"token {i} does not see token {i + 1 + near}, but sees token {i + 1 + far}"

@@ -39,6 +39,12 @@ def test_a_drawn_fault_is_named(seed: int, tmp_path: Path) -> None:
     assert check(seed, tmp_path) == ""
 
 
+def test_what_a_wrong_split_mixes_up_is_no_mask(tmp_path: Path) -> None:
+    planted = draw_wrong(66)
+    assert planted is not None and planted.faults == ("scale_constant", "split_by_view")
+    assert "mask_with_a_hole" not in told(grade_text(planted.source, planted.entry, tmp_path))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(QUICK, ALL, BATCH))
 def test_hundreds_of_drawn_faults_are_named(first: int, tmp_path: Path) -> None:
