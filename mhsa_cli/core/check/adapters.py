@@ -49,7 +49,8 @@ class Candidate:
 
     def takes(self, kind: str) -> bool:
         """Tell whether a size of this kind is a parameter of it, or a global or a setting that it reads."""
-        target, known = self.source.target, set(self.source.namespace)
+        target = self.source.target
+        known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
         if not (inspect.isclass(target) or inspect.isfunction(target)):
             return False
         names = list(inspect.signature(target).parameters)
@@ -83,6 +84,12 @@ class Candidate:
     def takes_sizes(self) -> bool:
         """Tell whether it can be built with another width and number of heads."""
         return self.takes("n_heads")
+
+    @property
+    def takes_head_width(self) -> bool:
+        """Tell whether the width of a head is an argument of its own."""
+        names = inspect.signature(self.source.target).parameters
+        return any(kind_of(n, SIZES) == "d_head" or plain(n) in filling.OF_ONE_HEAD for n in names)
 
     @property
     def takes_length(self) -> bool:

@@ -65,6 +65,7 @@ class Settings(dict[str, Any]):
         return self[name] if name in self else default  # noqa: SIM401 (it would call itself)
 
 
+OF_ONE_HEAD = ("doutkq", "doutqk", "doutq", "doutk", "doutv")  # beside a number of heads: the width of each
 CONFIGS = ("config", "cfg", "args", "hparams", "params", "configuration", "conf", "c", "settings", "modelargs", "opt")
 
 
@@ -91,6 +92,8 @@ def fillings(
             raise TypeError(f"its parameter {name!r} is no size that has a usual name")
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         first |= given
+    if {"n_heads", "d_model"} <= {kind_of(name, SIZES) for name in signature.parameters}:
+        first |= {name: sizes.d_head for name in first if plain(name) in OF_ONE_HEAD and name not in given}
     yield first
     for name, values in alternatives.items():
         for value in values:

@@ -81,6 +81,8 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
 def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
     """Name what the output showed, then what the laws did."""
     names: list[str] = list(c.match.faults) if c.match else []
+    if c.plan.mask_name and len(names) > 1 and "mask_inverted" in names:
+        names.remove("mask_inverted")  # what True means in a mask that is an argument was chosen here
     for name in names:
         yield _fault(c, name, c.match.difference if c.match else None)
     if noise in FAULTS:

@@ -81,6 +81,8 @@ def heads_must_divide(c: Context) -> Seen:
     D, H = c.built.sizes.d_model + 2, c.built.sizes.n_heads
     if c.heads == 1 or D % H == 0 or not c.candidate.takes_sizes:
         return Seen(None, None, "its sizes are fixed")
+    if c.candidate.takes_head_width:
+        return Seen(None, None, "the width of a head is given, and need not divide")
     try:
         built = c.again(d_model=D)
         y = c.y(torch.ones(2, 3 if not c.candidate.built_for_one_length else c.x.size(1), D), built)

@@ -71,6 +71,46 @@ def test_a_constructor_is_read_by_usual_names(tmp_path: Path, names: str) -> Non
     assert result.verdict == "right", told(result)
 
 
+WRAPPER = """
+import torch
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self, d_in, d_out_kq, d_out_v):
+        super().__init__()
+        self.d_out_kq = d_out_kq
+        self.query, self.key = (nn.Parameter(torch.rand(d_in, d_out_kq)) for _ in range(2))
+        self.value = nn.Parameter(torch.rand(d_in, d_out_v))
+
+    def forward(self, x):
+        scores = (x @ self.query) @ (x @ self.key).transpose(-2, -1) / self.d_out_kq**0.5
+        return scores.softmax(-1) @ (x @ self.value)
+
+class Wrapper(nn.Module):
+    def __init__(self, d_in, d_out_kq, d_out_v, num_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(d_in, d_out_kq, d_out_v) for _ in range(num_heads)])
+        self.out = nn.Linear(num_heads * d_out_v, d_in)
+
+    def forward(self, x):
+        return self.out(torch.cat([head(x) for head in self.heads], dim=-1))
+"""
+
+
+@pytest.mark.parametrize(("name", "width"), [("Wrapper", "d_out_v=6"), ("Head", "d_out_v=24")])
+def test_a_width_beside_a_number_of_heads_is_that_of_one(tmp_path: Path, name: str, width: str) -> None:
+    result = grade_text(WRAPPER, name, tmp_path)
+    assert result.verdict == "right" and width in result.found["built"], told(result)
+
+
+def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
+    for arguments, width in (("width, size", "width"), ("size", "24")):
+        text = WRAPPER[: WRAPPER.index("class Wrapper")].replace("d_in, d_out_kq, d_out_v", arguments)
+        text = text.replace("(d_in, d_out_kq)", f"({width}, size)").replace("(d_in, d_out_v)", f"({width}, size)")
+        result = grade_text(text.replace("d_out_kq", "d").replace("= d\n", "= size\n"), "Head", tmp_path)
+        assert result.verdict == "right" and not result.faults, told(result)
+
+
 def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
     odd = {"more": ", temper", "between": "assert temper == 3"}
     assert graded(tmp_path, "d_model, n_heads", **odd).verdict == "uncallable"
