@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 
 
 def main() -> None:
@@ -65,16 +66,29 @@ def write_trace() -> str:
         return f"these details:\n{trace}"
 
 
+def _come_again(lost: sys.UnraisableHookArgs) -> None:
+    """Let a Ctrl-C that came inside a destructor, where Python writes a traceback and drops it, come once more."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    timer = threading.Timer(0.01, signal.raise_signal, (signal.SIGINT,))
+    timer.daemon = True
+    timer.start()
+
+
 def run() -> None:
     """Be the program: as `main`, and gone at once when all is said."""
     code: int | str | None = 0
+    sys.unraisablehook = _come_again
     try:
-        main()
-    except SystemExit as error:
-        code = error.code
-    except KeyboardInterrupt:  # a second one, while the first was being told
+        try:
+            main()
+        except SystemExit as error:
+            code = error.code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:  # a second one, while the first was being told, or one at the very end
         code = 130
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "torch" not in sys.modules or isinstance(code, str):
         sys.exit(code)
     # Taking torch apart, module by module, takes Python more than half a second, and all files are closed.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commands.shell import facts, metrics, mhsa
+from tests.commands.shell import environment, facts, metrics, mhsa
 from tests.faults.client import Command, ForkServer
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="other signals there")
@@ -90,3 +92,28 @@ def test_signals_end_a_training_with_a_checkpoint_and_a_way_back(children: dict[
     assert mhsa("train", "--resume", "gone", f"train.epochs={epochs + 1}").code == 0
     assert facts(gone)["status"] == "finished"
     assert [r["step"] for r in metrics(gone) if r["kind"] == "step"] == list(range(1, 120 * (epochs + 1) + 1))
+
+
+DROPPED = """
+import signal, sys, time
+import mhsa_cli.__main__ as program
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.01)  # here it is raised
+
+def main():
+    Dying()
+    print("went on", flush=True)
+    for _ in range(500):
+        time.sleep(0.01)
+
+program.main = main
+program.run()
+"""
+
+
+def test_an_interrupt_inside_a_destructor_is_not_lost_and_leaves_no_trace() -> None:
+    done = subprocess.run([sys.executable, "-c", DROPPED], env=environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"went on\n", b"")

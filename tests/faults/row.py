@@ -76,7 +76,8 @@ def run_row(
             outcome.notes.add(str(skipped))
         except Exception as error:
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            outcome.failures.append(f"{case}: {kind}{error}"[:600])
+            said = str(error)  # its end tells most
+            outcome.failures.append(f"{case}: {kind}{said if len(said) < 900 else f'... {said[-900:]}'}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         outcome.count += 1
