@@ -96,7 +96,7 @@ def _resume(
     root: Path, name: str, changes: list[str], attention: str | None, allow_inexact: bool, as_json: bool
 ) -> None:
     from mhsa_cli.commands.own_block import again
-    from mhsa_cli.commands.resuming import check_same_machine, own_text, run_config
+    from mhsa_cli.commands.resuming import check_same_machine, own_text
     from mhsa_cli.commands.training import check_room, machine, prepare_device, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.engine import build_model
@@ -107,7 +107,7 @@ def _resume(
     if _is_done(RunDir.open(root, path), changes, as_json):
         return
     with RunDir.open(root, path, write=True) as run:
-        config, checkpoint = _start(run, changes)
+        before, config, checkpoint = _start(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
         foreign = again(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
@@ -120,7 +120,7 @@ def _resume(
         if checkpoint.step and not run.read_metrics():
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
-            _tell_rate(run_config(run), config, checkpoint.step)
+            _tell_rate(before, config, checkpoint.step)
             run.write_config(dump_yaml(config))
             earlier = run.read_run_json().get("changes")
             one = {"step": checkpoint.step, "settings": changes}
@@ -139,14 +139,15 @@ def _tell_rate(before: Config, after: Config, step: int) -> None:
     tell(f"  step {step} had the learning rate {was:.3g}; at this place of the new schedule it is {now:.3g}")
 
 
-def _start(run: RunDir, changes: list[str]) -> tuple[Config, Loaded]:
-    """Find what a run goes on with: its config with the changes, and its newest whole checkpoint."""
+def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
+    """Find what a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
     from mhsa_cli.commands.resuming import check_unedited, run_config
     from mhsa_cli.core.checkpoint import read_state
 
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
-    check_unedited(run_config(run), read_state(checkpoint.files)["config"], run)
-    return config, checkpoint
+    before = run_config(run)
+    check_unedited(before, read_state(checkpoint.files)["config"], run)
+    return before, config, checkpoint
 
 
 def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
@@ -154,7 +155,7 @@ def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
     from mhsa_cli.commands.printing import print_json, run_argument
     from mhsa_cli.commands.summary import result_document
 
-    config, checkpoint = _start(run, changes)
+    _, config, checkpoint = _start(run, changes)
     # A run that was killed behind its last step has its results still to write.
     if checkpoint.step < config.total_steps or run.read_run_json().get("status") not in ("finished", "stopped"):
         return False

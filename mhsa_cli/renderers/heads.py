@@ -59,8 +59,6 @@ def head_table(
         ("effect", "effect: nats lost if it alone spreads evenly"),
         ("by distance back", "by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none"),
     ]
-    there = {column.title for column in columns}
-    said = [(title, words) for title, words in said if title in there]
     return table(columns, rows, width=width, surface=surface) + legend(columns, rows, said, width=width)
 
 
@@ -91,10 +89,11 @@ def score_table(
         ("even", "even: likeness to the uniform head"),
         ("sure", "sure: mean largest weight"),
         ("position", "position: likeness of its maps on different random rows"),
+        (
+            "Olsson 2022",
+            "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+        ),
     ]
-    if papers is not None:
-        words = "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift"
-        said.append(("Olsson 2022", words))
     lines += legend(columns, rows, said, width=width)
     return lines + gap_table(report, width=width, surface=surface)
 

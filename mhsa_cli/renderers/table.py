@@ -75,9 +75,9 @@ def table(
 def legend(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], phrases: Sequence[tuple[str, str]], *, width: int
 ) -> Lines:
-    """Set the phrases (column, words) that explain a table of this width, without those of columns that it dropped."""
-    dropped = {column.title for column in columns} - {columns[i].title for i in _layout(columns, rows, width)[1]}
-    return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title not in dropped], width))
+    """Set the phrases (column, words) that explain a table of this width, but for columns that are not there."""
+    there = {"", *(columns[i].title for i in _layout(columns, rows, width)[1])}
+    return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title in there], width))
 
 
 def _layout(
