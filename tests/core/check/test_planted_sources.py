@@ -172,12 +172,17 @@ def given_weights(style: Style, space: dict[str, Any], x: Tensor) -> Tensor:
         return torch.as_tensor(eval(call_it, {**space, **given})[1]).double()
 
 
-def returns_dropped_weights(style: Style, source: str, x: Tensor) -> bool:
-    block, space = build(style, source)
+def drop(block: nn.Module) -> None:
+    """Train with half of what passes a dropout dropped."""
     for module in block.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.5
     block.train()
+
+
+def returns_dropped_weights(style: Style, source: str, x: Tensor) -> bool:
+    block, space = build(style, source)
+    drop(block)
     sums = given_weights(style, space, x).sum(-1)
     return not torch.allclose(sums, torch.ones_like(sums))
 
@@ -190,10 +195,7 @@ def returns_other_weights(style: Style, source: str, x: Tensor) -> bool:
 def drops_scores(style: Style, source: str, x: Tensor) -> bool:
     """Tell whether in training the output is not finite, or the first token's goes with the last token."""
     block, space = build(style, source)
-    for module in block.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.5
-    block.train()
+    drop(block)
     outputs = []
     for given in (x, torch.cat((x[:, :-1], x[:, -1:] + 9), dim=1)):
         torch.manual_seed(1)
