@@ -3,24 +3,32 @@
 python -m tests.readme            exit 1 and a difference where the README is not true any more
 
 Commands run in order in one empty folder that holds a copy of configs/. A line `...` in the README stands for lines
-left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors.
+left out. Seconds, speeds and digests may differ; losses may differ a little, as they do between processors. Which head
+of a layer takes a role is chance: in a row that begins with a head's address the words must come, for any head of its
+layer, each of them once; its figures are that head's and may differ. A picture that the page says is drawn by a
+command is drawn again, and its text compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tests.environment import plain
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+HEAD = re.compile(r"\bL(\d+)\.H\d+")
+DRAWN = re.compile(r"drawn by\s+`(mhsa [^`]* -o (\S+\.svg))`")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -48,7 +56,26 @@ def masked(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<time>", line)
     line = re.sub(r"[⠀-⣿╌●]+", "", line)
     line = re.sub(r"(?<=│)[?▁▂▃▄▅▆▇█-]+|[▁▂▃▄▅▆▇█]+", "", line)  # a head's strip
+    line = re.sub(r"·", "0", line)  # a weight of a map that rounds to nothing
     return re.sub(r"\s+", " ", line).strip()
+
+
+def role(line: str) -> str | None:
+    """Reduce a row that begins with a head's address to its layer and its words; None for any other line."""
+    line = masked(line)
+    if not HEAD.match(line):
+        return None
+    words = re.sub(rf"(?<!offset ){NUMBER.pattern}|–", "", HEAD.sub(r"a head of layer \1", line))
+    return re.sub(r"\s+", " ", HEAD.match(line)[1] + words)
+
+
+def in_order_of_roles(lines: Sequence[str]) -> list[str]:
+    """Sort rows of heads that follow one another by their roles: which head took which is chance."""
+    found: list[str] = []
+    for is_head, group in itertools.groupby(lines, lambda line: role(line) is not None):
+        rows = list(group)
+        found += sorted(rows, key=lambda line: role(line) or "") if is_head else rows
+    return found
 
 
 def close(a: str, b: str) -> bool:
@@ -59,14 +86,17 @@ def close(a: str, b: str) -> bool:
 
 def alike(shown: str, real: str) -> bool:
     """Tell whether a line of the README is the line that came."""
-    shown, real = masked(shown), masked(real)
+    if role(shown) is not None:
+        return role(shown) == role(real)
+    shown, real = (HEAD.sub("<head>", masked(line)) for line in (shown, real))
     if NUMBER.sub("#", shown) != NUMBER.sub("#", real):
         return False
     return all(close(a, b) for a, b in zip(NUMBER.findall(shown), NUMBER.findall(real), strict=True))
 
 
-def missing(shown: list[str], real: list[str]) -> str | None:
+def missing(shown: Sequence[str], real: Sequence[str]) -> str | None:
     """Find the first shown line that did not come in its place; `...` leaves lines out."""
+    shown, real = in_order_of_roles(shown), in_order_of_roles(real)
     place, jump = 0, True
     for line in shown:
         if line.strip() == "...":
@@ -80,15 +110,19 @@ def missing(shown: list[str], real: list[str]) -> str | None:
     return None
 
 
+def environment() -> dict[str, str]:
+    """Give commands an 80 column page to print on and this Python's `mhsa`."""
+    return plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
+
+
 def check_console(text: str, folder: Path) -> list[str]:
     """Run every command; returns what is not true any more."""
     wrong = []
-    environment = plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
     for block in blocks(text, "console"):
         for command, shown in commands(block):
             if command.startswith(SKIPPED):
                 continue
-            done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, env=environment)
+            done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, env=environment())
             errors = any(line.startswith("error: ") for line in shown)
             real = (done.stderr if errors else done.stdout).splitlines()
             fault = missing(shown, real)
@@ -112,6 +146,26 @@ def check_python(text: str, folder: Path) -> list[str]:
     return wrong
 
 
+def written(picture: Path) -> list[str]:
+    """Read the text of an SVG picture, a line for each height at which something is written."""
+    rows: dict[str, list[str]] = {}
+    for text in ElementTree.parse(picture).iterfind("{*}text"):
+        rows.setdefault(text.attrib["y"], []).append(text.text or "")
+    return [" ".join(words) for words in rows.values()]
+
+
+def check_pictures(text: str, folder: Path) -> list[str]:
+    """Draw every picture again by the command that the page names, and compare what is written in it."""
+    wrong = []
+    for command, name in DRAWN.findall(text):
+        subprocess.run(command, shell=True, cwd=folder, capture_output=True, env=environment(), check=True)
+        fault = missing(written(ROOT / "docs" / name), written(folder / name))
+        print(f"{'ok   ' if fault is None else 'WRONG'} picture: docs/{name}")
+        if fault is not None:
+            wrong.append(f"docs/{name}, {command}\n{fault}")
+    return wrong
+
+
 def main() -> None:
     """Check the README and the pages in docs."""
     wrong = []
@@ -122,7 +176,7 @@ def main() -> None:
             shutil.copytree(ROOT / "docs", folder / "docs")
             shutil.copy(ROOT / "README.md", folder)
             text = page.read_text(encoding="utf-8")
-            wrong += check_console(text, folder) + check_python(text, folder)
+            wrong += check_console(text, folder) + check_pictures(text, folder) + check_python(text, folder)
     if wrong:
         sys.exit("\n\n".join(["", *wrong]))
 

@@ -12,6 +12,7 @@ from mhsa_cli.config.wanted import options
 from mhsa_cli.core.attention import KINDS
 from mhsa_cli.core.model import NORMS
 from mhsa_cli.core.positions import POSITIONS
+from tests.readme import missing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,3 +52,24 @@ def test_every_command_is_in_the_readme() -> None:
 
 def test_the_readme_names_both_commands_of_the_set_up() -> None:
     assert "make demo" in README and "make test" in README
+
+
+SHOWN = [
+    "head  looks at   weight",
+    "...",
+    "L0.H1 previous token 0.7 +11.1",
+    "...",
+    "L1.H2 induction 1.0 +0.0",
+    "loss 0.30",
+]
+
+
+def test_heads_may_swap_roles_within_a_layer_but_no_role_may_be_missing() -> None:
+    first, second, others = "L0.H3 previous token 0.64 +9.2", "L1.H0 induction 0.93 +2.1", ["L0.H1 itself 0.6 +0.1"]
+    real = ["head  looks at   weight", *others, first, second, "loss 0.31"]
+    assert missing(SHOWN, real) is None
+    swapped = [real[0], "L0.H0 induction 0.93 +2.1", "L1.H3 previous token 0.64 +9.2", real[-1]]
+    for wrong in (real[:-1], [*real[:2], *real[3:]], swapped, [*real[:-1], "loss 0.45"]):
+        assert missing(SHOWN, wrong) is not None
+    assert missing(["L0.H0 offset 6 0.9", "L0.H1 offset 5 0.8"], ["L0.H0 offset 5 0.7", "L0.H1 offset 6 0.9"]) is None
+    assert missing(["L0.H0 offset 6 0.9", "L0.H1 offset 6 0.8"], ["L0.H0 offset 5 0.7", "L0.H1 offset 6 0.9"])

@@ -149,3 +149,15 @@ def test_a_sum_over_models_that_overflows_is_no_failure_of_any() -> None:
     assert not math.isfinite(float(stack.gradients.fill_(math.sqrt(2e38 / own)).square().sum()))
     stack.step(*batch, 1e-3)
     assert stack.updates == 1 and stack.finite_slots() == [0, 1, 2]
+
+
+def test_a_gradient_whose_square_overflows_is_told_by_its_tensor_and_its_model() -> None:
+    config = rich("train.grad_clip=null")
+    task = build_task(config.task)
+    stack = Stack([build_model(config, task, seed) for seed in (2, 7, 4)], [2, 7, 4], config.train, CPU)
+    gradients = stack.views(stack.gradients)
+    name = list(gradients)[-2]
+    gradients[name][1].view(-1)[3] = -3e22  # finite, but not its square
+    assert stack.finite_slots() == [0, 2]
+    assert name in stack.trouble(1) and "3.0e+22" in stack.trouble(1)
+    assert not [other for other in gradients if other != name and other in stack.trouble(1)]
