@@ -28,14 +28,14 @@ def tell(
     model = build_model(config, task).eval().to(device=device, dtype=PARAMETER_DTYPE.get(train.dtype, torch.float32))
     ids, targets = first_rows(config, task, batch, device)
     note = Notes(symbols_of(model, ids, config.model.d_mlp), config.model.positions)
-    with autocast(train.dtype, device):
-        with torch.no_grad():
-            told = walk(model, ids, note)
-        cache = KVCache(config.model.n_layers)
-        with torch.set_grad_enabled(not forward_only):
-            own = model(ids, cache=cache)
-        with torch.no_grad():
-            found = checks(model, config, note, ids, told, own.detach(), cache)
+    cache = KVCache(config.model.n_layers)
+    # Three regions: older torch keeps the narrow copies of the weights that one made without gradients to its end.
+    with torch.no_grad(), autocast(train.dtype, device):
+        told = walk(model, ids, note)
+    with torch.set_grad_enabled(not forward_only), autocast(train.dtype, device):
+        own = model(ids, cache=cache)
+    with torch.no_grad(), autocast(train.dtype, device):
+        found = checks(model, config, note, ids, told, own.detach(), cache)
     loss = _loss(own, targets, backward=not forward_only)
     parts = _parts(model)
     if not forward_only:
