@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core import attention
+from mhsa_cli.core import attention, story
 from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import Linear
@@ -85,11 +85,11 @@ def test_a_fault_fails_its_checks(
 
 
 def test_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = attention.split_heads
-    monkeypatch.setattr(attention, "split_heads", lambda x, n: split(x, 2 * n))  # twice as many, half as wide
+    symbols = story.symbols_of
+    monkeypatch.setattr(story, "symbols_of", lambda *args: {**symbols(*args), "d_head": 5})
     found = failed("positions=none")
-    assert found["shapes"].startswith("15 of 31 tensors have the shape")
-    assert found["shapes"].endswith(", not q, k, v, scores, scaled, masked, weights, context")
+    assert found["shapes"].startswith("23 of 31 tensors have the shape")
+    assert found["shapes"].endswith(", not q, k, v, context")
 
 
 def test_a_failed_check_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
