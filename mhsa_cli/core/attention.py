@@ -17,6 +17,7 @@ from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import Dropout, Linear
 from mhsa_cli.core.linear import linear_attention, linear_weights
 from mhsa_cli.core.positions import Positions
+from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -76,7 +77,9 @@ def share_heads(x: Tensor, n_heads: int) -> Tensor:
     return x if groups == n_heads else x.repeat_interleave(n_heads // groups, dim=-3)
 
 
-def causal_window(n_queries: int, n_keys: int, window: int | None = None, device: torch.device | None = None) -> Tensor:
+def causal_window(
+    n_queries: int, n_keys: int, window: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
     """Say which keys each query sees, (Tq, Tk) boolean: those up to its own, of these the last `window`.
 
     Fewer queries than keys are the last ones.
@@ -110,19 +113,9 @@ def fused_attention(
     allowed = allowed[(None,) * (len(lead) + 2 - allowed.dim())]
     if allowed.shape[: len(lead) - 1].numel() > 1:  # it differs from row to row: lay it out for each
         allowed = allowed.expand(*lead, *allowed.shape[-2:])
-    allowed = allowed.reshape(-1, *allowed.shape[-3:])  # (M*B or 1, H or 1, Tq, Tk)
+    allowed = allowed.reshape(allowed.shape[:-3].numel(), *allowed.shape[-3:])  # (M*B or 1, H or 1, Tq, Tk)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
     return out.view(*lead, T, d).masked_fill(empty, 0.0)
-
-
-def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
-    """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk). Raises: ValueError."""
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
-    given = tuple(mask.shape)
-    if len(given) > len(wanted) or any(g not in (1, w) for g, w in zip(given[::-1], wanted[::-1], strict=False)):
-        each = (*wanted[:-3], 1, *wanted[-2:])
-        raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
 
 
 def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
@@ -137,8 +130,9 @@ class MultiHeadSelfAttention(nn.Module):
     (B, H, T, T); it is combined with the causal mask by `&`. `pos` are the tokens' positions, (T,) or (B, T).
     Kinds: "softmax", of the last `window` keys if given; "linear", a feature map in its place; "uniform", frozen evenly
     over the past: the control that learns no pattern. `n_kv_heads` G: fewer keys and values, shared by H / G heads.
-    Raises: ValueError if sizes do not divide, or an input is longer than max_seq_len.
-    Example: `y, weights = MultiHeadSelfAttention(32, 4, max_seq_len=12)(x, return_weights=True)`
+    `max_seq_len` is the longest input it takes, 1024 tokens if left out; it keeps a causal mask of that size.
+    Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
+    Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
     """
 
     causal_mask: Tensor
@@ -147,32 +141,41 @@ class MultiHeadSelfAttention(nn.Module):
         self,
         d_model: int,
         n_heads: int,
+        max_seq_len: int = 1024,
         *,
-        max_seq_len: int,
         n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         kind: str = "softmax",
         window: int | None = None,
         positions: Positions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_sizes(d_model, n_heads, n_kv_heads)
+        check_heads(d_model, n_heads, n_kv_heads)
+        check_size("max_seq_len", max_seq_len)
         if kind not in KINDS:
             raise ValueError(f"attention kind {kind!r} is not one of {', '.join(KINDS)}")
-        if window is not None and (kind != "softmax" or window < 1):
-            raise ValueError(f"window={window} with kind={kind!r}: a window of at least 1 belongs to softmax")
+        if window is not None:
+            check_size("window", window)
+            if kind != "softmax":
+                raise ValueError(f"window ({window}) belongs to kind 'softmax', got kind {kind!r}")
         self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_model // n_heads
         self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
         self.widths = [d_model, n_kv_heads * self.d_head, n_kv_heads * self.d_head]  # of q, k and v
-        self.qkv_proj = Linear(d_model, sum(self.widths), bias)  # rows: Q of all heads, then K, then V
-        self.out_proj = Linear(d_model, d_model, bias)
+        # Its rows: Q of all heads, then K, then V.
+        self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
+        self.out_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
         self.weights_dropout = Dropout(dropout)
         self.out_dropout = Dropout(dropout)
+        if positions is not None and not isinstance(positions, Positions):
+            raise ValueError(f"positions ({positions!r}) must be one of the modules of mhsa_cli.core.positions")
         self.positions = positions or Positions()
+        self.positions.check_fit(self.d_head, n_heads, kind)
         # Not saved: it follows from max_seq_len, and a saved copy would contradict a changed config.
-        self.register_buffer("causal_mask", causal_window(max_seq_len, max_seq_len, window), persistent=False)
+        self.register_buffer("causal_mask", causal_window(max_seq_len, max_seq_len, window, device), persistent=False)
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries (..., H, T, d) and keys and values (..., G, T, d) of x (..., T, D), turned by position."""
@@ -219,7 +222,9 @@ class MultiHeadSelfAttention(nn.Module):
             raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None:
             check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
-        pos = torch.arange(past, past + T, device=x.device) if pos is None else pos
+        if pos is None:
+            pos = torch.arange(past, past + T, device=x.device)
+        check_positions(pos, tuple(x.shape[:-1]))
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
         exact = return_weights or dropping or self.kind == "uniform"
@@ -230,8 +235,6 @@ class MultiHeadSelfAttention(nn.Module):
             return self.out_dropout(self.out_proj(merge_heads(context)))
         k_pos = pos
         if cache is not None:
-            if cache.state is not None:
-                raise ValueError("linear attention's cache keeps no keys: read all tokens at once to see its weights")
             k, v, k_pos = cache.extend(k, v, pos)
         k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
         if exact or self.kind == "linear":
@@ -261,13 +264,3 @@ class MultiHeadSelfAttention(nn.Module):
         for part in (self.qkv_proj, self.out_proj):
             if part.bias is not None:
                 part.bias.zero_()
-
-
-def check_sizes(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Refuse head counts that do not divide. Raises: ValueError."""
-    if n_heads < 1:
-        raise ValueError(f"n_heads ({n_heads}) must be at least 1")
-    if d_model % n_heads:
-        raise ValueError(f"d_model ({d_model}) must be divisible by n_heads ({n_heads})")
-    if n_kv_heads < 1 or n_heads % n_kv_heads:
-        raise ValueError(f"n_heads ({n_heads}) must be divisible by n_kv_heads ({n_kv_heads})")

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from mhsa_cli.core.attention import (
     attention_weights,
-    check_sizes,
     fused_attention,
     mask_all,
     merge_heads,
@@ -15,6 +14,7 @@ from mhsa_cli.core.attention import (
     split_heads,
 )
 from mhsa_cli.core.layers import Linear
+from mhsa_cli.core.ranges import check_heads, check_size
 
 
 class MultiHeadCrossAttention(nn.Module):
@@ -22,7 +22,7 @@ class MultiHeadCrossAttention(nn.Module):
 
     Shapes: x (B, Tq, D), context (B, Tk, d_context) to (B, Tq, D); weights (B, H, Tq, Tk). `padding` (B, Tk) is True
     where context holds a real token; a row of padding alone gives zeros.
-    Raises: ValueError for sizes that do not divide or fit.
+    Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
     Example: `y = MultiHeadCrossAttention(32, 4)(decoder_states, encoder_states, padding=ids != 0)`
     """
 
@@ -34,15 +34,19 @@ class MultiHeadCrossAttention(nn.Module):
         d_context: int | None = None,
         n_kv_heads: int | None = None,
         bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_heads if n_kv_heads is None else n_kv_heads
-        check_sizes(d_model, n_heads, self.n_kv_heads)
+        check_heads(d_model, n_heads, self.n_kv_heads)
         self.d_context = d_model if d_context is None else d_context
+        check_size("d_context", self.d_context)
         self.d_model, self.d_head = d_model, d_model // n_heads
-        self.q_proj = Linear(d_model, d_model, bias)
-        self.kv_proj = Linear(self.d_context, 2 * self.n_kv_heads * self.d_head, bias)  # rows: K, then V
-        self.out_proj = Linear(d_model, d_model, bias)
+        self.q_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
+        kv_width = 2 * self.n_kv_heads * self.d_head  # rows: K, then V
+        self.kv_proj = Linear(self.d_context, kv_width, bias, device=device, dtype=dtype)
+        self.out_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
 
     def forward(
         self, x: Tensor, context: Tensor, *, padding: Tensor | None = None, return_weights: bool = False

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from mhsa_cli.core.cache import KVCache
 from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.errors import UsageError
 
 
@@ -55,8 +56,10 @@ def generate(
     """Yield `steps` ids that continue prompt (T,), each as soon as it is known.
 
     The cache changes the time, not the tokens. The last token is never read back, so T + steps - 1 tokens must fit.
-    Raises: UsageError with the numbers if they do not.
+    Raises: UsageError with the numbers if they do not, or if a token of the prompt is not in the vocabulary.
     """
+    if prompt.dim() != 1:
+        raise UsageError(f"the prompt has the shape {tuple(prompt.shape)}", "give ids (T,)")
     longest, length = model.max_seq_len, len(prompt)
     if length < 1:
         raise UsageError("the prompt is empty", "give at least one token to start from")
@@ -68,6 +71,10 @@ def generate(
             if room > 0
             else "shorten the prompt, or train with a larger max_seq_len",
         )
+    try:
+        check_indices("id", prompt, model.tok_emb.weight.size(-2))  # here: a device would see them one by one
+    except ValueError as error:
+        raise UsageError(f"the prompt: {error}") from error
     return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from mhsa_cli.core.ranges import check_dtype, check_indices
+
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply one linear map, or M of them to M inputs in one batched product.
@@ -65,10 +67,19 @@ def broadcast(parameter: Tensor, x: Tensor) -> Tensor:
 class Linear(nn.Module):
     """A linear map (in to out), drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(in)."""
 
-    def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        bias: bool = True,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(d_out, d_in))
-        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
+        check_dtype(dtype)
+        self.weight = nn.Parameter(torch.empty(d_out, d_in, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(d_out, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
@@ -85,9 +96,17 @@ class Linear(nn.Module):
 class Embedding(nn.Module):
     """A table of n vectors of width D, drawn from N(0, 0.02)."""
 
-    def __init__(self, n: int, d_model: int) -> None:
+    def __init__(
+        self,
+        n: int,
+        d_model: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n, d_model))
+        check_dtype(dtype)
+        self.weight = nn.Parameter(torch.empty(n, d_model, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
@@ -95,6 +114,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=0.02, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
+        check_indices("id", ids, self.weight.size(-2))
         return embed(ids, self.weight)
 
 

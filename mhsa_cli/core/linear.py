@@ -37,15 +37,16 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     """Attend causally in time and memory linear in T: q, k, v (..., H, T, d) to (..., H, T, d).
 
     With a cache the running sums go on from what it holds, and the new ones are kept there: with T = 1 this is the
-    recurrent form. Equal to `linear_weights(...) @ v` to rounding.
+    recurrent form. Equal to `linear_weights(...) @ v` to rounding. Raises: ValueError if shapes do not fit.
     """
-    if cache is not None and cache.keys is not None:
-        raise ValueError("this cache holds keys that were looked at: linear attention goes on from sums")
+    if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        found = ", ".join(str(tuple(t.shape)) for t in (q, k, v))
+        raise ValueError(f"wanted q, k and v of the same heads and tokens, (..., H, T, d), got {found}")
     given, dtype = q.dtype, torch.promote_types(q.dtype, torch.float32)  # half precision is too coarse for long sums
     q, k, v = feature_map(q.to(dtype)), feature_map(k.to(dtype)), v.to(dtype)
-    state, total = (q.new_zeros(1), q.new_zeros(1)) if cache is None or cache.state is None else cache.state
+    state, total = (LayerCache() if cache is None else cache).sums(q, v)
     outputs = []
-    for start in range(0, q.size(-2), BLOCK):
+    for start in range(0, max(1, q.size(-2)), BLOCK):  # no tokens are one empty block
         rows = slice(start, start + BLOCK)
         qb, kb, vb = (t[..., rows, :].contiguous() for t in (q, k, v))
         inner = (qb @ kb.transpose(-2, -1)).tril()  # (..., block, block)

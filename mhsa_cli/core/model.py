@@ -15,6 +15,7 @@ from mhsa_cli.core.cache import KVCache, LayerCache
 from mhsa_cli.core.foreign import Foreign, ForeignAttention, Sizes
 from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, slotwise
 from mhsa_cli.core.positions import POSITIONS, Positions
+from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
 
 
@@ -103,7 +104,8 @@ class TransformerLM(nn.Module):
 
     Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
     with one (B, H, T, T) per layer. With a `cache`, ids continue the tokens that it has read.
-    Raises: ValueError if T exceeds max_seq_len.
+    Raises: ValueError for sizes below 1, ids outside the vocabulary, more tokens than max_seq_len, or a cache that is
+    not of this model.
     """
 
     pos: Tensor
@@ -112,6 +114,8 @@ class TransformerLM(nn.Module):
         self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, foreign: Foreign | None = None
     ) -> None:
         super().__init__()
+        check_size("vocab_size", vocab_size)
+        check_size("max_seq_len", max_seq_len)
         self.max_seq_len = max_seq_len
         self.register_buffer("pos", torch.arange(max_seq_len), persistent=False)
         self.tok_emb = Embedding(vocab_size, config.d_model)
@@ -156,6 +160,10 @@ class TransformerLM(nn.Module):
     def forward(
         self, ids: Tensor, *, return_weights: bool = False, cache: KVCache | None = None
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        if ids.dim() < 2:
+            raise ValueError(f"ids must be (B, T), got {tuple(ids.shape)}")
+        if cache is not None and len(cache) != len(self.blocks):
+            raise ValueError(f"the cache is for {len(cache)} layers, the model has {len(self.blocks)}")
         past, T = 0 if cache is None else cache.length, ids.size(-1)
         if past + T > self.max_seq_len:
             cached = f" after {past} cached tokens" if past else ""

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.layers import Embedding
+from mhsa_cli.core.ranges import check_dtype, check_indices, check_size
+
+LAYOUTS = ("interleaved", "half")  # which features rope turns together: (2i, 2i + 1), or (i, i + d/2)
 
 
 class Positions(nn.Module):
@@ -31,35 +34,59 @@ class Positions(nn.Module):
         """Give what is added to the scores, (H, Tq, Tk), or None."""
         return None
 
+    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+        """Refuse a block that this scheme was not made for. Raises: ValueError."""
+
 
 class SinusoidalPositions(Positions):
     """Fixed sines and cosines of geometrically spaced wavelengths. Source: Vaswani et al. 2017."""
 
     table: Tensor
 
-    def __init__(self, max_seq_len: int, d_model: int) -> None:
+    def __init__(
+        self,
+        max_seq_len: int,
+        d_model: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoidal_table(max_seq_len, d_model), persistent=False)
+        check_dtype(dtype)
+        self.register_buffer("table", sinusoidal_table(max_seq_len, d_model).to(device, dtype), persistent=False)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        check_indices("position", pos, len(self.table))
         return x + self.table[pos]
 
 
 class LearnedPositions(Positions):
     """One trained vector per position up to max_seq_len."""
 
-    def __init__(self, max_seq_len: int, d_model: int) -> None:
+    def __init__(
+        self,
+        max_seq_len: int,
+        d_model: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.pos_emb = Embedding(max_seq_len, d_model)
+        check_size("max_seq_len", max_seq_len)
+        check_size("d_model", d_model)
+        self.pos_emb = Embedding(max_seq_len, d_model, device=device, dtype=dtype)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         table = self.pos_emb.weight  # (max, D), in a stack (M, max, D)
+        check_indices("position", pos, table.size(-2))
         rows = table[..., pos, :]  # (T, D) or (M, T, D)
         return x + (rows if table.dim() == 2 else rows.unsqueeze(1))
 
 
 def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
     """Tabulate sin(p / 10000^(2i/D)) in even columns and the cosine in odd ones: (max_seq_len, D)."""
+    check_size("max_seq_len", max_seq_len)
+    check_size("d_model", d_model)
     # In float64, then rounded once: a late position times a rounded rate is far off its angle.
     position = torch.arange(max_seq_len, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
@@ -73,16 +100,19 @@ class RopePositions(Positions):
     """Turn pairs of query and key features by an angle that grows with the position.
 
     Scores then depend on distances only. `layout` says which features are a pair: "interleaved" (2i, 2i + 1) as in the
-    paper, or "half" (i, i + d/2) as in Llama. Positions may be (T,) or (B, T).
-    Raises: ValueError if d_head is odd. Source: Su et al. 2021.
+    paper, or "half" (i, i + d/2) as in Llama. Positions may be (T,) or (B, T), each below max_seq_len.
+    Raises: ValueError for an argument that is out of its range. Source: Su et al. 2021.
     """
 
     def __init__(self, max_seq_len: int, d_head: int, theta: float = 10000.0, layout: str = "interleaved") -> None:
         super().__init__()
+        check_size("max_seq_len", max_seq_len)
+        check_size("d_head", d_head)
         if d_head % 2:
             raise ValueError(f"rope turns pairs of features: d_head ({d_head}) must be even")
-        if layout not in ("interleaved", "half"):
-            raise ValueError(f"rope layout {layout!r} is not one of interleaved, half")
+        if not 0 < theta < math.inf:
+            raise ValueError(f"rope theta ({theta}) must be a finite number above 0")
+        check_layout(layout)
         self.layout, self.max_seq_len, self.d_head, self.theta = layout, max_seq_len, d_head, theta
         # No buffers: a model turned to half precision would round them, and late positions would fall together.
         self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
@@ -97,6 +127,7 @@ class RopePositions(Positions):
 
     def angles(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
         """Look up cosine and sine for x (..., H, T, d) at positions (T,) or (B, T): (T, d/2) or (B, 1, T, d/2)."""
+        check_indices("position", pos, self.max_seq_len)
         table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
         cos, sin = table[:, pos] if pos.dim() == 1 else table[:, pos].unsqueeze(-3)  # the same for every head
         return cos, sin
@@ -115,9 +146,23 @@ class RopePositions(Positions):
         cos, sin = self.angles(q, pos)
         return self._turn(q, cos, sin), self._turn(k, cos, sin)
 
+    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+        if d_head != self.d_head:
+            raise ValueError(f"these rope positions turn heads of d_head {self.d_head}, the block's are {d_head} wide")
+
+
+def check_layout(layout: str) -> None:
+    """Refuse a layout of rope that is not known. Raises: ValueError."""
+    if layout not in LAYOUTS:
+        raise ValueError(f"rope layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+
 
 def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:
     """Reorder the rows of a query or key projection (H*d, D) so that layout `to` computes what the other one did."""
+    check_layout(to)
+    check_size("n_heads", n_heads)
+    if weight.size(0) % (2 * n_heads):
+        raise ValueError(f"{weight.size(0)} rows are not {n_heads} heads of an even width")
     d = weight.size(0) // n_heads
     order = torch.arange(d).view(2, d // 2).t() if to == "interleaved" else torch.arange(d).view(d // 2, 2).t()
     return weight.view(n_heads, d, -1)[:, order.flatten()].reshape(weight.shape)
@@ -128,17 +173,29 @@ class AlibiPositions(Positions):
 
     slopes: Tensor
 
-    def __init__(self, n_heads: int) -> None:
+    def __init__(
+        self, n_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
-        self.register_buffer("slopes", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+        check_dtype(dtype)
+        self.register_buffer(
+            "slopes", torch.tensor(alibi_slopes(n_heads), device=device, dtype=dtype), persistent=False
+        )
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # (Tq, Tk) or (B, Tq, Tk)
         return -self.slopes.view(-1, 1, 1) * distance.unsqueeze(-3)
 
+    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+        if n_heads != len(self.slopes):
+            raise ValueError(f"these alibi positions have {len(self.slopes)} slopes, the block has {n_heads} heads")
+        if kind == "linear":
+            raise ValueError("linear attention has no scores that alibi could lower: wanted other positions")
+
 
 def alibi_slopes(n_heads: int) -> list[float]:
     """List the paper's slopes: 2^(-8i/H) for a power of two, else those of the one below and half of the next one's."""
+    check_size("n_heads", n_heads)
     below = 2 ** int(math.log2(n_heads))
     slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]
     return slopes + [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]

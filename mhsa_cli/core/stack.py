@@ -46,7 +46,7 @@ def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     scored = targets != IGNORE
     log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    answer = log_p.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (M, B, T)
+    answer = log_p.gather(-1, targets.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (M, B, T)
     with torch.no_grad():
         right = ((answer == log_p.amax(-1)) & scored).flatten(1).sum(1)
     return -(answer * scored).flatten(1).sum(1), right, scored.flatten(1).sum(1)
@@ -151,6 +151,7 @@ class Stack:
 
         Raises: NonFiniteError before the update if a loss, gradient or weight is not finite; nothing has changed then.
         """
+        self._check_shapes(inputs, targets)
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
             # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
@@ -164,6 +165,11 @@ class Stack:
             self._clip(self.config.grad_clip)
         self._update(lr)
         self.updates = step
+
+    def _check_shapes(self, inputs: Tensor, targets: Tensor) -> None:
+        if inputs.dim() != 3 or inputs.shape != targets.shape or len(inputs) != self.M:
+            found = f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+            raise ValueError(f"wanted ids and targets (M={self.M}, B, T), got {found}")
 
     def _by_autograd(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Fill the gradients; returns each model's loss (nats) and accuracy, (M,)."""
@@ -210,6 +216,7 @@ class Stack:
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:
         """Measure loss (nats) and accuracy of each model on its rows (M, N, T): token means over all rows."""
+        self._check_shapes(inputs, targets)
         self.model.eval()
         try:
             parts = []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from mhsa_cli.core import attention
+from mhsa_cli.core.cross import MultiHeadCrossAttention
+from mhsa_cli.core.positions import AlibiPositions, Positions, RopePositions
 from tests.core.reference import D_HEAD, MAX, B, D, H, T, draw, redraw
 
 
@@ -110,6 +113,47 @@ def test_gradients_reach_every_parameter_and_every_token(looking: bool) -> None:
     assert bool((value.abs() > 1e-4).all())
     assert float(key.abs().max()) < 1e-4, "adding one number to all scores of a query changes nothing"
     assert bool((x.grad.abs().sum(-1) > 1e-4).all())
+
+
+def test_it_is_made_as_torchs_modules_are() -> None:
+    """The length is the third argument and may be left out; device and dtype say where and what the numbers are."""
+    block = attention.MultiHeadSelfAttention(D, H, MAX)
+    assert block.max_seq_len == MAX and block.causal_mask.shape == (MAX, MAX)
+    longest = attention.MultiHeadSelfAttention(D, H)
+    assert longest(draw(1, longest.max_seq_len, D)).shape == (1, longest.max_seq_len, D)
+    assert longest.max_seq_len >= 1024
+
+
+@pytest.mark.parametrize("make", [attention.MultiHeadSelfAttention, MultiHeadCrossAttention])
+@pytest.mark.parametrize("bias", [True, False])
+def test_device_and_dtype_are_those_of_every_tensor(make: Callable[..., torch.nn.Module], bias: bool) -> None:
+    for device in ("cpu", "meta", torch.device("meta")):
+        for dtype in (None, torch.float64, torch.bfloat16):
+            block = make(D, H, bias=bias, device=device, dtype=dtype)
+            assert {t.device for t in (*block.parameters(), *block.buffers())} == {torch.device(device)}
+            assert {p.dtype for p in block.parameters()} == {dtype or torch.float32}
+    torch.manual_seed(4)
+    usual = make(D, H, bias=bias)
+    torch.manual_seed(4)
+    given = make(D, H, bias=bias, device="cpu", dtype=torch.float32)
+    assert all(torch.equal(a, b) for a, b in zip(usual.parameters(), given.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear", "uniform"])
+@pytest.mark.parametrize("positions", [RopePositions(MAX, D_HEAD + 1), AlibiPositions(H, dtype=torch.float64), None])
+def test_what_is_made_in_float64_computes_in_float64(kind: str, positions: Positions | None) -> None:
+    if kind == "linear" and isinstance(positions, AlibiPositions):
+        return
+    width = H * (D_HEAD + 1)
+    block = attention.MultiHeadSelfAttention(width, H, MAX, kind=kind, positions=positions, dtype=torch.float64)
+    narrow = attention.MultiHeadSelfAttention(width, H, MAX, kind=kind, positions=positions)
+    narrow.load_state_dict(block.state_dict())
+    y, weights = block(draw(B, T, width).double(), return_weights=True)
+    assert y.dtype == weights.dtype == torch.float64
+    for wide in (y, block(draw(B, T, width).double())):
+        assert wide.dtype == torch.float64 and torch.allclose(wide.float(), narrow(draw(B, T, width)), atol=1e-5)
+    cross = MultiHeadCrossAttention(width, H, dtype=torch.float64)
+    assert cross(draw(B, T, width).double(), draw(B, MAX, width).double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,6 @@ def test_rope_refuses_what_it_cannot_turn() -> None:
         RopePositions(MAX, 5)
     with pytest.raises(ValueError, match="'twisted' is not one of interleaved, half"):
         RopePositions(MAX, 4, layout="twisted")
-    with pytest.raises(IndexError):
-        RopePositions(MAX, 4).turn(draw(1, 1, 1, 4), torch.tensor([MAX]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

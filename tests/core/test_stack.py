@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.engine import build_model
+from mhsa_cli.core.generate import generate
+from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.stack import Stack, learning_rate, sums, unstack
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
+from mhsa_cli.core.trace import Notes, symbols_of, walk
 from mhsa_cli.errors import NonFiniteError
 from tests.core.test_engine import CPU, rich, run
 
@@ -40,6 +45,59 @@ def test_a_stack_of_models_is_bit_for_bit_the_single_runs(settings: tuple[str, .
     for slot, seed in enumerate(seeds):
         single, _ = run(rich(*settings, f"train.seed={seed}"))
         assert weights_sha256(unstack(stack.model, slot)) == weights_sha256(single.model()), f"slot {slot}"
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "every other row": lambda ids: torch.stack([ids, ids], 2).flatten(1, 2)[:, ::2],
+    "every other token": lambda ids: torch.stack([ids, ids], -1)[..., 0],
+    "tokens first": lambda ids: ids.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    "int32": lambda ids: ids.to(torch.int32),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("settings", [(), FORMS[-1]], ids=["autograd", "by hand"])
+def test_how_ids_lie_in_memory_changes_nothing(layout: str, settings: tuple[str, ...]) -> None:
+    """Slices and views, wherever ids are taken: a step, evaluation, the forward pass, its trace, maps, a prompt."""
+    config = rich(*settings)
+    task, batch = build_task(config.task), TrainBatches(build_task(config.task), 3, 8)[1]
+    plain = [rows.view(2, 4, -1) for rows in (batch.inputs, batch.targets)]
+    others = [LAYOUTS[layout](rows) for rows in plain]
+    assert all(torch.equal(a, b) for a, b in zip(plain, others, strict=True))
+    assert layout == "int32" or not others[0].is_contiguous()
+    found = []
+    for ids, targets in (plain, others):
+        stack = Stack([build_model(config, task, seed) for seed in (1, 2)], [1, 2], config.train, CPU)
+        assert (stack._by_hand is not None) == bool(settings)
+        stack.step(ids, targets, 1e-3)
+        model = unstack(stack.model).requires_grad_(False)
+        walked = walk(model, ids[0], Notes(symbols_of(model, ids[0], config.model.d_mlp), config.model.positions))
+        figures = [stack.loss, stack.accuracy, torch.tensor(stack.evaluate(ids, targets)), *sums(model(ids), targets)]
+        said = torch.tensor(list(generate(model, ids[0, 0, :3], 4)))
+        found.append([stack.weights, *figures, model(ids[0]), walked, *capture(model, ids[0]), said])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("settings", [(), FORMS[-1]], ids=["autograd", "by hand"])
+def test_ids_that_are_no_models_own_are_refused_before_the_update(settings: tuple[str, ...]) -> None:
+    """In a stack one too many would be read from the next model's table."""
+    config = rich(*settings)
+    task, batch = build_task(config.task), TrainBatches(build_task(config.task), 3, 6)[1]
+    stack = Stack([build_model(config, task, seed) for seed in (1, 2, 3)], [1, 2, 3], config.train, CPU)
+    ids, targets = (rows.view(3, 2, -1) for rows in (batch.inputs, batch.targets))
+    before = stack.weights.clone()
+    for wrong in (task.vocab_size, -1):
+        spoilt = ids.clone()
+        spoilt[1, 1, 4] = wrong
+        for call in (stack.step, stack.evaluate):
+            with pytest.raises(ValueError) as caught:
+                call(spoilt, targets, 4)
+            assert str(wrong) in str(caught.value) and "(1, 1, 4)" in str(caught.value)
+    for rows in (ids[:2], ids[0], ids[..., :-1]):
+        with pytest.raises(ValueError) as caught:
+            stack.step(rows, targets, 1e-3)
+        assert str(tuple(rows.shape)) in str(caught.value)
+    assert torch.equal(stack.weights, before) and stack.updates == 0
 
 
 def test_the_update_is_adamw() -> None:

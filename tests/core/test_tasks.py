@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mhsa_cli.config.tasks import TASK_SCHEMAS
-from mhsa_cli.core.tasks import IGNORE, TASKS, Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, stream_generator
 from mhsa_cli.core.tasks.overlap import seen_in_training
 from mhsa_cli.core.tasks.show import example, small_task
@@ -97,9 +97,27 @@ def test_chance_is_what_guessing_scores(name: str) -> None:
 def test_ids_stay_inside_the_vocabulary(name: str) -> None:
     task = small_task(name)
     batch = task.sample(500, stream_generator(5, "test", 0))
-    task.check_ids(batch.inputs)
-    with pytest.raises(ValueError, match=rf"id {task.vocab_size} at \(1,\) is outside"):
-        task.check_ids(torch.tensor([0, task.vocab_size]))
+    for ids in (batch.inputs, batch.targets[batch.targets != IGNORE]):
+        assert int(ids.min()) >= 0 and int(ids.max()) < task.vocab_size
+
+
+@pytest.mark.parametrize("part", ["inputs", "targets"])
+@pytest.mark.parametrize("wrong", [-1, IGNORE - 1, 7, 2**40])
+def test_a_task_of_ones_own_is_refused_where_it_leaves_the_vocabulary(part: str, wrong: int) -> None:
+    """When its rows are drawn, before a device sees one; nothing to answer is no target of its own."""
+
+    class Own(Task):
+        vocab_size, seq_len = 7, 3
+
+        def sample(self, n: int, generator: torch.Generator, *, split: str = "train") -> Batch:
+            rows = {"inputs": torch.full((n, 3), 6), "targets": torch.tensor([0, IGNORE, 6]).expand(n, 3).clone()}
+            rows[part][-1, 1] = wrong
+            return Batch(**rows)
+
+    for draw in (lambda: TrainBatches(Own(), 1, 4)[1], lambda: fixed_batch(Own(), 1, "eval", 5)):
+        with pytest.raises(ValueError) as caught:
+            draw()
+        assert str(wrong) in str(caught.value) and "0..6" in str(caught.value)
 
 
 def test_batches_are_a_pure_function_of_seed_and_step() -> None:

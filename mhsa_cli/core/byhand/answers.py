@@ -27,7 +27,7 @@ class Answers:
     def __call__(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Give each model's loss (nats) and accuracy over the scored ones of targets (M, B, T): both (M,)."""
         scored, part, answer = self.scored, self.part, self.answer_row
-        targets = targets.view(scored.shape)
+        targets = targets.reshape(scored.shape).long()
         torch.ne(targets, IGNORE, out=scored)
         count = scored.sum(1)
         torch.clamp(targets.unsqueeze(-1), min=0, out=self.index)

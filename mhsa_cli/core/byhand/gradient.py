@@ -14,6 +14,7 @@ from mhsa_cli.core.byhand.attention import SHORT, Attention, FusedAttention
 from mhsa_cli.core.byhand.parts import Embedding, Gelu, Join, LayerNorm, Linear, Named, Pair, Part, Skip, Take
 from mhsa_cli.core.model import Block, TransformerLM
 from mhsa_cli.core.positions import LearnedPositions, Positions, SinusoidalPositions
+from mhsa_cli.core.ranges import check_indices
 
 TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
 
@@ -50,6 +51,7 @@ class WrittenGradient:
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Fill the gradients for ids and targets (M, B, T); returns each model's loss (nats) and accuracy, (M,)."""
+        check_indices("id", inputs, self.model.tok_emb.weight.size(-2))
         layouts = self._layouts.get(inputs.shape)
         if layouts is None:
             layouts = self._layouts[inputs.shape] = self._lay_out(*inputs.shape)

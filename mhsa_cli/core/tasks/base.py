@@ -10,6 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
+from mhsa_cli.core.ranges import check_indices
+
 IGNORE = -100  # a target position without an answer: neither loss nor accuracy sees it
 BLOCK = 32  # steps whose batches are drawn together
 
@@ -47,7 +49,7 @@ class Task:
         return self.vocab_size
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        """Draw n rows. Only tasks over given data look at `split` ("train" or "eval")."""
+        """Make n rows for `draw`. Only tasks over given data look at `split` ("train" or "eval")."""
         raise NotImplementedError
 
     def source(self, inputs: Tensor) -> Tensor | None:
@@ -62,12 +64,15 @@ class Task:
         """Write one id as it stands in running output."""
         return self.symbols([i])[0]
 
-    def check_ids(self, ids: Tensor) -> None:
-        """Refuse ids outside 0..vocab_size-1, naming the first (on CUDA it would kill the process)."""
-        bad = ((ids < 0) | (ids >= self.vocab_size)).nonzero()
-        if len(bad):
-            where = tuple(int(i) for i in bad[0])
-            raise ValueError(f"id {int(ids[where])} at {where} is outside 0..{self.vocab_size - 1}")
+    def draw(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        """Draw n rows, and look before a device does whether every id is in the vocabulary.
+
+        Raises: ValueError naming the first that is not.
+        """
+        batch = self.sample(n, generator, split=split)
+        check_indices("id", batch.inputs, self.vocab_size)
+        check_indices("target", batch.targets.masked_fill(batch.targets == IGNORE, 0), self.vocab_size)
+        return batch
 
 
 def stream_generator(seed: int, stream: str, index: int) -> Generator:
@@ -88,7 +93,7 @@ class TrainBatches:
         index, offset = divmod(step - 1, BLOCK)
         if self._block is None or index != self._index:
             generator = stream_generator(self.seed, "train", index)
-            self._block = self.task.sample(BLOCK * self.batch_size, generator)
+            self._block = self.task.draw(BLOCK * self.batch_size, generator)
             self._index = index
         rows = slice(offset * self.batch_size, (offset + 1) * self.batch_size)
         return Batch(self._block.inputs[rows], self._block.targets[rows])
@@ -96,7 +101,7 @@ class TrainBatches:
 
 def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:
     """Draw the n rows of a stream that training never reads, the same ones at every call."""
-    return task.sample(n, stream_generator(seed, stream, 0), split="eval")
+    return task.draw(n, stream_generator(seed, stream, 0), split="eval")
 
 
 def next_token_rows(rows: Tensor) -> Batch:

@@ -1,0 +1,66 @@
+"""What sizes, ids and positions may be. Every check raises ValueError: what was found, and what is wanted."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+
+def check_size(name: str, size: int, least: int = 1) -> None:
+    """Refuse what is no whole number of at least `least`."""
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise ValueError(f"{name} ({size!r}) must be a whole number")
+    if size < least:
+        raise ValueError(f"{name} ({size}) must be at least {least}")
+
+
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Refuse numbers of heads that do not divide."""
+    for name, size in (("d_model", d_model), ("n_heads", n_heads), ("n_kv_heads", n_kv_heads)):
+        check_size(name, size)
+    if d_model % n_heads:
+        raise ValueError(f"d_model ({d_model}) must be divisible by n_heads ({n_heads})")
+    if n_heads % n_kv_heads:
+        raise ValueError(f"n_heads ({n_heads}) must be divisible by n_kv_heads ({n_kv_heads})")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Refuse a type of numbers that has no gradient."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype ({dtype}) must be a floating-point type")
+
+
+def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
+    """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+    given = tuple(mask.shape)
+    if len(given) > len(wanted) or any(g not in (1, w) for g, w in zip(given[::-1], wanted[::-1], strict=False)):
+        each = (*wanted[:-3], 1, *wanted[-2:])
+        raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
+
+
+def check_indices(what: str, indices: Tensor, count: int) -> None:
+    """Refuse whatever does not point into a table of `count` rows, naming the first.
+
+    Torch reads a negative position from the table's end, in a stack an id too large is in the next model's table, and
+    on a CUDA device it ends the process.
+    """
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{what}s must be int64 or int32, got {indices.dtype}")
+    if indices.is_meta or not indices.numel() or (int(indices.min()) >= 0 and int(indices.max()) < count):
+        return
+    at = tuple(((indices < 0) | (indices >= count)).nonzero()[0].tolist())
+    raise ValueError(f"{what} {int(indices[at])} at {at} is outside 0..{count - 1}")
+
+
+def check_positions(pos: Tensor, rows: tuple[int, ...]) -> None:
+    """Refuse positions that are not whole numbers, one for each token of rows (..., T) or (T,) for all of them."""
+    if pos.is_floating_point() or pos.dtype == torch.bool:
+        raise ValueError(f"positions must be whole numbers, got {pos.dtype}")
+    given = tuple(pos.shape)
+    fits = 1 <= len(given) <= len(rows) and given[-1] == rows[-1]
+    if not fits or any(g not in (1, r) for g, r in zip(given[::-1], rows[::-1], strict=False)):
+        raise ValueError(f"positions must be ({rows[-1]},) or {rows}, got {given}")
