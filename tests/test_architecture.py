@@ -78,6 +78,24 @@ def test_rooms_keep_to_their_libraries_and_neighbours(file: Path) -> None:
         assert top != "click", "typer brings its own click; another one may not be there"
 
 
+@pytest.mark.parametrize("package", sorted(PACKAGE.rglob("__init__.py")), ids=lambda f: str(f.parent.relative_to(ROOT)))
+def test_no_name_of_a_package_hides_a_module_of_it(package: Path) -> None:
+    """`from package import name` would give the module or the other thing, as the order of imports has it."""
+    whole = ".".join(package.parent.relative_to(ROOT).parts)
+    beside = package.parent.iterdir()
+    modules = {file.stem for file in beside if file.suffix == ".py" or (file / "__init__.py").exists()}
+    for node in ast.walk(ast.parse(package.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            named = {node.name}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            named = {node.id}
+        elif isinstance(node, ast.Import | ast.ImportFrom) and getattr(node, "module", "") != whole:
+            named = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        else:
+            continue
+        assert not named & modules, f"line {node.lineno}"
+
+
 def test_one_file_alone_knows_ray() -> None:
     assert [str(file.relative_to(PACKAGE)) for file in FILES if {n.split(".")[0] for n in imports(file)} & {"ray"}] == [
         "commands/ray_engine.py"

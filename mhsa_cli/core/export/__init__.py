@@ -10,35 +10,35 @@ from collections.abc import Callable
 from mhsa_cli.core.export.source import Files, Source
 
 
-def npz(run: Source) -> Files:
+def _npz(run: Source) -> Files:
     """Write the weights, and the attention on probe rows, as one file of arrays."""
     from mhsa_cli.core.export.npz import to_npz
 
     return to_npz(run)
 
 
-def csv(run: Source) -> Files:
+def _csv(run: Source) -> Files:
     """Write a row per head and a row per record of the metrics."""
     from mhsa_cli.core.export.plain import to_csv
 
     return to_csv(run)
 
 
-def json(run: Source) -> Files:
+def _json(run: Source) -> Files:
     """Write config, figures, heads and metrics as one document."""
     from mhsa_cli.core.export.plain import to_json
 
     return to_json(run)
 
 
-def transformer_lens(run: Source) -> Files:
+def _transformer_lens(run: Source) -> Files:
     """Write weights and config as TransformerLens names them."""
     from mhsa_cli.core.export.transformer_lens import to_transformer_lens
 
     return to_transformer_lens(run)
 
 
-def tensorboard(run: Source) -> Files:
+def _tensorboard(run: Source) -> Files:
     """Write curves, head scores and maps as a TensorBoard log."""
     from mhsa_cli.core.export.tensorboard import to_tensorboard
 
@@ -46,10 +46,10 @@ def tensorboard(run: Source) -> Files:
 
 
 EXPORTS: dict[str, Callable[[Source], Files]] = {
-    "npz": npz,
-    "csv": csv,
-    "json": json,
-    "transformer-lens": transformer_lens,
-    "tensorboard": tensorboard,
+    "npz": _npz,
+    "csv": _csv,
+    "json": _json,
+    "transformer-lens": _transformer_lens,
+    "tensorboard": _tensorboard,
 }
 SINGLE = {"npz": ".npz", "json": ".json"}  # formats that are one file, and its ending; the others are a folder
