@@ -5,30 +5,51 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+import torch
+
 from mhsa_cli.commands.app import app
 from mhsa_cli.config import own_block
+from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.config.wanted import options
 from mhsa_cli.core.attention import KINDS
+from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.model import NORMS
 from mhsa_cli.core.positions import POSITIONS
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.tasks import build_task
 from tests.readme import missing
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def row(key: str) -> list[str]:
-    """Read the values that the table of forms names for a key."""
-    found = re.search(rf"^\| `model\.{key}`[^|]*\|([^|]*)\|", README, re.MULTILINE)
+def row(key: str, column: int = 1) -> list[str]:
+    """Read the values that a column of the table of forms names for a key; the last one has a gradient by hand."""
+    found = re.search(rf"^\| `model\.{key}`.*\|$", README, re.MULTILINE)
     assert found, f"no row for model.{key}"
-    return re.findall(r"`([^`]+)`", found[1])
+    return re.findall(r"`([^`]+)`", found[0].strip("|").split("|")[column])
 
 
 def test_the_table_of_forms_is_the_tables_of_the_code() -> None:
     assert row("positions") == list(POSITIONS)
     assert row("attention") == list(KINDS)
     assert row("norm") == list(NORMS)
+
+
+def has_written_gradient(*settings: str) -> bool:
+    """Ask the engine which road a step takes."""
+    config = load_config(None, ["model.d_mlp=20", "model.n_heads=4", *settings])
+    model = build_model(config, build_task(config.task))
+    return Stack([model], [0], config.train, torch.device("cpu"))._by_hand is not None
+
+
+@pytest.mark.parametrize("key", ["positions", "attention", "norm", "mlp", "n_kv_heads", "window"])
+def test_the_gradients_by_hand_are_those_that_the_readme_names(key: str) -> None:
+    values = {"n_kv_heads": ["1", "2", "n_heads"], "window": ["1", "3", "null"]}.get(key) or row(key)
+    written = [value for value in values if has_written_gradient(f"model.{key}={value.replace('n_heads', '4')}")]
+    assert row(key, -1) == written and len(written) < len(values)
 
 
 def test_the_configs_options_are_the_tables_of_the_code() -> None:
