@@ -30,10 +30,12 @@ LOADS = {
     "csv": "head -3 {0}/metrics.csv",
     "json": "python -m json.tool {0}",
     "transformer-lens": (
-        "in Python, with transformer_lens 3:\n"
-        "  config = json.load(open('{1}/config.json'))\n"
-        "  model = HookedTransformer(HookedTransformerConfig.from_dict(config))\n"
-        "  model.load_state_dict(safetensors.torch.load_file('{1}/model.safetensors'), strict=False)"
+        "pip install 'transformer_lens<4', then in Python:\n"
+        "import json, safetensors.torch\n"
+        "from transformer_lens import HookedTransformer, HookedTransformerConfig\n"
+        "config = json.load(open('{1}/config.json'))\n"
+        "model = HookedTransformer(HookedTransformerConfig.from_dict(config))\n"
+        "model.load_state_dict(safetensors.torch.load_file('{1}/model.safetensors'), strict=False)"
     ),
     "tensorboard": "tensorboard --logdir {0}",
 }

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +63,32 @@ def test_the_next_line_reads_what_was_written(tiny: Path) -> None:
         done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and done.stdout, done.stderr
     assert np.load("my npz")["attention"].shape == (64, 2, 3, 6, 6)
+
+
+class Lens:
+    """What the printed lines use of TransformerLens: it keeps what it was given."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def load_state_dict(self, weights: dict[str, Any], strict: bool) -> None:
+        self.weights, self.strict = weights, strict
+
+
+def test_the_lines_for_transformer_lens_can_be_pasted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("transformer_lens")
+    library.HookedTransformer = Lens  # type: ignore[attr-defined]
+    library.HookedTransformerConfig = SimpleNamespace(from_dict=dict)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformer_lens", library)
+    said = mhsa("export", "tiny", "--to", "transformer-lens", "-o", "it's here")
+    install, *lines = said.out.partition("next: ")[2].splitlines()
+    assert install.startswith("pip install 'transformer_lens<4'")
+    names: dict[str, Any] = {}
+    for line in lines:  # each on its own, as a prompt takes them
+        exec(line, names)
+    model = names["model"]
+    assert isinstance(model, Lens) and model.config["d_model"] == 12 and not model.strict
+    assert tuple(model.weights["blocks.1.attn.W_Q"].shape) == (3, 12, 4)
 
 
 def test_nothing_is_overwritten_and_no_run_is_written_to(tiny: Path) -> None:
