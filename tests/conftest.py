@@ -1,6 +1,8 @@
-"""One thread for every test: the bits of a matrix product may depend on how many share it."""
+"""One thread for every test, and no GPU but for those that are marked for it: all others are about a CPU's bits."""
 
 import os
+from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -12,3 +14,17 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hide a GPU from a test that is not marked `cuda`, from its fixtures, and from processes that it starts."""
+    import torch
+
+    if item.get_closest_marker("cuda") or not torch.cuda.is_available():
+        return (yield)
+    with (
+        mock.patch.object(torch.cuda, "is_available", lambda: False),
+        mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}),
+    ):
+        return (yield)

@@ -122,6 +122,21 @@ def test_any_other_model_is_left_to_autograd(change: str) -> None:
     assert not is_written_out(build_model(other, task), other.train.dtype)
 
 
+def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:
+    settings, seeds = config("positions=learned"), [4, 9]
+    batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    stack = stack_of(settings, seeds)
+    assert stack._by_hand is not None
+    stack._by_hand(inputs, targets)
+    wanted = stack.gradients.clone()
+    ((_, layout),) = stack._by_hand._layouts[inputs.shape]
+    layout.embedding.in_order = False
+    stack.gradients.fill_(7.0)
+    stack._by_hand(inputs, targets)
+    assert torch.allclose(stack.gradients[: stack.size], wanted[: stack.size], atol=1e-7)
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 1000])
 def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config("n_layers=2", "residual=true")

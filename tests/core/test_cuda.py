@@ -1,0 +1,206 @@
+"""Training on a device: the figures of float64 on the CPU, the same bits twice, and nothing that kills the process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Generator
+
+from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.core.checkpoint import weights_sha256
+from mhsa_cli.core.devices import self_check
+from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.generate import generate
+from mhsa_cli.core.group import Group
+from mhsa_cli.core.heads.capture import capture
+from mhsa_cli.core.heads.causal import ablate
+from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.tasks import Batch, Task, build_task, fixed_batch
+from mhsa_cli.core.tasks.copy import Copy
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records import EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from tests.devices import on_each_device
+
+SIZES = ["task.vocab_size=17", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=9"]
+SHORT = ["train.epochs=2", "train.steps_per_epoch=7", "train.eval_sequences=11", "train.grad_clip=0.9"]
+BLOCK = ["model.n_layers=2", "model.d_mlp=29", "model.residual=true", "model.norm=layernorm"]
+MODELS = {
+    "copy": [],  # its gradient by hand
+    "gpt": [*BLOCK, "model.positions=learned"],
+    "llama": [*BLOCK, "model.norm=rmsnorm", "model.mlp=swiglu", "model.positions=rope", "model.n_kv_heads=1"],
+    "alibi": [*BLOCK, "model.positions=alibi", "model.window=4", "model.tie_embeddings=true"],
+    "linear": [*BLOCK, "model.attention=linear"],
+    "long rows": ["task.seq_len=26", *BLOCK],  # the fused kernel with its way back
+}
+DROPPING = ["model.dropout=0.1"]
+
+
+def config(model: str, *more: str) -> Config:
+    return load_config(None, ["task.name=copy", *SIZES, *SHORT, *MODELS[model], *more])
+
+
+def run(
+    settings: Config, device: str, *, resume: Mapping[str, bytes] | None = None, watch: bool = False
+) -> tuple[Trainer, list[Record]]:
+    trainer = Trainer(settings, build_task(settings.task), torch.device(device), resume=resume, watch=watch)
+    return trainer, list(trainer.records())
+
+
+def figures(records: list[Record]) -> list[float]:
+    """Every loss and accuracy, in order."""
+    steps = [x for r in records if isinstance(r, StepRecord) for x in (r.loss, r.accuracy)]
+    return steps + [x for r in records if isinstance(r, EvalRecord) for x in (r.loss, r.accuracy)]
+
+
+@on_each_device
+@pytest.mark.parametrize("model", MODELS)
+def test_a_training_has_the_figures_of_float64_on_the_cpu(device: str, model: str) -> None:
+    _, exact = run(config(model, "train.dtype=float64"), "cpu", watch=True)
+    trainer, found = run(config(model), device, watch=True)
+    assert trainer.stack.weights.device.type == device
+    assert figures(found) == pytest.approx(figures(exact), abs=1e-4)
+    snapshots = [[r.heads for r in records if isinstance(r, SnapshotRecord)] for records in (found, exact)]
+    assert len(snapshots[0]) == len(snapshots[1]) > 2
+    for ours, theirs in zip(*snapshots, strict=True):
+        assert [h.entropy for h in ours] == pytest.approx([h.entropy for h in theirs], abs=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_of_a_step_is_left_on_the_cpu(model: str) -> None:
+    """Torch's meta device has shapes but no numbers, and refuses tensors of another device beside its own."""
+    settings, where = config(model), torch.device("meta")
+    task = build_task(settings.task)
+    stack = Stack([build_model(settings, task, seed) for seed in (1, 2)], [1, 2], settings.train, where)
+    batch = fixed_batch(task, 1, "test", 6)
+    ids, targets = (rows.view(2, 3, -1).to(where) for rows in (batch.inputs, batch.targets))
+    for road in (stack._by_hand, stack._by_autograd):
+        found = [] if road is None else road(ids, targets)
+        assert all(figure.device == where for figure in found)
+    stack._clip(1.0)
+    stack._update(1e-3)
+    assert {t.device for t in (*stack.model.state_dict().values(), *stack.model.buffers())} == {where}
+
+
+@on_each_device
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
+def test_the_same_bits_twice(device: str, model: str, more: list[str]) -> None:
+    (first, said), (second, again) = (run(config(model, *more), device) for _ in range(2))
+    assert weights_sha256(first.model()) == weights_sha256(second.model())
+    assert figures(said) == figures(again)
+
+
+@on_each_device
+@pytest.mark.parametrize("model", ["copy", "gpt"])
+@pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
+def test_a_resume_equals_never_stopping(device: str, model: str, more: list[str]) -> None:
+    settings = config(model, *more, "train.save_every=5")
+    whole, records = run(settings, device)
+    saves = [r for r in records if isinstance(r, SaveRecord)]
+    for save in saves[:2]:
+        resumed, rest = run(settings, device, resume=save.files)
+        assert weights_sha256(resumed.model()) == weights_sha256(whole.model())
+        assert torch.equal(resumed.stack.moment2, whole.stack.moment2)
+        later = [r for r in records if isinstance(r, StepRecord) and r.step > save.step]
+        assert [r for r in rest if isinstance(r, StepRecord)] == later != []
+
+
+class Wrong(Copy):
+    """Copy, but one id or answer of every draw is not in the vocabulary."""
+
+    def __init__(self, part: str, wrong: int) -> None:
+        super().__init__(vocab_size=17, seq_len=10)
+        self.part, self.wrong = part, wrong
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        batch = super().sample(n, generator, split=split)
+        getattr(batch, self.part)[-1, 8] = self.wrong
+        return batch
+
+
+@on_each_device
+@pytest.mark.parametrize("wrong", [17, -1, 2**40])
+def test_ids_out_of_range_are_refused_and_the_device_goes_on(device: str, wrong: int) -> None:
+    """Wherever they come in. On a GPU the first one that gets through ends all that follows, this test included."""
+    where = torch.device(device)
+    for part in ("inputs", "targets"):
+        task: Task = Wrong(part, wrong)
+        with pytest.raises(ValueError) as caught:
+            Trainer(config("copy"), task, where)
+        assert str(wrong) in str(caught.value)
+    good = build_task(config("copy").task)
+    for model in ("copy", "gpt", "llama"):
+        settings = config(model)
+        stack = Stack([build_model(settings, good, seed) for seed in (1, 2)], [1, 2], settings.train, where)
+        ids = torch.stack([fixed_batch(good, 1, "test", 3).inputs] * 2).to(where)
+        targets, spoilt = ids.clone(), ids.clone()
+        spoilt[1, 2, 3] = wrong
+        alone = Trainer(settings, good, where).model()
+        for call in (
+            lambda: stack.step(spoilt, targets, 1e-3),  # noqa: B023
+            lambda: stack.evaluate(spoilt, targets),  # noqa: B023
+            lambda: alone(spoilt[1]),  # noqa: B023
+        ):
+            with pytest.raises(ValueError) as caught:
+                call()
+            assert str(wrong) in str(caught.value)
+        with pytest.raises(UsageError) as refused:
+            generate(alone, torch.tensor([3, wrong]), 2)
+        assert str(wrong) in str(refused.value)
+        with pytest.raises(ValueError):
+            alone(ids[0, :, :4].repeat(1, 99))
+        stack.step(ids, targets, 1e-3)
+        assert bool(stack.weights.isfinite().all()) and bool(alone(ids[1]).isfinite().all())
+        assert len(list(generate(alone, torch.tensor([3, 1]), 3))) == 3
+
+
+@on_each_device
+@pytest.mark.parametrize("model", ["copy", "gpt"])
+def test_bfloat16_trains(device: str, model: str) -> None:
+    """And the weights stay in float32."""
+    more = ["train.dtype=bfloat16", "task.vocab_size=7", "train.steps_per_epoch=60", "train.lr=0.01"]
+    trainer, _ = run(config(model, *more), device)
+    assert trainer.stack.weights.dtype == torch.float32 and bool(trainer.stack.weights.isfinite().all())
+    assert trainer.last_eval.loss < 0.6 * trainer.task.chance_loss
+
+
+@on_each_device
+@pytest.mark.parametrize("model", ["copy", "gpt", "llama"])
+@pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
+def test_models_trained_together_are_the_single_ones(device: str, model: str, more: list[str]) -> None:
+    seeds = [3, 1, 8]
+    configs = [config(model, *more, f"train.seed={seed}") for seed in seeds]
+    group = Group(configs, build_task(configs[0].task), torch.device(device), watch=False)
+    together: dict[int, list[Record]] = {slot: [] for slot in range(len(seeds))}
+    for slot, record in group.records():
+        together[slot].append(record)  # type: ignore[arg-type]
+    for slot, settings in enumerate(configs):
+        alone, records = run(settings, device)
+        assert figures(together[slot]) == pytest.approx(figures(records), abs=1e-4)
+        for ours, theirs in zip(group.model(slot).parameters(), alone.model().parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-3)
+    assert len({round(group.last_eval[slot].loss, 6) for slot in together}) == len(seeds)
+
+
+@on_each_device
+@pytest.mark.parametrize("model", ["copy", "gpt"])
+def test_heads_are_measured_where_the_model_is(device: str, model: str) -> None:
+    """Maps, what heads cause, and a whole report, beside the same model in float64 on the CPU."""
+    self_check(torch.device(device))
+    trainer, _ = run(config(model, "train.steps_per_epoch=40", "train.lr=0.01"), device)
+    here, task = trainer.model(), trainer.task
+    there = copy.deepcopy(here).cpu().double()
+    assert here.pos.device.type == device
+    batch, pair = fixed_batch(task, 1, "probe", 9), here.heads[:2]
+    for ours, theirs in zip(capture(here, batch.inputs), capture(there, batch.inputs), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)
+    causes, wanted = (
+        [x for a in ablate(m, batch, pair) for x in (a.loss, a.delta_nats, a.delta_se)] for m in (here, there)
+    )
+    assert causes == pytest.approx(wanted, abs=1e-4)
+    reports = [[h.entropy for h in head_report(m, task, 1).heads] for m in (here, there)]
+    assert reports[0] == pytest.approx(reports[1], abs=1e-4) and len(reports[0]) == len(here.heads)
