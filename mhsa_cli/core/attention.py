@@ -17,7 +17,7 @@ from mhsa_cli.core.cache import LayerCache
 from mhsa_cli.core.layers import Dropout, Linear
 from mhsa_cli.core.linear import linear_attention, linear_weights
 from mhsa_cli.core.positions import Positions
-from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size
+from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -216,6 +216,7 @@ class MultiHeadSelfAttention(nn.Module):
         """
         if x.dim() < 3 or x.size(-1) != self.d_model:
             raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")
+        check_vectors(x)
         T, past = x.size(-2), 0 if cache is None else cache.length
         if past + T > self.max_seq_len:
             cached = f" after {past} cached tokens" if past else ""

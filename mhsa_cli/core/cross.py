@@ -14,7 +14,7 @@ from mhsa_cli.core.attention import (
     split_heads,
 )
 from mhsa_cli.core.layers import Linear
-from mhsa_cli.core.ranges import check_heads, check_size
+from mhsa_cli.core.ranges import check_heads, check_size, check_vectors
 
 
 class MultiHeadCrossAttention(nn.Module):
@@ -56,6 +56,7 @@ class MultiHeadCrossAttention(nn.Module):
         if not sizes or x.size(-1) != self.d_model or context.size(-1) != self.d_context:
             found = f"{tuple(x.shape)} and {tuple(context.shape)}"
             raise ValueError(f"wanted x (B, Tq, {self.d_model}) and context (B, Tk, {self.d_context}), got {found}")
+        check_vectors(x, context)
         if padding is not None and (padding.dtype != torch.bool or padding.shape != context.shape[:-1]):
             found = f"{padding.dtype} {tuple(padding.shape)}"
             raise ValueError(f"padding must be boolean {tuple(context.shape[:-1])}, got {found}")

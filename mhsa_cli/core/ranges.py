@@ -32,6 +32,13 @@ def check_dtype(dtype: torch.dtype | None) -> None:
         raise ValueError(f"dtype ({dtype}) must be a floating-point type")
 
 
+def check_vectors(*inputs: Tensor) -> None:
+    """Refuse ids where their vectors are wanted."""
+    for x in inputs:
+        if not x.is_floating_point():
+            raise ValueError(f"inputs must be floating-point vectors, got {x.dtype}")
+
+
 def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
     """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
     if mask.dtype != torch.bool:

@@ -164,6 +164,8 @@ CALLS: list[tuple[Callable[[], Any], tuple[object, ...]]] = [
     (lambda: attend()(draw(B, MAX + 1, D)), (MAX + 1, MAX)),
     (lambda: attend()(draw(B, T, D + 1)), ((B, T, D + 1), D)),
     (lambda: attend()(draw(T, D)), ((T, D), D)),
+    (lambda: attend()(torch.zeros(B, T, D, dtype=torch.int64)), (torch.int64,)),
+    (lambda: look()(X, X.int()), (torch.int32,)),
     (lambda: look()(X, draw(B, T, D + 1)), ((B, T, D + 1), D)),
     (lambda: look()(X, draw(B + 1, T, D)), ((B + 1, T, D),)),
     (lambda: look()(X, draw(B, 0, D)), ((B, 0, D),)),
