@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+ANSWERED_NO = 7  # the exit code of a question whose answer is no: `check` found a fault, `verify --resume-check` a bit
 
 class MhsaError(Exception):
     """An error with a way out: `message` says where and what was found, `hint` what to do.
 
     `exit_code` is what the process returns: 1 our bug, 2 usage or config, 3 non-finite training, 4 bad run or
-    checkpoint, 5 I/O, 6 run busy.
+    checkpoint, 5 disk, permission or memory refused, 6 run busy. A command that asks ends with ANSWERED_NO where the
+    answer is no.
     """
 
     exit_code = 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import ANSWERED_NO, UsageError
 
 if TYPE_CHECKING:
     from mhsa_cli.records.check import Grade
@@ -61,8 +61,8 @@ def check(
 ) -> None:
     """Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.
 
-    It runs in a process of its own, and only the lines that it needs. Exit 0: right; 1: wrong, or not all of several
-    right; 2: not clear, or it cannot be called.
+    It runs in a process of its own, and only the lines that it needs. Exit 0: all are right; 7: one
+    is wrong; 2: none is, but one is not clear or cannot be called.
 
     Example: mhsa check my_attention.py:MyAttention
     """
@@ -91,7 +91,7 @@ def check(
     _print(grades, many, as_json, markdown)
     verdicts = {grade.verdict for grade in grades}
     if verdicts != {"right"}:
-        raise typer.Exit(1 if many or "wrong" in verdicts else 2)
+        raise typer.Exit(ANSWERED_NO if "wrong" in verdicts else UsageError.exit_code)
 
 
 def _order(order: str | None) -> str | None:

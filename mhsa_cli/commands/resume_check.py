@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import ANSWERED_NO, UsageError
 from mhsa_cli.runs.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
-    """Train a config's steps at once and with a stop half-way; say whether all bits are equal, exit 1 if not."""
+    """Train a config's steps at once and with a stop half-way; say whether all bits are equal, exit 7 if not."""
     from mhsa_cli.commands.own_block import begin
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import machine, prepare_device
@@ -52,7 +52,7 @@ def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
         said = f"not equal: {difference}" if difference else "equal, bit for bit: weights, moments, state and metrics"
         Paper().say(f"{said}\n{total} steps against {half} + {total - half} after a resume; {where}")
     if difference:
-        raise typer.Exit(1)
+        raise typer.Exit(ANSWERED_NO)
 
 
 def _train(

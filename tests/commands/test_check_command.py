@@ -55,7 +55,7 @@ def check(text: str, *options: object, name: str = "mine") -> Said:
 
 def test_the_exit_code_tells_the_verdict(here: Path) -> None:
     assert check(RIGHT).code == 0
-    assert check(WRONG).code == 1
+    assert check(WRONG).code == check(WRONG, "--json").code == check(WRONG, "--markdown").code == 7
     assert check(HEAD + "        return None\n").code == 2
     refused = check("class Attention(:\n")
     assert refused.code == 2 and refused.out == "" and refused.err.startswith("error: mine.py, line 1: invalid syntax")
@@ -186,7 +186,7 @@ def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
     before = tree(folder), sorted(folder.rglob("*"))
     said = mhsa("check", folder, "--entry", "Attention", "--seconds", 2, "--jobs", 3, "--json")
     assert (tree(folder), sorted(folder.rglob("*"))) == before
-    assert said.code == 1 and said.json["passed"] is False
+    assert said.code == 7 and said.json["passed"] is False
     found = {item["target"]: item for item in said.json["submissions"]}
     files = [*sorted(folder.glob("*.*")), *sorted(folder.glob("sub/*"))]
     assert list(found) == [f"{file}:Attention" for file in files]
@@ -204,7 +204,7 @@ def test_what_cannot_be_read_in_a_folder_is_a_row_of_it(here: Path) -> None:
     assert mhsa("check", "all", "--entry", "Attention").code == 0
     Path("all/bob.py").symlink_to("/nowhere/mine.py")
     said = mhsa("check", "all", "--entry", "Attention", "--json")
-    assert said.code == 1 and [item["verdict"] for item in said.json["submissions"]] == ["uncallable", "right"]
+    assert said.code == 2 and [item["verdict"] for item in said.json["submissions"]] == ["uncallable", "right"]
     assert "all/bob.py cannot be read: it is a link to nowhere" in said.json["submissions"][0]["tried"][0]
 
 
@@ -216,7 +216,9 @@ def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
     assert mhsa("check", ".", "--entry", "Attention", "--markdown").out.startswith("# Grades\n")
     Path("c.py").write_text("")
     said = mhsa("check", "a.py", "c.py", "--entry", "Attention")
-    assert said.code == 1 and "2 submissions: 1 right, 1 not callable" in said.out
+    assert said.code == 2 and "2 submissions: 1 right, 1 not callable" in said.out
+    Path("d.py").write_text(WRONG)
+    assert mhsa("check", "a.py", "c.py", "d.py", "--entry", "Attention").code == 7
     Path("none").mkdir()
     assert mhsa("check", "none").code == 2
     assert mhsa("check", "missing.py:A").code == 2
@@ -225,7 +227,7 @@ def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
 def test_where_nothing_can_be_forked_processes_are_spawned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "get_all_start_methods", lambda: ["spawn"])
     assert grading._context().get_start_method() == get_context("spawn").get_start_method()
-    assert check(WRONG).code == 1
+    assert check(WRONG).code == 7
 
 
 def alive(pid: int) -> bool:

@@ -244,7 +244,7 @@ def test_resume_check_says_where_bits_differ(part: str, here: Path, monkeypatch:
     # Stopped within an epoch, for the sum of its losses to count.
     said = mhsa("verify", "--resume-check", "tiny.yaml", "train.epochs=1", "train.steps_per_epoch=8")
     where = "metrics.jsonl, line " if part == "metrics" else "model.safetensors: "
-    assert said.code == 1 and said.out.startswith("not equal: ") and where in said.out
+    assert said.code == 7 and said.out.startswith("not equal: ") and where in said.out
 
 
 def test_wrong_calls(tiny: Path) -> None:
