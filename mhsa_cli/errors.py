@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ANSWERED_NO = 7  # the exit code of a question whose answer is no: `check` found a fault, `verify --resume-check` a bit
 
+
 class MhsaError(Exception):
     """An error with a way out: `message` says where and what was found, `hint` what to do.
 

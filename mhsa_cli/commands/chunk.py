@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.books import Book, find_start
 from mhsa_cli.commands.own_block import facts as recorded
 from mhsa_cli.commands.own_block import foreign_models
 from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
-from mhsa_cli.records import FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
 from mhsa_cli.runs.rundir import RunDir
@@ -83,12 +83,17 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
             run.close()
 
 
-def give_up(sweep: SweepDir, trial: Trial, message: str) -> None:
+def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     """Leave a trial that cannot be trained here as failed; `--resume` tries it again."""
     with sweep.begin(trial.name, time.time_ns() // 1000, ["mhsa", "sweep"]) as run:
         run.write_config(dump_yaml(trial.config))
-        own = {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "again": True}
+        own = {**_failed(trial, message, cause), "again": True}
         run.update(status="failed", step=0, seed=trial.config.train.seed, sweep=own)
+
+
+def _failed(trial: Trial, message: str, cause: Cause) -> dict[str, Any]:
+    """Write what run.json keeps of a trial that failed."""
+    return {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "cause": cause}
 
 
 class _Clock:
@@ -126,11 +131,8 @@ def _train(
         told.add(number, record)
         if isinstance(record, FailRecord):
             books[number].keep(runs[number])
-            own = {"cell": chunk.trials[number].cell, "seed": chunk.trials[number].config.train.seed}
-            seconds = clock.share(len(runs))
-            runs[number].update(
-                status="failed", step=record.step, seconds=seconds, sweep={**own, "message": record.message}
-            )
+            own = _failed(chunk.trials[number], record.message, "nonfinite")
+            runs[number].update(status="failed", step=record.step, seconds=clock.share(len(runs)), sweep=own)
         elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
             for own_number in group.runs:  # the last one's has come, so all have
                 books[own_number].keep(runs[own_number], KEPT)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is left to `mhsa verify`
-NOT_FINITE = "not finite"  # words in what a trial that diverged says
 
 
 class Engines(StrEnum):
@@ -76,12 +75,14 @@ def sweep(
     Example: mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16
     """
     from mhsa_cli.commands.own_block import named_again
+    from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import counted, tell
-    from mhsa_cli.commands.sweep_output import keep, show
+    from mhsa_cli.commands.sweep_output import keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.runs.rundir import RunDir
     from mhsa_cli.runs.sweepdir import SweepDir
 
     if address is not None and engine is not Engines.RAY:
@@ -122,15 +123,14 @@ def sweep(
         keep(owned, plan, report)
     show(owned, report, curves, as_json)
     _compare(machines)
+    again = run_argument(RunDir(owned.path))
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
     if left:
         missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
-        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {owned.name}")
-    if stop.caught is not None or faults:
-        raise typer.Exit(1 if stop.caught is None else 128 + stop.caught)
-    if all(trial.status == "failed" and NOT_FINITE in trial.message for trial in report.trials):
-        tell("not one trial stayed finite: lower train.lr or set train.grad_clip=1.0")
-        raise typer.Exit(3)
+        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
+    code = tell_failed(report, again)
+    if stop.caught is not None or faults or code:
+        raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if faults else code)
 
 
 def _new(
@@ -232,6 +232,7 @@ def _report(
                 seconds=info.get("seconds"),
                 labels=own.get("labels", ()),
                 message=own.get("message", ""),
+                cause=own.get("cause"),
             )
         )
         if own.get("curve") and status == "finished":

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from mhsa_cli.records import SweepReport
+from mhsa_cli.commands.stderr import counted, tell
+from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
+from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.runs.sweepdir import SweepDir
+
+# What a sweep with such failed trials ends with, the worst first.
+CODES: Mapping[int, set[Cause]] = {
+    MhsaError.exit_code: {"crashed"},
+    StorageError.exit_code: {"memory", "killed"},
+    NonFiniteError.exit_code: {"nonfinite"},
+}
+_AGAIN = "to try again with fewer at a time: mhsa sweep --resume {} --jobs 1"
+WAYS_OUT: Mapping[Cause, str] = {
+    "nonfinite": "a loss or gradient was not finite: lower train.lr or set train.grad_clip=1.0",
+    "memory": f"no memory was left; {_AGAIN}",
+    "killed": f"the system ended the process; {_AGAIN}",
+    "crashed": f"the process broke off; {_AGAIN}",
+}
 
 
 def keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
     """Write the report into sweep.json and a row for each trial into sweep.csv."""
     folder.write({**plan, "report": document(report)})
     keys = list(report.groups[0].overrides) if report.groups else []
-    columns = ["run", *keys, "seed", "status", "eval_loss", "eval_accuracy", "steps_to_target", "seconds", "labels"]
+    columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_target", "seconds"]
+    columns.append("labels")
     rows = [
         [
-            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.final_loss),
-            *(t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
+            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
+            *(t.final_loss, t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
         ]
         for t in report.trials
     ]
@@ -45,7 +64,9 @@ def document(report: SweepReport) -> dict[str, Any]:
         for group in report.groups
     ]
     pairs = [asdict(pair) for pair in report.pairs]
-    return {"target": report.target, "groups": groups, "pairs": pairs, "runs": [asdict(t) for t in report.trials]}
+    failed = sum(trial.status == "failed" for trial in report.trials)
+    runs = [asdict(trial) for trial in report.trials]
+    return {"target": report.target, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
 
 
 def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
@@ -72,6 +93,14 @@ def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool
         if trial.is_finished:
             paper.say(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
             break
+
+
+def tell_failed(report: SweepReport, sweep: str) -> int:
+    """Say how many trials failed, and the way out of each cause; returns the exit code of the worst, 0 if none did."""
+    causes = Counter(trial.cause for trial in report.trials if trial.cause is not None)
+    for cause, count in causes.items():
+        tell(f"failed: {counted(count, 'trial')} of {len(report.trials)}, {WAYS_OUT[cause].format(sweep)}")
+    return next((code for code, kinds in CODES.items() if causes.keys() & kinds), 0)
 
 
 def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:

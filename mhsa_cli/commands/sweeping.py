@@ -178,7 +178,7 @@ class Work:
         """Decide what a fault means for what is left of a chunk."""
         if fault.error is not None:
             raise fault.error
-        if not chunk.trials or (stopping and fault.kind == "killed"):
+        if not chunk.trials or (stopping and fault.kind in ("killed", "crashed")):
             return
         size, who = len(chunk.trials), named(chunk.trials)
         if fault.kind == "internal":
@@ -196,4 +196,4 @@ class Work:
         else:
             self.watcher.say(f"{who}: {fault.message}; it is given up")
             message = f"twice without success, the second time alone: {fault.message}"
-            give_up(self.sweep, chunk.trials[0], message)
+            give_up(self.sweep, chunk.trials[0], message, fault.kind)

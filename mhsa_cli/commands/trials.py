@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mhsa_cli.config.load import Config
-from mhsa_cli.records import StepRecord
+from mhsa_cli.records import Cause, StepRecord
 from mhsa_cli.runs.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
 
 
 def outcome(info: dict[str, Any]) -> dict[str, Any]:
-    """Read what a finished trial left in its run.json."""
+    """Read what a trial that ended left in its run.json."""
     own, final = info.get("sweep"), info.get("final")
-    return {**(own if isinstance(own, dict) else {}), **(final if isinstance(final, dict) else {})}
+    found = {**(own if isinstance(own, dict) else {}), **(final if isinstance(final, dict) else {})}
+    if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
+        found["cause"] = "memory" if found.get("again") else "nonfinite"
+    return found

@@ -20,6 +20,7 @@ from mhsa_cli.commands.chunk import Chunk, Tell, train_chunk
 from mhsa_cli.commands.room import free_memory
 from mhsa_cli.commands.signals import NAMES
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.records import Cause
 from mhsa_cli.records.progress import ChunkProgress
 
 WAIT_SECONDS = 0.2
@@ -27,9 +28,12 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a chunk ended without all its results. `error` is one that the others would meet as well."""
+    """Why a chunk ended without all its results: a fault of ours, or what its trials fail of if they meet it again.
 
-    kind: Literal["memory", "killed", "internal", "refused"]
+    `error` is one that the others would meet as well.
+    """
+
+    kind: Cause | Literal["internal"]
     message: str
     trace: str = ""
     error: MhsaError | None = None
@@ -65,7 +69,7 @@ def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], t
         train_chunk(path, chunk, target, stop, tell)
         return None
     except MhsaError as error:
-        return Fault("refused", error.message, error=type(error)(error.message, error.hint))
+        return Fault("internal", error.message, error=type(error)(error.message, error.hint))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         if not is_out_of_memory(error):
@@ -151,7 +155,7 @@ class Workers:
             worker.process.join()
             worker.pipe.close()
             self._workers.remove(worker)
-            return [(chunk, Fault("killed", _last_words(worker.process.exitcode)))]
+            return [(chunk, _last_words(worker.process.exitcode))]
         if isinstance(message, ChunkProgress | str):
             self._tell(message)
             return []
@@ -168,14 +172,15 @@ class Workers:
                 worker.process.kill()
 
 
-def _last_words(code: int | None) -> str:
+def _last_words(code: int | None) -> Fault:
     if code is None or code >= 0:
-        return f"its process ended with exit code {code}"
+        return Fault("crashed", f"its process ended with exit code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"its process was ended by {name}" + (", as by a system out of memory" if name == "SIGKILL" else "")
+    said = f"its process was ended by {name}"
+    return Fault("killed", f"{said}, as by a system out of memory") if name == "SIGKILL" else Fault("crashed", said)
 
 
 def _serve(pipe: Connection, path: Path, target: float) -> None:

@@ -26,7 +26,7 @@ from mhsa_cli.records.heads import (
     TargetScore,
     Verdict,
 )
-from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, Quartiles, SweepReport, TrialResult
+from mhsa_cli.records.sweep import Cause, Difference, GroupStats, PairStats, Quartiles, SweepReport, TrialResult
 from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.records.training import (
     EpochRecord,
@@ -48,6 +48,7 @@ __all__ = [
     "BenchRecord",
     "AttentionSpeed",
     "Ablation",
+    "Cause",
     "Circuits",
     "Composition",
     "Difference",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+# Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
+Cause = Literal["nonfinite", "memory", "killed", "crashed"]
 Quartiles = tuple[float | None, float | None, float | None]
 
 
@@ -22,7 +25,8 @@ class Difference:
 class TrialResult:
     """One trained model: `cell` is its group's number in the grid, `run` its folder.
 
-    `status` is "finished", or what became of it instead, for which `message` has the reason. `final_loss` is in nats;
+    `status` is "finished", or what became of it instead, for which `message` has the reason in words and `cause`, where
+    it failed, as a fact. `final_loss` is in nats;
     `steps_to_target` is None if it never got there; `labels` are those of its heads, in order, empty if withheld.
     """
 
@@ -36,6 +40,7 @@ class TrialResult:
     seconds: float | None
     labels: Sequence[str] = ()
     message: str = ""
+    cause: Cause | None = None
 
     @property
     def is_finished(self) -> bool:

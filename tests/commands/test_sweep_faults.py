@@ -23,6 +23,7 @@ from mhsa_cli.core.group import Group
 from mhsa_cli.core.stack import Stack
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.progress import ChunkPlan
+from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import SweepDir
 from tests.commands.shell import at_step, facts, mhsa
 
@@ -77,12 +78,13 @@ def test_a_stack_without_memory_is_trained_in_halves(error: BaseException, unbro
 def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken: dict[str, Any]) -> None:
     with no_memory(MemoryError("no room"), lambda seeds: 43 not in seeds):
         said = mhsa("sweep", *GRID, "--name", "s", "--json")
-    assert said.code == 0
+    assert said.code == 5 and said.json["failed"] == 2
     lost = ["n_heads=1_seed=43", "n_heads=2_seed=43"]
     assert digests() == {**unbroken, **dict.fromkeys(lost, "failed")}
     failed = [run for run in said.json["runs"] if run["status"] == "failed"]
     assert [Path(run["run"]).name for run in failed] == lost
-    assert all("twice without success" in run["message"] and "no room" in run["message"] for run in failed)
+    assert all(run["cause"] == "memory" and "no room" in run["message"] for run in failed)
+    assert "mhsa sweep --resume s --jobs 1" in said.err
     again = mhsa("sweep", "--resume", "s")
     assert again.code == 0 and "6 trials, 4 done already" in again.err and digests() == unbroken
 
@@ -119,6 +121,28 @@ def test_an_unexpected_error_costs_its_own_chunk_and_the_exit_code_says_so(unbro
     assert "line" in Path("runs/s/errors.txt").read_text() and "a bug" in Path("runs/s/errors.txt").read_text()
     assert digests() == {name: "running" if "=1_" in name else digest for name, digest in unbroken.items()}
     assert mhsa("sweep", "--resume", "s").code == 0 and digests() == unbroken
+
+
+def test_the_exit_code_is_that_of_the_worst_cause_whatever_was_said_and_whoever_wrote_it() -> None:
+    """Results are set by hand: two settings of three seeds, of which so many failed."""
+    assert mhsa("sweep", *GRID, "--name", "s").code == 0
+
+    def fail(seed: int, **own: Any) -> None:
+        with RunDir.open(Path("runs/s"), f"n_heads=1_seed={seed}", write=True) as run:
+            run.update(status="failed", sweep={"cell": 0, "seed": seed, "message": "not finite", **own})
+
+    def code(*causes: str) -> int:
+        for seed in (42, 43, 44):
+            fail(seed, **({"cause": causes[seed - 42]} if causes else {}))
+        again = mhsa("sweep", "--resume", "s", "--json")
+        assert again.json["failed"] == 3
+        return again.code
+
+    assert code("nonfinite", "nonfinite", "nonfinite") == 3
+    assert code("nonfinite", "killed", "nonfinite") == code("memory", "nonfinite", "nonfinite") == 5
+    assert code("nonfinite", "memory", "crashed") == 1
+    assert code() == 3  # an older version kept no cause: one that is not tried again was not finite
+    assert {run["cause"] for run in mhsa("sweep", "--resume", "s", "--json").json["runs"]} == {"nonfinite", None}
 
 
 def test_what_all_chunks_would_meet_ends_the_sweep_at_once() -> None:
@@ -197,7 +221,7 @@ def test_a_killed_chunk_is_halved_until_the_culprit_is_alone(tmp_path: Path) -> 
     engine, watcher, sweep = scripted(tmp_path, [8, 3], lambda names, _: KILLED if "seed=5" in names else None)
     status = [sweep.info(f"seed={i}")["status"] for i in range(11)]
     assert status == ["finished"] * 5 + ["failed"] + ["finished"] * 5
-    assert "SIGKILL" in sweep.info("seed=5")["sweep"]["message"] and not sweep.is_done("seed=5")
+    assert sweep.info("seed=5")["sweep"]["cause"] == "killed" and not sweep.is_done("seed=5")
     assert engine.begun.count(["seed=5"]) == 2 and engine.begun[-1] == ["seed=5"]
     assert engine.beside[-1] == 1  # at last nothing trained beside it
     assert sum(watcher.ended) == 10 and "it is given up" in watcher.said[-1]

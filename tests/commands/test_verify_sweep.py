@@ -48,7 +48,7 @@ def test_trials_of_a_sweep_without_a_result_are_named(grid: Path) -> None:
     for trial, status, own in [
         (stopped, "stopped", {}),
         (killed, "running", {}),
-        (failed, "failed", {"sweep": {"message": "no memory for it"}}),
+        (failed, "failed", {"sweep": {"message": "a bad number", "cause": "nonfinite"}}),
     ]:
         shutil.rmtree(trial / "checkpoints")
         (trial / "run.json").write_text(json.dumps({"format": 1, "status": status, "step": 2, **own}))
@@ -62,11 +62,11 @@ def test_trials_of_a_sweep_without_a_result_are_named(grid: Path) -> None:
     assert told.startswith("2 of 6 finished; missing: n_heads=2_seed=9; ") and "failed: n_heads=3_seed=10" in told
     assert "interrupted: n_heads=3_seed=9" in told and told.endswith("to go on: mhsa sweep --resume g")
     assert found[killed.name].startswith("interrupted at step 2; ") and "no checkpoint yet" in found[killed.name]
-    assert found[failed.name].startswith("failed at step 2: no memory for it; ") and "None" not in str(found)
+    assert found[failed.name].startswith("failed at step 2: a bad number; ") and "None" not in str(found)
     shutil.rmtree(stopped)
     said = mhsa("verify", "g")
     assert said.code == 0 and "missing: n_heads=2_seed=9, n_heads=3_seed=8" in " ".join(said.out.split())
-    assert mhsa("sweep", "--resume", "g").code == 0
+    assert mhsa("sweep", "--resume", "g").code == 3
     assert trials_note(mhsa("verify", "g", "--json").json)["found"] == "5 of 6 finished; failed: n_heads=3_seed=10"
 
 
