@@ -103,7 +103,8 @@ def trial_disk(task: Any, model: Any, train: Any) -> int:
     """Estimate the bytes of a finished trial's folder: a checkpoint, its curve, and its heads over training."""
     total = train.epochs * train.steps_per_epoch
     checkpoint = 3 * (8 if train.dtype == "float64" else 4) * estimate(task, model, train).parameters
-    curve = 120 * (total // (train.log_every or -(-total // 2000)) + 2 * train.epochs)
+    records = total // train.log_every if train.log_every else min(total, 2000)
+    curve = 120 * (records + 2 * train.epochs)
     looks = min(48, max(8, total // 45)) + total.bit_length()
     size = min(task.seq_len, 32)
     heads = model.n_layers * model.n_heads * (looks * (700 + 2 * size * size) + 20 * task.seq_len**2)

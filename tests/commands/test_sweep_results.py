@@ -54,3 +54,22 @@ def test_a_trial_is_marked_done_last_of_all(monkeypatch: pytest.MonkeyPatch) -> 
     files = ("checkpoints", "config.yaml", "heads.json", "heads.jsonl", "metrics.jsonl", "run.json")
     assert all(set(files) <= set(found) for found in done)
     assert facts(Path("runs/s/seed=42"))["sweep"]["labels"] is not None
+
+
+@pytest.mark.parametrize(
+    "least",
+    [
+        ["epochs=0"],
+        ["epochs=1", "steps_per_epoch=1", "batch_size=1", "eval_sequences=1", "d_model=1", "n_heads=1"],
+        ["task.name=shift", "seq_len=1", "vocab_size=2", "window=1"],
+    ],
+    ids=["no steps", "ones", "one token"],
+)
+def test_the_least_that_is_allowed_is_swept_as_it_is_trained(least: list[str]) -> None:
+    given = [text.partition("=")[0] for text in least]
+    settings = [*least, *(text for text in SMALL if text.partition("=")[0] not in given)]
+    said = mhsa("sweep", *settings, "--seeds", 1, "--name", "s", "--json")
+    assert said.code == 0 and said.json["runs"][0]["status"] == "finished"
+    assert mhsa("train", *settings, "--name", "alone").code == 0
+    own = ("step", "final", "weights_sha256")
+    assert [facts(Path("runs/alone"))[key] for key in own] == [facts(Path("runs/s/seed=42"))[key] for key in own]
