@@ -15,11 +15,10 @@ def main() -> None:
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
-    from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.errors import MhsaError
+    from mhsa_cli.commands.stderr import open_streams, tell
+    from mhsa_cli.errors import MhsaError, StorageError
 
-    if sys.stdout is None:  # started with stdout closed
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    open_streams()
     if os.environ.get("FORCE_COLOR", "").lower() in ("0", "false", "no", "off"):
         os.environ["NO_COLOR"] = os.environ.pop("FORCE_COLOR")  # the libraries would read it as a yes
     try:
@@ -40,8 +39,12 @@ def main() -> None:
     except OSError as error:
         _forget_output()
         tell(f"error: {error}")
-        sys.exit(5)
+        sys.exit(StorageError.exit_code)
     except Exception as error:
+        from mhsa_cli.commands.room import told_out_of_memory
+
+        if told_out_of_memory(error):
+            sys.exit(StorageError.exit_code)
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from types import FrameType, TracebackType
+
+from mhsa_cli.commands.stderr import losable
 
 STDERR = 2
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -40,6 +43,8 @@ class StopSignal:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        if self.caught is not None:  # the terminal, or whatever reads from a pipe, may be gone as well
+            sys.stdout = losable(sys.stdout)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.caught is not None:

@@ -1,10 +1,64 @@
-"""Messages for people, on stderr."""
+"""Messages for people, on stderr, and what becomes of the streams when nobody can read them any more."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO, cast
 
 from mhsa_cli.runs.disk import show
+
+
+class _Losable:
+    """A stream that may be lost: from the first write that fails (a terminal that closed, a full disk) all is dropped.
+
+    What it carries tells how the work goes; the work itself must not end for it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or drop."""
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write, or drop."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Flush, or drop."""
+        self._attempt(lambda: self._stream.flush())
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            self._stream = open(os.devnull, "w", encoding=self._stream.encoding, errors="replace")  # noqa: PTH123, SIM115
+
+
+def losable(stream: TextIO) -> TextIO:
+    """Make a stream one that may be lost."""
+    return stream if isinstance(stream, _Losable) else cast(TextIO, _Losable(stream))
+
+
+def open_streams() -> None:
+    """Give a process that was started with closed streams new ones that lead nowhere, and let stderr be lost."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # the next file to be opened would get this number, and with it all that is printed
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
+    sys.stderr = losable(sys.stderr)
 
 
 def counted(count: int, noun: str) -> str:

@@ -52,9 +52,10 @@ def _put_back(before: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def mhsa(*arguments: object, encoding: str = "utf-8") -> Said:
-    """Run a command as the shell would, but in this process, where torch is loaded already."""
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="", write_through=True) for _ in range(2)]
+def mhsa(*arguments: object, encoding: str = "utf-8", stderr: io.RawIOBase | None = None) -> Said:
+    """Run a command as the shell would, but in this process, where torch is loaded already; `stderr` may be a file."""
+    files = (io.BytesIO(), io.BytesIO() if stderr is None else io.BufferedWriter(stderr))
+    streams = [io.TextIOWrapper(file, encoding=encoding, newline="", write_through=True) for file in files]
     code = 0
     with contextlib.ExitStack() as stack:
         stack.callback(_put_back, {name: os.environ.get(name) for name in FOREIGN})
@@ -66,7 +67,7 @@ def mhsa(*arguments: object, encoding: str = "utf-8") -> Said:
         except SystemExit as end:
             assert isinstance(end.code, int)
             code = end.code
-    out, err = (stream.buffer.getvalue().decode(encoding) for stream in streams)  # type: ignore[attr-defined]
+    out, err = (file.getvalue().decode(encoding) if isinstance(file, io.BytesIO) else "" for file in files)
     return Said(code, out, err)
 
 

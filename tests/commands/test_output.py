@@ -143,7 +143,7 @@ def test_ctrl_c_before_the_command_began_is_silent(monkeypatch: pytest.MonkeyPat
         (BusyError("why", "what to do"), 6),
         (KeyboardInterrupt(), 130),
         (BrokenPipeError(32, "why"), 1),
-        (MemoryError("why"), 1),
+        (MemoryError("why"), 5),
     ],
 )
 def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
