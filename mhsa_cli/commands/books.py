@@ -22,7 +22,7 @@ class Book:
     def __init__(self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = ()) -> None:
         self.metrics = list(metrics)
         self.fail: FailRecord | None = None
-        self._kept = len(self.metrics)
+        self._kept, self._known = len(self.metrics), {(type(record), record.step) for record in metrics}
         self._heads: list[SnapshotRecord] = []
         self._save: SaveRecord | None = None
 
@@ -39,7 +39,7 @@ class Book:
             self._heads.append(record)
         elif isinstance(record, FailRecord):
             self.fail = record
-        else:
+        elif (type(record), record.step) not in self._known:  # a resume evaluates its first step again
             self.metrics.append(record)
 
     def keep(self, run: RunDir, checkpoints: int = 1) -> None:

@@ -12,6 +12,7 @@ from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.listing import final_figures
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -108,8 +109,7 @@ def _differences(first: RunDir, second: RunDir, configs: tuple[Config, Config]) 
 def _final(run: RunDir) -> dict[str, Any]:
     """Collect how a run ended; what its run.json does not know is None."""
     info = run.read_run_json()
-    final = info.get("final")
-    figures = final if isinstance(final, dict) else {}
+    figures = final_figures(info)
     return {
         "run": str(run.path),
         "status": info.get("status"),

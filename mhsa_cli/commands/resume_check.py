@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -59,13 +60,12 @@ def _train(
     config: Config, task: Task, device: Any, run: RunDir, model: TransformerLM | None, stop: int | None = None
 ) -> None:
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
-    from mhsa_cli.commands.training import keep_record
+    from mhsa_cli.commands.training import train_and_keep
     from mhsa_cli.core.engine import Trainer
 
     files = run.load_checkpoint().files if run.checkpoints() else None
     trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
-    for record in trainer.records():
-        keep_record(run, record, config.train.keep)
+    deque(train_and_keep(trainer, run), maxlen=0)
 
 
 def _difference(first: RunDir, second: RunDir) -> str:

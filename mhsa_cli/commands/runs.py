@@ -39,7 +39,7 @@ def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
         Column("seconds", "right", drop=4),
         Column("started (UTC)", drop=5),
     ]
-    rows = [[_text(key, row[key]) for key in KEYS] for row in found]
+    rows = [[_text(key, row[key], paper.surface.glyphs.dash) for key in KEYS] for row in found]
     paper.draw(table(columns, rows, width=paper.width, surface=paper.surface))
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa curve RUN...")
     _say_sweeps(paper, runs_root(root))
@@ -58,9 +58,10 @@ KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy"
 
 
 def _row(summary: Any) -> dict[str, Any]:
-    final = summary.info.get("final")
+    from mhsa_cli.runs.listing import final_figures
+
     facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
-    figures = final if isinstance(final, dict) else {}
+    figures = final_figures(summary.info)
     return {
         "run": str(summary.path),
         "status": summary.status,
@@ -72,13 +73,13 @@ def _row(summary: Any) -> dict[str, Any]:
     }
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: Any, dash: str) -> str:
     """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
     from mhsa_cli.commands.summary import nats
 
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
-        return ""
+        return dash if key in ("eval_loss", "eval_accuracy") else ""
     if key in formats and isinstance(value, float):
         return formats[key](value)
     if key == "run":

@@ -46,6 +46,11 @@ class StopSignal:
         if self.caught is not None:  # the terminal, or whatever reads from a pipe, may be gone as well
             sys.stdout = losable(sys.stdout)
 
+    def hold(self) -> None:
+        """Ignore what comes from now on: the end is being noted."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.caught is not None:
             raise SystemExit(128 + number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,15 +94,16 @@ def run_training(
         started = time.monotonic()
         try:
             series = _loop(trainer, run)
+            seconds = round(before + time.monotonic() - started, 3)
+            stopped = trainer.step < trainer.total
+            last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
+            model = trainer.model()
+            maps = look(config, task, model, trainer.step)
+            finish(run, config, task, model, maps, last, seconds, "stopped" if stopped else "finished")
         except BaseException as error:
+            stop.hold()
             _leave(error, trainer, run, before + time.monotonic() - started, resumed=files is not None)
             raise
-        seconds = round(before + time.monotonic() - started, 3)
-    stopped = trainer.step < trainer.total
-    status = "stopped" if stopped else "finished"
-    model = trainer.model()
-    maps = look(config, task, model, trainer.step)
-    finish(run, config, task, model, maps, trainer.last_eval, seconds, status)
     show_run(run, series, as_json)
     if stop.caught is not None:
         if stopped:
@@ -142,20 +143,25 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
         history=history(run),
     )
     with view:
-        for record in trainer.records():
-            keep_record(run, record, config.train.keep)
+        for record in train_and_keep(trainer, run):
             view.add(record)
     return view.series()
 
 
-def keep_record(run: RunDir, record: Record, keep: int) -> None:
-    """Write a record where it belongs in the run folder."""
-    if isinstance(record, SaveRecord):
-        run.commit_checkpoint(record.step, record.files, keep)
-    elif isinstance(record, SnapshotRecord):
-        run.append_head_scores([snapshot_to_dict(record)])
-    else:
-        run.append_metrics([record_to_dict(record)])
+def train_and_keep(trainer: Trainer, run: RunDir) -> Iterator[Record]:
+    """Train on, writing every record where it belongs in the run folder; yields those that it did not hold already."""
+    known = {(line.get("kind"), line.get("step")) for line in run.read_metrics()}
+    for record in trainer.records():
+        if isinstance(record, SaveRecord):
+            run.commit_checkpoint(record.step, record.files, trainer.config.train.keep)
+        elif isinstance(record, SnapshotRecord):
+            run.append_head_scores([snapshot_to_dict(record)])
+        else:
+            line = record_to_dict(record)
+            if (line["kind"], line["step"]) in known:  # a resume evaluates its first step again
+                continue
+            run.append_metrics([line])
+        yield record
 
 
 def look(

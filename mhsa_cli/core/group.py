@@ -37,7 +37,8 @@ def build_model(config: Config, task: Task, seed: int | None = None, foreign: Fo
 class Group:
     """M runs whose configs differ in their seeds alone: iterate `records()` for (run, record), runs counted from 0.
 
-    `resume` takes each run's checkpoint files, all of one step; training then goes on as if it had never stopped.
+    `resume` takes each run's checkpoint files, all of one step; training then goes on as if it had never stopped. A
+    checkpoint is yielded before its step is evaluated, so a resume first yields that step's evaluation, once more.
     `stop` is asked after every step; once it says True that step's checkpoints are yielded and all end. `wants_save`
     decides after which steps checkpoints are yielded; left out, train.save_every does. A run whose loss or gradient is
     not finite ends with its last finite weights and a FailRecord, one whose weights are not finite with the FailRecord
@@ -123,6 +124,9 @@ class Group:
             yield from self._all([self.last_eval[run] for run in self.runs])
             yield from self._look(flush=True)
             yield from self._save_all("start")
+        elif self.step:
+            # Of an epoch that was told before the save (by an older version, or as the run failed) nothing is left.
+            yield from self._measure(epoch_ends=self._epoch_ends and any(self.epoch_loss_sums))
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total and self.runs:
             step = self.step + 1
@@ -137,26 +141,33 @@ class Group:
                 yield from self._fail(step, self.stack.finite_slots())
                 continue
             pending.append((step, self.stack.loss, self.stack.accuracy))
-            epoch_ends = step % self.train.steps_per_epoch == 0
-            evaluate, save = step % self.eval_every == 0, self.wants_save(step)
-            stopping, last = self.stop(), step == self.total
-            yield from self._look(flush=epoch_ends or save or stopping or last)
-            if not (epoch_ends or evaluate or save or stopping or last or len(pending) == REPORT):
+            last, stopping, save = step == self.total, self.stop(), self.wants_save(step)
+            ends, save = last or stopping, last or stopping or save
+            yield from self._look(flush=self._epoch_ends or save)
+            if not (self._epoch_ends or self._wants_evaluation or save or len(pending) == REPORT):
                 continue
             yield from self._read(pending)
             pending = []
-            if evaluate or epoch_ends:
-                yield from self._all(self.evaluate())
-            if epoch_ends:
-                yield from self._end_epoch(step)
-            if stopping or last:
-                yield from self._save_all("end" if last else "stop")
+            if save:  # before the evaluation: should that fail, this step is kept
+                yield from self._save_all("end" if last else "stop" if stopping else "periodic")
+            yield from self._measure(self._epoch_ends)
+            if ends:
                 return
-            if save:
-                yield from self._save_all("periodic")
 
-    def _end_epoch(self, step: int) -> Iterator[tuple[int, Record | FailRecord]]:
-        for run in self.runs:
+    @property
+    def _epoch_ends(self) -> bool:
+        return self.step % self.train.steps_per_epoch == 0
+
+    @property
+    def _wants_evaluation(self) -> bool:
+        return self._epoch_ends or self.step % self.eval_every == 0
+
+    def _measure(self, epoch_ends: bool) -> Iterator[tuple[int, Record | FailRecord]]:
+        """Evaluate, if that is due after this step, and end its epoch."""
+        if self._wants_evaluation and self.runs:
+            yield from self._all(self.evaluate())
+        step = self.step
+        for run in self.runs if epoch_ends else ():
             mean, record = self.epoch_loss_sums[run] / self.train.steps_per_epoch, self.last_eval[run]
             self.epoch_loss_sums[run] = 0.0
             yield run, EpochRecord(step // self.train.steps_per_epoch, step, mean, record.loss, record.accuracy)

@@ -95,6 +95,13 @@ def read_info(run: Path) -> dict[str, Any]:
     return info
 
 
+def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the results in a run's run.json; none if they are of an earlier step than it broke off at."""
+    final = info.get("final")
+    own = isinstance(final, dict) and final.get("step", info.get("step")) == info.get("step")
+    return final if isinstance(final, dict) and own else {}
+
+
 def summarise(run: Path) -> RunSummary:
     """Summarise one folder; whatever is wrong with it becomes its status."""
     try:

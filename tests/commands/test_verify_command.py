@@ -241,8 +241,8 @@ def test_resume_check_says_where_bits_differ(part: str, here: Path, monkeypatch:
         return found
 
     monkeypatch.setattr("mhsa_cli.core.group.restore", broken)
-    # Stopped within an epoch, for the sum of its losses to count.
-    said = mhsa("verify", "--resume-check", "tiny.yaml", "train.epochs=1", "train.steps_per_epoch=8")
+    # Stopped within an epoch that is not the last, for the sum of its losses to count and then to be forgotten.
+    said = mhsa("verify", "--resume-check", "tiny.yaml", "train.epochs=3", "train.steps_per_epoch=4")
     where = "metrics.jsonl, line " if part == "metrics" else "model.safetensors: "
     assert said.code == 7 and said.out.startswith("not equal: ") and where in said.out
 

@@ -1,0 +1,148 @@
+"""A training that breaks off anywhere keeps its newest step, says how it stands, and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from mhsa_cli.core.stack import Stack
+from mhsa_cli.runs.checkpoints import list_checkpoints
+from mhsa_cli.runs.rundir import RunDir
+from tests.commands.shell import TINY, at_step, facts, metrics, mhsa
+
+SETTINGS = ["--config", "tiny.yaml", "epochs=3", "save_every=2", "eval_every=4"]  # 15 steps; epochs end at 5, 10, 15
+RUN = Path("runs/r")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any]]:
+    root = tmp_path_factory.mktemp("unbroken")
+    (root / "tiny.yaml").write_text(TINY)
+    more = [str(root / text) if text == "tiny.yaml" else text for text in SETTINGS]
+    assert mhsa("train", *more, "--runs", root, "--name", "r").code == 0
+    return facts(root / "r")["weights_sha256"], metrics(root / "r")
+
+
+@contextlib.contextmanager
+def evaluation_of(step: int, action: Callable[[], None]) -> Iterator[None]:
+    """Do something in the evaluation of a step, the first time."""
+    real, done = Stack.evaluate, list[int]()
+
+    def evaluate(self: Stack, *given: Any) -> Any:
+        if self.updates == step and not done:
+            done.append(step)
+            action()
+        return real(self, *given)
+
+    with mock.patch.object(Stack, "evaluate", evaluate):
+        yield
+
+
+def stumble() -> None:
+    raise ValueError("a bug")
+
+
+def out_of_memory() -> None:
+    raise MemoryError
+
+
+def interrupt(*numbers: int) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("step", "action", "code"), [(4, stumble, 1), (5, out_of_memory, 5), (10, out_of_memory, 5), (15, stumble, 1)]
+)
+def test_an_evaluation_that_fails_costs_no_step_that_was_to_be_saved(
+    step: int, action: Callable[[], None], code: int, unbroken: tuple[Any, list[Any]]
+) -> None:
+    saved = step if step % 2 == 0 or step == 15 else step - 1
+    with evaluation_of(step, action):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == code
+    assert list_checkpoints(RUN)[-1].step == saved
+    assert (facts(RUN)["status"], facts(RUN)["step"]) == ("failed", step)
+    assert mhsa("verify", "r").code == 0
+    assert mhsa("train", "--resume", "r").code == 0
+    assert (facts(RUN)["weights_sha256"], metrics(RUN)) == unbroken
+
+
+@pytest.mark.parametrize(("kind", "step"), [("eval", 10), ("epoch", 10), ("epoch", 15)])
+def test_a_kill_between_a_save_and_what_is_measured_of_its_step_leaves_no_gap(
+    kind: str, step: int, unbroken: tuple[Any, list[Any]]
+) -> None:
+    real = RunDir.append_metrics
+
+    def append(self: RunDir, records: Any) -> None:
+        if any((record["kind"], record["step"]) == (kind, step) for record in records):
+            raise SystemExit(9)
+        real(self, records)
+
+    with mock.patch.object(RunDir, "append_metrics", append):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 9
+    assert list_checkpoints(RUN)[-1].step == step
+    assert mhsa("train", "--resume", "r").code == 0
+    assert (facts(RUN)["weights_sha256"], metrics(RUN)) == unbroken
+    assert mhsa("verify", "r").code == 0
+
+
+@pytest.mark.parametrize("step", [3, 5])
+def test_a_stop_is_evaluated_where_it_stopped(step: int, unbroken: tuple[Any, list[Any]]) -> None:
+    with at_step(step, lambda: interrupt(signal.SIGINT)):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 130
+    info = facts(RUN)
+    assert (info["status"], info["step"], info["final"]["step"]) == ("stopped", step, step)
+    short = ["--config", "tiny.yaml", "epochs=1", f"steps_per_epoch={step}", "--name", "short"]
+    assert mhsa("train", *short).code == 0  # the same steps as a run of its own
+    assert facts(Path("runs/short"))["final"] == info["final"]
+    row = next(row for row in mhsa("runs", "--json").json if row["run"] == "runs/r")
+    assert (row["step"], row["eval_loss"]) == (step, info["final"]["eval_loss"])
+    assert mhsa("verify", "r").code == 0
+    assert mhsa("train", "--resume", "r").code == 0
+    assert (facts(RUN)["weights_sha256"], metrics(RUN)) == unbroken
+
+
+PLACES: dict[str, tuple[int, Callable[[Callable[[], None]], Any]]] = {
+    "a step": (6, lambda action: at_step(7, action)),
+    "an evaluation": (8, lambda action: evaluation_of(8, action)),
+    "the last look": (15, lambda action: mock.patch("mhsa_cli.commands.training.look", lambda *_: action())),
+    "the last words": (15, lambda action: mock.patch("mhsa_cli.commands.training.finish", lambda *_: action())),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "number"), zip(PLACES, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT], strict=True)
+)
+def test_a_second_signal_anywhere_leaves_an_interrupted_run_at_its_step(place: str, number: int) -> None:
+    step, during = PLACES[place]
+    real = RunDir.update
+
+    def update(self: RunDir, **info: Any) -> None:
+        if info.get("status") == "interrupted":
+            interrupt(number)  # a third one, while the end is noted
+        real(self, **info)
+
+    with during(lambda: interrupt(number, number)), mock.patch.object(RunDir, "update", update):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 128 + number
+    assert (facts(RUN)["status"], facts(RUN)["step"]) == ("interrupted", step)
+    row = mhsa("runs", "--json").json[0]
+    assert (row["status"], row["step"], row["eval_loss"], row["eval_accuracy"]) == ("interrupted", step, None, None)
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)  # given back
+
+
+def test_figures_of_another_step_are_not_shown() -> None:
+    with at_step(4, lambda: interrupt(signal.SIGINT)):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 130
+    with at_step(12, lambda: interrupt(signal.SIGINT, signal.SIGINT)):
+        assert mhsa("train", "--resume", "r").code == 130
+    row = mhsa("runs", "--json").json[0]
+    assert facts(RUN)["final"]["step"] == 4 and (row["step"], row["eval_loss"]) == (11, None)
+    document = mhsa("compare", "r", "r", "--json").json
+    assert [final["eval_loss"] for final in document["final"]] == [None, None]
