@@ -133,13 +133,13 @@ def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float, 
 def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
     """Pass every record on to the disk and to the picture; returns the curve."""
     console = make_console(stderr=True)
-    task, config = trainer.task, trainer.config
+    task = trainer.task
     view = LiveTraining(
         console,
         surface_of(console),
         total_steps=trainer.total,
         baseline=(task.chance_loss, f"guessing {task.chance_loss:.2f}"),
-        tokens_per_step=config.train.batch_size * task.seq_len,
+        trained=trainer.trained,
         history=history(run),
     )
     with view:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -38,11 +39,13 @@ class Trainer:
         resume: Mapping[str, bytes] | None = None,
         stop: Callable[[], bool] = lambda: False,
         watch: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.config, self.task = config, task
         models, files = None if model is None else [model], None if resume is None else [resume]
-        self.group = Group([config], task, device, models=models, resume=files, stop=stop, watch=watch)
+        self.group = Group([config], task, device, models=models, resume=files, stop=stop, watch=watch, clock=clock)
         self.parameters = self.stack.size
+        self._first = self.step
 
     @property
     def stack(self) -> Stack:
@@ -58,6 +61,10 @@ class Trainer:
     def total(self) -> int:
         """Count the updates of the whole run."""
         return self.group.total
+
+    def trained(self) -> tuple[int, float]:
+        """Count the tokens trained on here so far, and the seconds that took: evaluation and all else left out."""
+        return (self.step - self._first) * self.config.train.batch_size * self.task.seq_len, self.group.seconds
 
     @property
     def last_eval(self) -> EvalRecord:

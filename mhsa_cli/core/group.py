@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -56,7 +57,9 @@ class Group:
         stop: Callable[[], bool] = lambda: False,
         wants_save: Callable[[int], bool] | None = None,
         watch: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.clock, self.seconds = clock, 0.0  # what training itself took, nothing that observes it
         self.configs, self.task, self.device, self.stop = list(configs), task, device, stop
         self.train = train = configs[0].train
         if any(not same_but_seed(config, configs[0]) for config in configs):
@@ -129,11 +132,12 @@ class Group:
             yield from self._measure(epoch_ends=self._epoch_ends and any(self.epoch_loss_sums))
         pending: list[tuple[int, Tensor, Tensor]] = []
         while self.step < self.total and self.runs:
-            step = self.step + 1
+            step, began = self.step + 1, self.clock()
             batches = [self.batches[run][step] for run in self.runs]
             inputs, targets = self._ids([b.inputs for b in batches]), self._ids([b.targets for b in batches])
             try:
                 self.stack.step(inputs, targets, learning_rate(self.train, step))
+                self.seconds += self.clock() - began
             except NonFiniteError:
                 yield from self._read(pending)
                 pending = []

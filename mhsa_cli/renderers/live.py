@@ -50,8 +50,8 @@ def end_animation(live: Live) -> None:
 class LiveTraining:
     """Show one training run; give it every record the engine yields.
 
-    `baseline` is the loss of guessing (nats) and its label. `tokens_per_step` turns steps into tokens a second;
-    `history` is what a resumed run drew before.
+    `baseline` is the loss of guessing (nats) and its label; `history` is what a resumed run drew before. `trained`
+    gives the tokens trained on so far and the seconds that took, with nothing else in them.
     Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
     """
 
@@ -62,7 +62,7 @@ class LiveTraining:
         *,
         total_steps: int,
         baseline: tuple[float, str] | None = None,
-        tokens_per_step: int | None = None,
+        trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         history: Sequence[Series] = (),
         log: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -70,7 +70,8 @@ class LiveTraining:
     ) -> None:
         self._console, self._surface = console, surface
         self._total, self._baseline, self._log = max(1, total_steps), baseline, log
-        self._tokens_per_step, self._clock = tokens_per_step, clock
+        self._clock, self._trained = clock, trained
+        self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
         self._environ = os.environ if environ is None else environ
         self._train = _History([point for one in history if one.role != "eval" for point in _points(one)])
         self._eval = _History([point for one in history if one.role == "eval" for point in _points(one)])
@@ -176,8 +177,8 @@ class LiveTraining:
         if self._last is not None:
             facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
-            if self._tokens_per_step:
-                facts.append(f"{_count(done * self._tokens_per_step / seconds)} tok/s")
+            if speed := self._tokens_a_second():
+                facts.append(f"{_count(speed)} tok/s")
             facts.append(f"{duration(seconds)} < {duration(seconds / done * max(0, self._total - step))}")
         while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
             facts.pop()
@@ -188,6 +189,14 @@ class LiveTraining:
         heavy, light = ("━", "─") if glyphs.braille else ("#", "-")
         pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
         return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
+
+    def _tokens_a_second(self) -> float:
+        """Measure how fast it has trained since this was asked last; 0 if that is not known yet."""
+        now = self._trained()
+        tokens, seconds = now[0] - self._measured[0], now[1] - self._measured[1]
+        if tokens > 0 and seconds > 0:
+            self._measured, self._speed = now, tokens / seconds
+        return self._speed
 
     def _is_due(self, step: int) -> bool:
         return step >= self._total or step * LOG_LINES // self._total > (step - 1) * LOG_LINES // self._total
@@ -203,9 +212,8 @@ class LiveTraining:
             facts.append(f"eval_loss{when}={short(self._pending_eval.loss)}")
             facts.append(f"eval_acc{when}={self._pending_eval.accuracy:.3f}")
             self._pending_eval = None
-        seconds = self._clock() - self._started
-        if self._tokens_per_step and seconds > 0:
-            facts.append(f"tok/s={(record.step - self._first_step) * self._tokens_per_step / seconds:.0f}")
+        if speed := self._tokens_a_second():
+            facts.append(f"tok/s={speed:.0f}")
         self._console.print(Text(" ".join(facts)), soft_wrap=True)
 
 

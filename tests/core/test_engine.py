@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.engine import Trainer, build_model
+from mhsa_cli.core.group import Group
+from mhsa_cli.core.stack import Stack
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.errors import NonFiniteError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
@@ -161,6 +164,29 @@ def test_a_checkpoint_of_another_model_is_refused_in_the_configs_words() -> None
     files = next(r.files for r in run(rich())[1] if isinstance(r, SaveRecord))
     with pytest.raises(RunError, match=r"up.weight is \(29, 24\), the config makes it \(31, 24\)"):
         run(rich("model.d_mlp=31"), files)
+
+
+@pytest.mark.parametrize("more", [[], ["train.eval_every=1", "train.save_every=1"]])
+def test_the_seconds_of_training_are_those_of_its_steps_alone(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes 2 s by the test's clock, an evaluation and a save 100."""
+    now = [0.0]
+
+    def lasting(seconds: float, real: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*given: Any) -> Any:
+            now[0] += seconds
+            return real(*given)
+
+        return slow
+
+    for owner, name, seconds in ((Stack, "step", 2.0), (Stack, "evaluate", 100.0), (Group, "save", 100.0)):
+        monkeypatch.setattr(owner, name, lasting(seconds, getattr(owner, name)))
+    config = rich(*more)
+    trainer = Trainer(config, build_task(config.task), CPU, stop=lambda: trainer.step == 9, clock=lambda: now[0])
+    files = next(r.files for r in reversed(list(trainer.records())) if isinstance(r, SaveRecord))
+    assert trainer.trained() == (9 * 7 * 10, 18.0) and now[0] > 300
+    resumed = Trainer(config, build_task(config.task), CPU, resume=files, clock=lambda: now[0])
+    assert resumed.trained() == (0, 0.0) and len(list(resumed.records())) > 9
+    assert resumed.trained() == (9 * 7 * 10, 18.0)
 
 
 def test_evaluation_repeats_itself_and_leaves_the_model_training() -> None:

@@ -32,7 +32,7 @@ def step(number: int, loss: float = 2.0) -> StepRecord:
 def train(total: int, done: int | None = None, *, every: int = 0) -> tuple[str, LiveTraining]:
     out = io.StringIO()
     console = make_console(environ={}, file=out)
-    view = LiveTraining(console, surface_of(console, environ={}), total_steps=total, tokens_per_step=17, clock=Clock())
+    view = LiveTraining(console, surface_of(console, environ={}), total_steps=total, clock=Clock())
     with view:
         for number in range(1, (total if done is None else done) + 1):
             view.add(step(number))
@@ -122,25 +122,26 @@ def test_a_resumed_run_draws_what_came_before() -> None:
 
 
 def picture(width: int, height: int, surface: str = "none", total: int = 600) -> tuple[str, list[int]]:
-    clock = Clock()
+    clock, done = Clock(), list[int]()
     view = LiveTraining(
         make_console(environ={}, file=io.StringIO()),
         SURFACES[surface],
         total_steps=total,
         baseline=GUESS,
-        tokens_per_step=192,
+        trained=lambda: (192.0 * len(done), 0.006 * len(done)),
         clock=clock,
     )
     clock.now += 2.0
     for number in range(1, 336):
         view.add(StepRecord(number, 0.0061, 1.0, 5e-3))
+        done.append(number)
     lines = view.picture(width, height)
     return lines.plain, [line.cell_len for line in lines]
 
 
 def test_the_status_line_says_what_matters() -> None:
     status = picture(80, 24)[0].splitlines()[-1]
-    assert status.endswith("step 335/600  loss 0.0061  acc 100.0%  32.2k tok/s  0:02 < 0:02")
+    assert status.endswith("step 335/600  loss 0.0061  acc 100.0%  32k tok/s  0:02 < 0:02")
     assert picture(80, 24, "ascii")[0].splitlines()[-1].startswith("#")
 
 
@@ -151,6 +152,19 @@ def test_the_picture_leaves_four_columns_and_fits_its_terminal(width: int, heigh
     assert max(widths) <= max(20, width) - 4
     assert text.count("\n") + 1 <= height
     assert "step 335/600" in text.splitlines()[-1]
+
+
+def test_the_speed_is_that_of_the_steps_since_it_was_told_last() -> None:
+    """Tokens and seconds by hand: 10 tokens in 2 s, then 30 more in 0.5 s, then nothing new."""
+    out, now = io.StringIO(), [(0.0, 0.0)]
+    console = make_console(environ={}, file=out)
+    view = LiveTraining(console, surface_of(console, environ={}), total_steps=4, trained=lambda: now[-1])
+    with view:
+        for number, measured in enumerate([(10.0, 2.0), (40.0, 2.5), (40.0, 2.5), (41.0, 2.5)], 1):
+            view.add(step(number))
+            now.append(measured)
+            view.add(EvalRecord(number, 0.5, 0.5))
+    assert [float(line.rpartition("tok/s=")[2]) for line in out.getvalue().splitlines()] == [5, 60, 60, 60]
 
 
 def test_facts_are_dropped_from_the_right() -> None:

@@ -173,7 +173,8 @@ def live(m: drawn.Made, kind: str, console: Any, surface: Any, environ: dict[str
     now = iter(range(10**6))
     given: dict[str, Any] = {"clock": lambda: float(next(now)), "environ": environ}
     if kind == "training":
-        given |= {"baseline": drawn.guess(m), "history": drawn.looks(m, "one"), "tokens_per_step": m.count()}
+        trained = lambda: (float(m.count()), float(next(now)))  # noqa: E731
+        given |= {"baseline": drawn.guess(m), "history": drawn.looks(m, "one"), "trained": trained}
         with LiveTraining(console, surface, total_steps=max(1, m.count()), **given) as view:
             for step in m.steps()[:8]:
                 m.spots = [m.number()] if m.shape == "ordinary" else []
