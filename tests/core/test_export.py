@@ -37,6 +37,7 @@ HEADS = {
 METRICS = [
     {"kind": "step", "step": 1, "loss": 2.5, "accuracy": 0.25, "lr": 0.005},
     {"kind": "eval", "step": 1, "loss": math.inf, "accuracy": 0.5},
+    {"kind": "epoch", "epoch": 1, "step": 1, "loss": 2.25, "eval_loss": math.inf, "eval_accuracy": 0.5},
 ]
 
 
@@ -69,7 +70,13 @@ def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
         "new": "",
     }
     assert (second["head"], second["label"], second["shapley_nats"], second["new"]) == ("1", "", "nan", "True")
-    assert [r["loss"] for r in rows(files["metrics.csv"])] == ["2.5", "inf"]
+    columns = ["kind", "step", "loss", "accuracy", "lr", "eval_loss", "eval_accuracy", "epoch", "epoch_loss"]
+    assert [list(row) for row in rows(files["metrics.csv"])] == [columns] * 3
+    assert [list(row.values()) for row in rows(files["metrics.csv"])] == [
+        ["step", "1", "2.5", "0.25", "0.005", "", "", "", ""],
+        ["eval", "1", "", "", "", "inf", "0.5", "", ""],
+        ["epoch", "1", "", "", "", "inf", "0.5", "1", "2.25"],
+    ]
     assert set(EXPORTS["csv"](source(heads=None))) == {"metrics.csv"}
 
 
@@ -79,7 +86,7 @@ def test_the_document_is_strict_json_of_everything() -> None:
     assert list(document) == ["run", "config", "info", "final", "heads", "metrics", "head_scores"]
     assert document["config"] == json.loads(json.dumps(CONFIG.to_dict()))
     assert document["final"] == {"eval_loss": 0.5} and document["heads"]["heads"][1]["shapley_nats"] is None
-    assert document["metrics"] == [METRICS[0], {**METRICS[1], "loss": None}]
+    assert document["metrics"] == [METRICS[0], {**METRICS[1], "loss": None}, {**METRICS[2], "eval_loss": None}]
 
 
 def test_arrays_are_the_models_and_need_no_pickle() -> None:

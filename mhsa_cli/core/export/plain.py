@@ -11,18 +11,28 @@ from typing import Any
 
 from mhsa_cli.core.export.source import Files, Source, flat, heads_of
 
+# What a kind of record calls by another kind's word; in a table a column holds one quantity.
+COLUMNS = {"eval": {"loss": "eval_loss", "accuracy": "eval_accuracy"}, "epoch": {"loss": "epoch_loss"}}
+
 
 def to_csv(run: Source) -> Files:
     """Write heads.csv, a row per head with all that heads.json holds of it, and metrics.csv, a row per record.
 
-    Nested figures get dotted names; NaN and infinities stay such; what is not known is empty. A run without
-    heads.json gets no heads.csv.
+    `loss` and `accuracy` are a training step's, `eval_loss` and `eval_accuracy` those of the evaluation rows,
+    `epoch_loss` the mean of an epoch's training losses. Nested figures get dotted names; NaN and infinities stay such;
+    what is not known is empty. A run without heads.json gets no heads.csv.
     """
-    files = {"metrics.csv": table([flat(record) for record in run.metrics], ["kind", "step"])}
+    curve = [_in_columns(flat(record)) for record in run.metrics]
+    files = {"metrics.csv": table(curve, ["kind", "step"])}
     if run.heads is not None:
         rows = [{**flat(head), "step": run.heads.get("step")} for head in heads_of(run.heads, "heads.json")]
         files["heads.csv"] = table(rows, ["layer", "head", "step"])
     return files
+
+
+def _in_columns(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = COLUMNS.get(str(record.get("kind")), {})
+    return {names.get(key, key): value for key, value in record.items()}
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> bytes:
