@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
+
+if TYPE_CHECKING:
+    from mhsa_cli.runs.rundir import RunDir
 
 RunArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to lay over each other; left out, the newest.")
@@ -51,14 +54,7 @@ def curve(
         picture = loss_curve(series, width=88, surface=picture_surface(file), baseline=baseline, log=scale)
         write_picture(file, picture, "loss of " + ", ".join(f.name for f in folders))
     if as_json:
-        rows = [
-            {
-                "run": str(f.path),
-                "series": [{"role": s.role, "steps": s.steps, "loss": s.values} for s in history(f)],
-            }
-            for f in folders
-        ]
-        print_json({"runs": rows})
+        print_json({"runs": [_document(folder) for folder in folders]})
         return
     paper = Paper()
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
@@ -66,3 +62,16 @@ def curve(
         paper.say()
         show_epochs(paper, epochs_of(folders[0]))
     paper.say(f"\nnext: mhsa inspect-heads {run_argument(folders[0])}")
+
+
+def _document(run: RunDir) -> dict[str, Any]:
+    """Write one run's curve, and what a reader must know to hold it against another."""
+    from mhsa_cli.commands.summary import evaluated_on, history
+
+    info, series = run.read_run_json(), history(run)
+    return {
+        "run": str(run.path),
+        "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in series],
+        **evaluated_on(info),
+        "dropped_records": info.get("dropped_records", 0) + run.half_records(),
+    }

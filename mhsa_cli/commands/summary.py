@@ -59,11 +59,18 @@ def result_document(run: RunDir) -> dict[str, Any]:
             "parameters": info["parameters"],
             "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs_of(run)],
             "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},
+            **evaluated_on(info),
+            "dropped_records": info.get("dropped_records", 0),
             "seconds": info["seconds"],
             "weights_sha256": info["weights_sha256"],
         }
     except (KeyError, TypeError) as error:
         raise RunError(f"{show(run.path)}: run.json lacks what a finished run has ({error})") from error
+
+
+def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is known of the rows that a run was evaluated on: how many, how many were trained on, their digest."""
+    return {key: info.get(key) for key in ("eval_rows", "eval_rows_seen", "eval_rows_sha256")}
 
 
 def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:

@@ -116,7 +116,8 @@ def _resume(
         task = build_task(own_text(config, run).task)
         model = None if foreign is None else build_model(config, task, foreign=foreign)
         check_room(config, run.path)
-        run.truncate_metrics(checkpoint.step)
+        dropped = run.truncate_metrics(checkpoint.step)
+        run.update(dropped_records=int(run.read_run_json().get("dropped_records") or 0) + dropped)
         if checkpoint.step and not run.read_metrics():
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:

@@ -194,7 +194,7 @@ def finish(
 ) -> None:
     """Write what an ended run holds; its status comes last, when all else is on the disk."""
     from mhsa_cli.core.checkpoint import weights_sha256
-    from mhsa_cli.core.tasks.overlap import seen_in_training
+    from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
 
     train = config.train
     if maps.weights:
@@ -208,6 +208,7 @@ def finish(
         final={"eval_loss": last.loss, "eval_accuracy": last.accuracy, "step": last.step},
         eval_rows=train.eval_sequences,
         eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
+        eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
         weights_sha256=weights_sha256(model),
         **more,

@@ -70,6 +70,15 @@ def numbered_lines(data: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any
                 raise RunError(error.message, "delete that line to go on without it") from error
 
 
+def half_records(data: bytes, path: Path) -> int:
+    """Count the records that a crash cut short: the last line or none. Raises: RunError if another one is damaged."""
+    return _count(data) - sum(1 for _ in numbered_lines(data, path))
+
+
+def _count(data: bytes) -> int:
+    return sum(1 for line in data.split(b"\n") if line.strip())
+
+
 class MetricsFile:
     """The writer's side of metrics.jsonl: what it has appended is complete lines, also after a full disk."""
 
@@ -101,19 +110,24 @@ class MetricsFile:
             self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         return self._fd
 
-    def truncate_after(self, step: int) -> None:
-        """Drop the records of later steps and a torn last line, all at once. Raises: RunError, StorageError."""
-        self.truncate(lambda content: not isinstance(content.get("step"), int) or content["step"] <= step)
+    def truncate_after(self, step: int) -> int:
+        """Drop the records of later steps and a torn last line, all at once; returns how many that were.
 
-    def truncate(self, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Keep only the records that `wanted` accepts, and whole lines."""
+        Raises: RunError, StorageError.
+        """
+        return self.truncate(lambda content: not isinstance(content.get("step"), int) or content["step"] <= step)
+
+    def truncate(self, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
+        """Keep only the records that `wanted` accepts, and whole lines; returns how many were dropped."""
         self.close()
         if not os.path.lexists(self.path):
-            return
+            return 0
         data = read_file(self.path, _LIMIT)
-        kept = b"".join(line + b"\n" for _, content, line in numbered_lines(data, self.path) if wanted(content))
+        lines = [line for _, content, line in numbered_lines(data, self.path) if wanted(content)]
+        kept = b"".join(line + b"\n" for line in lines)
         if kept != data:
             write_file_atomic(self.path, kept)
+        return _count(data) - len(lines)
 
     def sync(self) -> None:
         """Bring what was appended to the disk. Raises: StorageError."""

@@ -27,7 +27,7 @@ from mhsa_cli.runs.jsonfile import (
 )
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, root_lock
-from mhsa_cli.runs.metrics import MetricsFile, parse_metrics
+from mhsa_cli.runs.metrics import MetricsFile, half_records, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
 
 FORMAT = listing.FORMAT
@@ -198,18 +198,26 @@ class RunDir:
         self._go_on()
         self._metrics.append(records)
 
-    def truncate_metrics(self, step: int) -> None:
-        """Drop the records and head scores after `step`, before resuming from it. Raises: RunError, StorageError."""
+    def truncate_metrics(self, step: int) -> int:
+        """Drop the records and head scores after `step`, before resuming from it; returns how many records.
+
+        Raises: RunError, StorageError.
+        """
         for name in (METRICS, SCORES):
             if os.path.lexists(self.path / name):
                 seal.read_listed(self.path, name)
         self._go_on()
-        self._metrics.truncate_after(step)
         self._scores.truncate_after(step)
+        return self._metrics.truncate_after(step)
 
     def read_metrics(self) -> Sequence[dict[str, Any]]:
         """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
         return self._read_lines(METRICS)
+
+    def half_records(self) -> int:
+        """Count the records of metrics.jsonl that a crash cut short, 0 or 1. Raises: RunError, StorageError."""
+        path = self.path / METRICS
+        return half_records(seal.read_listed(self.path, METRICS), path) if os.path.lexists(path) else 0
 
     def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -135,6 +136,25 @@ def test_a_second_signal_anywhere_leaves_an_interrupted_run_at_its_step(place: s
     row = mhsa("runs", "--json").json[0]
     assert (row["status"], row["step"], row["eval_loss"], row["eval_accuracy"]) == ("interrupted", step, None, None)
     assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)  # given back
+
+
+def test_what_a_crash_left_behind_the_checkpoint_is_counted_as_it_is_dropped(unbroken: tuple[Any, list[Any]]) -> None:
+    with at_step(12, lambda: interrupt(signal.SIGINT, signal.SIGINT)):  # step 10 is saved; 11 is not read yet
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 130
+    with RunDir.open(Path("runs"), "r", write=True) as run:
+        run.update(status="running")  # as a kill leaves it
+    with (RUN / "metrics.jsonl").open("a") as file:
+        for step in (11, 12):
+            file.write(json.dumps({"kind": "step", "step": step, "loss": 1.5, "accuracy": 0.5, "lr": 0.005}) + "\n")
+        file.write('{"kind": "st')
+
+    def dropped(*command: str) -> int:
+        document = mhsa(*command, "--json").json
+        return int(document["runs"][0]["dropped_records"] if command[0] == "curve" else document["dropped_records"])
+
+    assert dropped("curve") == 1  # half a line
+    assert dropped("train", "--resume", "r") == 3 == dropped("train", "--resume", "r")
+    assert dropped("curve") == 3 and metrics(RUN) == unbroken[1]
 
 
 def test_figures_of_another_step_are_not_shown() -> None:

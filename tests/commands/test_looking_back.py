@@ -6,12 +6,17 @@ import json
 import math
 import os
 import shutil
+import struct
 import xml.etree.ElementTree
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from mhsa_cli import __version__
+from mhsa_cli.config.load import load_config
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.tasks.base import fixed_batch
 from tests.commands.shell import facts, metrics, mhsa
 
 EMPTY_HINT = "train one: mhsa train"
@@ -29,6 +34,26 @@ def test_curve_of_one_run(tiny: Path) -> None:
     for role, kind in (("train", "step"), ("eval", "eval")):
         points = [(r["step"], r["loss"]) for r in records if r["kind"] == kind]
         assert found[role] == tuple(map(list, zip(*points, strict=True)))
+
+
+def test_the_rows_of_an_evaluation_have_one_digest_wherever_they_are_the_same(tiny: Path) -> None:
+    def digest(name: str, *more: str) -> str:
+        document = mhsa("train", "--config", "tiny.yaml", "epochs=0", "--name", name, *more, "--json").json
+        curve = mhsa("curve", name, "--json").json["runs"][0]
+        keys = ("eval_rows", "eval_rows_seen", "eval_rows_sha256", "dropped_records")
+        assert [document[key] for key in keys] == [curve[key] for key in keys]
+        return str(document["eval_rows_sha256"])
+
+    config = load_config("tiny.yaml", [])
+    rows = fixed_batch(build_task(config.task), 8, "eval", 9)
+    by_hand = sha256()
+    for ids in (rows.inputs, rows.targets):
+        by_hand.update(b"(9, 6) int64\n")
+        by_hand.update(struct.pack("<54q", *(number for row in ids.tolist() for number in row)))
+    assert facts(tiny)["eval_rows_sha256"] == digest("heads", "n_heads=2", "lr=0.1", "batch_size=3")
+    assert facts(tiny)["eval_rows_sha256"] == by_hand.hexdigest()
+    others = [digest("seed", "seed=9"), digest("rows", "eval_sequences=10"), digest("task", "task.name=repeat")]
+    assert len({*others, by_hand.hexdigest()}) == 4
 
 
 def test_curves_of_several_runs_lie_over_each_other(tiny: Path) -> None:

@@ -73,6 +73,10 @@ def test_json_is_one_document_of_the_promised_keys() -> None:
         "parameters": int,
         "epochs": list,
         "final": dict,
+        "eval_rows": int,
+        "eval_rows_seen": int,
+        "eval_rows_sha256": str,
+        "dropped_records": int,
         "seconds": float,
         "weights_sha256": str,
     }

@@ -1,10 +1,13 @@
-"""How many evaluation rows were also trained on: on a tiny task that is all of them, and it must be said."""
+"""Which rows a run is evaluated on, and how many of them it was also trained on: on a tiny task all, to be said."""
 
 from __future__ import annotations
+
+import hashlib
 
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.checkpoint import tensor_bytes
 from mhsa_cli.core.tasks.base import BLOCK, Task, fixed_batch, stream_generator
 
 MAX_ROWS = 1_000_000  # training rows that are drawn again to count; beyond it nothing is claimed
@@ -15,6 +18,14 @@ def row_keys(inputs: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     factors = torch.randint(-(2**62), 2**62, (inputs.size(1),), generator=generator)
     return ((inputs + 1) * (2 * factors + 1)).sum(1)
+
+
+def rows_sha256(task: Task, seed: int, n: int) -> str:
+    """Digest the n evaluation rows: equal digests mean the same ids and the same answers, in the same order."""
+    rows, found = fixed_batch(task, seed, "eval", n), hashlib.sha256()
+    for ids in (rows.inputs, rows.targets):
+        found.update(f"{tuple(ids.shape)} int64\n".encode() + tensor_bytes(ids.to(torch.int64)))
+    return found.hexdigest()
 
 
 def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int) -> int | None:
