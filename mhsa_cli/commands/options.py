@@ -14,7 +14,7 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as n_heads=8.")
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE; once for each key.")
 ]
 RunArgument = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's name, or the path of its folder; left out, the newest.")
@@ -31,5 +31,5 @@ OutputOption = Annotated[
 
 
 def all_overrides(arguments: list[str] | None, options: list[str] | None) -> list[str]:
-    """Join both spellings: those of `--set` come last, so they count."""
+    """Join both spellings of settings, arguments and `--set`."""
     return [*(arguments or ()), *(options or ())]

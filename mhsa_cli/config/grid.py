@@ -149,6 +149,7 @@ def _count(sizes: Sequence[int], seeds: int) -> None:
 def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
     """Read every argument; everything that is wrong with any of them is said at once."""
     axes: dict[str, _Axis] = {}
+    first: dict[str, str] = {}
     problems: list[Problem] = []
     for text, items in texts:
         try:
@@ -158,11 +159,10 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
             continue
         problems += found
         if axis.key in axes:
-            message = f"found the key `{axis.key}` a second time"
-            problems.append(
-                _mark(text, 0, len(text.partition("=")[0])).problem(message, "write all its values in one list")
-            )
+            mark = _mark(text, 0, len(text.partition("=")[0]))
+            problems.append(changes.set_twice(mark, axis.key, first[axis.key], "write all its values in one list"))
         axes[axis.key] = axis
+        first.setdefault(axis.key, text)
     if problems:
         raise ConfigError(problems)
     return list(axes.values())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mhsa_cli.config.problems import ConfigError, Mark, Source, clip
+from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.reader import read_value
 from mhsa_cli.config.translate import all_keys
 from mhsa_cli.config.walk import Document
@@ -29,12 +29,24 @@ class Override:
 
 
 def apply(document: Document, overrides: Sequence[str]) -> None:
-    """Put the overrides into the document, in order: the last one of a key counts."""
+    """Put the overrides into the document. A key that is set twice, by whatever spelling, is a problem of it."""
+    first: dict[tuple[str, ...], str] = {}
     for text in overrides:
         try:
-            put(document, read(text))
+            override = read(text)
         except ConfigError as error:
             document.problems.extend(error.problems)
+            continue
+        if override.path in first:
+            document.problems.append(set_twice(override.key, ".".join(override.path), first[override.path], "keep one of them"))
+            continue
+        first[override.path] = text
+        put(document, override)
+
+
+def set_twice(mark: Mark, key: str, before: str, hint: str) -> Problem:
+    """Say that an argument sets a key that `before`, given earlier, sets already."""
+    return mark.problem(f"`{clip(key)}` is set already, by `{clip(before)}`", hint)
 
 
 def read(text: str) -> Override:

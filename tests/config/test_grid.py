@@ -122,7 +122,7 @@ def test_true_is_not_one() -> None:
 
 def test_everything_wrong_with_the_arguments_is_said_at_once() -> None:
     told = refused("lr=1,,2", "n_heads=2", "model.n_heads=4", "seed=1,2", "nothing")
-    for part in ("comma without", "`model.n_heads` a second time", "`train.seed` may not", "wanted KEY=VALUE"):
+    for part in ("comma without", "`model.n_heads` is set already, by `n_heads=2`", "`train.seed` may not", "wanted KEY=VALUE"):
         assert part in told
 
 

@@ -59,8 +59,16 @@ def test_a_bare_name_that_two_sections_have_is_refused_with_both() -> None:
         resolve_key("size", ["model.size", "train.size"], mark)
 
 
-def test_overrides_win_over_the_file_and_the_last_over_the_first(load: Load) -> None:
-    assert load("train: {lr: 0.5, seed: 3}", "lr=0.25", "train.lr=0.125").train.lr == 0.125
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [("lr=0.25", "train.lr=0.125"), ("train.lr=0.25", "lr=0.25"), ("lr=1", "lr=1"), ("n_embd=8", "n_embd=16")],
+)
+def test_a_key_that_is_set_twice_is_refused_with_both(first: str, again: str, complain: Complain) -> None:
+    told = complain("train: {lr: 0.5, seed: 3}", first, "seed=4", again)
+    assert f"--set {again}: " in told and f"`{first}`" in told and "seed" not in told
+
+
+def test_overrides_win_over_the_file(load: Load) -> None:
     assert load("train: {lr: 0.5, seed: 3}", "lr=0.25").train.seed == 3
 
 
