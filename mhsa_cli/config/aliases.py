@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-CUTOFF = 0.75
+from mhsa_cli.config.near import near
 
 # Our key -> what it is called elsewhere, lower case and with underscores.
 ALIASES: dict[str, str] = {
@@ -67,7 +66,7 @@ _NAMING = "a run's name and folder are given on the command line, not in the con
 SENTENCES: dict[str, str] = {
     "block_size": "`block_size` means two things: the length of a training row is `task.seq_len`, the reach of the "
     "positions is `model.max_seq_len`",
-    "max_iters max_steps num_steps train_iters iterations num_iterations total_steps steps n_steps iters": _STEPS,
+    "max_iters max_steps num_steps train_iters iterations num_iterations total_steps steps n_steps iters train_steps training_steps": _STEPS,
     "max_duration": "duration is counted in epochs and steps, without units (4800ba is 4800 batches, which are steps): "
     "write `train.epochs` and `train.steps_per_epoch`",
     "lr_decay_iters lr_decay_steps decay_steps": "the schedule always spans the whole run: remove it",
@@ -79,7 +78,7 @@ SENTENCES: dict[str, str] = {
     "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "
     "batch size",
     "num_train_examples train_examples": "data is drawn when needed: `train.steps_per_epoch` = examples / batch_size",
-    "d_head head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write those two",
+    "d_head d_heads head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write those two",
     "expand mlp_ratio expansion_ratio ffn_mult": "`model.d_mlp` is the hidden width itself: ratio x d_model",
     "optimizer optim optimizer_type": "the optimiser is Adam (AdamW with `train.weight_decay`): write `train.lr`, "
     "`train.betas`, `train.weight_decay`",
@@ -93,22 +92,45 @@ SENTENCES: dict[str, str] = {
     "_component_ _target_": "interpolation and object creation are not supported: remove it",
 }
 
+# Sections of other projects in which a name means what it means alone; in any other, `eval.batch_size`, it does not.
+PLAIN_SECTIONS = frozenset(
+    "task model train data dataset system trainer training train_config training_args training_arguments model_config "
+    "model_args transformer gpt network optimizer optimiser optim optimizer_config scheduler lr_scheduler config args "
+    "params hparams hyperparameters experiment general common global settings".split()
+)
+LONG_ALIAS = 6  # letters of a foreign name that is still recognised with one of them wrong
+
 _BY_ALIAS = {alias: key for key, names in ALIASES.items() for alias in names.split()}
 _SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name in names.split()]
 
 
 def normalise(key: str) -> str:
     """Lower the case, write `_` for `-`, and strip a section's name and dot in front."""
-    return key.strip().lower().replace("-", "_").rpartition(".")[2]
+    return _whole(key).rpartition(".")[2]
+
+
+def _whole(key: str) -> str:
+    return key.strip().lower().replace("-", "_")
+
+
+def setting(key: str, keys: Iterable[str]) -> str | None:
+    """Return our dotted key of this very name, in any spelling, or of which it is an alias; None for any other."""
+    known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
+    name = normalise(key)
+    ours = known.get(name, _BY_ALIAS.get(name))
+    return ours if ours in known.values() else None
 
 
 def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> str:
     """Say what an unknown `key` may have meant. `section` is where it was found ("" = top), `keys` all dotted keys.
 
-    The order: the key itself in another place or spelling, its alias, a sentence, a similar name, the list of keys.
+    The order: the key itself in another place or spelling, its alias, a sentence, a slip of one letter, the list of
+    keys. A foreign section in front belongs to the name: `eval.interval` is `eval_interval`.
     """
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
-    name = normalise(key)
+    name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
+    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS):
+        name = joined
     if name in ("task", "model", "train") and section:
         return f"`{name}:` is a section of its own: write it without indentation"
     if name in ("task", "model", "train"):
@@ -124,16 +146,19 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> s
         return _did_you_mean(str(ours), section, extra)
     if sentence := sentence_for(name):
         return sentence
-    # Aliases take part, so that a misspelt `leraning_rate` still leads to `lr`.
-    pool = [*known, *_BY_ALIAS]
-    for close in difflib.get_close_matches(name, pool, n=3, cutoff=CUTOFF):
-        dotted = known.get(close) or _BY_ALIAS.get(close)
-        if dotted in known.values():
-            return _did_you_mean(str(dotted), section)
+    # Aliases take part, so that a misspelt `leraning_rate` still leads to `lr`. Two meanings are none.
+    meant = {known[close] for close in near(name, known)}
+    meant |= {_BY_ALIAS[close] for close in near(name, _BY_ALIAS, LONG_ALIAS)} & set(known.values())
+    if len(meant) == 1:
+        return _did_you_mean(meant.pop(), section)
     inside = [dotted for dotted in keys if dotted.startswith(section + ".")] if section else []
     if inside:
         return f"keys of `{section}`: " + ", ".join(dotted.rpartition(".")[2] for dotted in inside)
     return "sections are `task`, `model` and `train`; each setting belongs under one of them"
+
+
+def _names_something(name: str, known: Mapping[str, str]) -> bool:
+    return name in known or _BY_ALIAS.get(name) in known.values() or sentence_for(name) is not None
 
 
 def _elsewhere(name: str, dotted: str, section: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Annotated, Any, Literal
 
@@ -17,6 +16,7 @@ from pydantic import (
 )
 
 from mhsa_cli.config import estimate, own_block
+from mhsa_cli.config.near import nearest
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Wanted, rule, task_name
 
@@ -51,8 +51,8 @@ def _attention(value: str, info: ValidationInfo) -> str:
     if not own_block.is_file(value):
         return value
     if not own_block.looks_like_file(value):
-        close = difflib.get_close_matches(value.lower(), own_block.KINDS, n=1, cutoff=0.6)
-        hint = f"did you mean `{close[0]}`?" if close else None
+        close = nearest(value, own_block.KINDS)
+        hint = f"did you mean `{close}`?" if close else None
         raise rule(f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
     problem = own_block.form_problem(value)
     if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone

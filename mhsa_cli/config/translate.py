@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.aliases import normalise, suggest
+from mhsa_cli.config.near import nearest
 from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
@@ -18,8 +18,10 @@ from mhsa_cli.config.wanted import base_type, describe, options, wanted
 
 SPELLINGS = {
     "bf16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64", "double": "float64",
-    "ln": "layernorm", "sin": "sinusoidal", "sine": "sinusoidal", "learnt": "learned",
+    "ln": "layernorm", "rms": "rmsnorm", "sin": "sinusoidal", "sine": "sinusoidal", "sinusoid": "sinusoidal",
+    "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
 }  # fmt: skip
+OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # a letter from ours, and something else
 _THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 
@@ -83,7 +85,7 @@ def _unknown(path: Path, document: Document, task: str) -> Problem:
     hint = suggest(key, section, all_keys(), value)
     if isinstance(value, dict) and not home:
         inner = [
-            f"inside it, `{clip(name)}`: {suggest(name, '', all_keys(), item)}"
+            f"inside it, `{clip(name)}`: {suggest(f'{key}.{name}', '', all_keys(), item)}"
             for name, item in list(value.items())[:4]
         ]
         hint = "\n".join([hint, *inner]) if normalise(key) not in ("task", "model", "train") else hint
@@ -142,8 +144,8 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
 
 def _task_name(value: Any, document: Document) -> Problem:
     mark = find(document, ("task", "name"))
-    close = difflib.get_close_matches(str(value).lower(), list(TASK_SCHEMAS), n=1, cutoff=0.6)
-    hint = _several(value, mark) or (f"did you mean `{close[0]}`?" if close else None)
+    close = nearest(str(value), TASK_SCHEMAS)
+    hint = _several(value, mark) or (f"did you mean `{close}`?" if close else None)
     return mark.problem(f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}", hint)
 
 
@@ -184,8 +186,8 @@ def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
         return "float16 needs loss scaling; use bfloat16"
     if word in SPELLINGS and SPELLINGS[word] in choices:
         return f"did you mean `{SPELLINGS[word]}`?"
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else None
+    close = None if word in OTHER_KINDS else nearest(word, choices)
+    return f"did you mean `{close}`?" if close else None
 
 
 def _text_hint(value: str, mark: Mark) -> str | None:

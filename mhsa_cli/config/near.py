@@ -1,0 +1,45 @@
+"""Which known word a misspelt one was meant to be. One slip of a finger is near; a word that merely looks alike is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+SHORTEST = 4  # letters of a word in which one may be wrong: of three, one letter is a third of the meaning
+
+
+def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]:
+    """List the known words that `word` may be a slip of: the same letters, a plural, or one letter off.
+
+    Case, `_` and `-` do not count. The first letter is hardly ever the wrong one: n_heads and d_heads differ in meaning.
+    """
+    typed = _letters(word)
+    pairs = [(name, _letters(name)) for name in known]
+    same = [name for name, letters in pairs if letters == typed]
+    return same or [name for name, letters in pairs if _is_plural(typed, letters) or _is_slip(typed, letters, shortest)]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the one known word that `word` is a slip of; None where there is none, or more than one."""
+    found = near(word, known)
+    return found[0] if len(found) == 1 else None
+
+
+def _letters(word: str) -> str:
+    return word.strip().lower().replace("_", "").replace("-", "")
+
+
+def _is_plural(one: str, other: str) -> bool:
+    return min(len(one), len(other)) >= SHORTEST - 1 and (one + "s" == other or other + "s" == one)
+
+
+def _is_slip(one: str, other: str, shortest: int) -> bool:
+    """Tell whether one letter was added, left out or replaced behind the first, or two neighbours were swapped."""
+    short, long = sorted((one, other), key=len)
+    if len(short) < shortest or len(long) - len(short) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    if len(short) < len(long):
+        return at > 0 and short[at:] == long[at + 1 :]
+    replaced = at > 0 and short[at + 1 :] == long[at + 1 :]
+    swapped = short[at : at + 2] == long[at : at + 2][::-1] and short[at + 2 :] == long[at + 2 :]
+    return replaced or swapped
