@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mhsa_cli.config.near import near
@@ -66,7 +66,8 @@ _NAMING = "a run's name and folder are given on the command line, not in the con
 SENTENCES: dict[str, str] = {
     "block_size": "`block_size` means two things: the length of a training row is `task.seq_len`, the reach of the "
     "positions is `model.max_seq_len`",
-    "max_iters max_steps num_steps train_iters iterations num_iterations total_steps steps n_steps iters train_steps training_steps": _STEPS,
+    "max_iters max_steps num_steps train_iters iterations num_iterations total_steps steps n_steps iters train_steps "
+    "training_steps": _STEPS,
     "max_duration": "duration is counted in epochs and steps, without units (4800ba is 4800 batches, which are steps): "
     "write `train.epochs` and `train.steps_per_epoch`",
     "lr_decay_iters lr_decay_steps decay_steps": "the schedule always spans the whole run: remove it",
@@ -78,7 +79,7 @@ SENTENCES: dict[str, str] = {
     "eval_batches eval_iters limit_val_batches": "evaluation is counted in rows: `train.eval_sequences` = batches x "
     "batch size",
     "num_train_examples train_examples": "data is drawn when needed: `train.steps_per_epoch` = examples / batch_size",
-    "d_head d_heads head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write those two",
+    "d_head d_heads head_dim head_size kv_channels": "a head is `model.d_model` / `model.n_heads` wide: write these",
     "expand mlp_ratio expansion_ratio ffn_mult": "`model.d_mlp` is the hidden width itself: ratio x d_model",
     "optimizer optim optimizer_type": "the optimiser is Adam (AdamW with `train.weight_decay`): write `train.lr`, "
     "`train.betas`, `train.weight_decay`",
@@ -93,12 +94,14 @@ SENTENCES: dict[str, str] = {
 }
 
 # Sections of other projects in which a name means what it means alone; in any other, `eval.batch_size`, it does not.
-PLAIN_SECTIONS = frozenset(
+PLAIN_SECTIONS = (
     "task model train data dataset system trainer training train_config training_args training_arguments model_config "
     "model_args transformer gpt network optimizer optimiser optim optimizer_config scheduler lr_scheduler config args "
-    "params hparams hyperparameters experiment general common global settings".split()
+    "params hparams hyperparameters experiment general common global settings"
 )
 LONG_ALIAS = 6  # letters of a foreign name that is still recognised with one of them wrong
+
+SECTIONS = "sections are `task`, `model` and `train`; each setting belongs under one of them"
 
 _BY_ALIAS = {alias: key for key, names in ALIASES.items() for alias in names.split()}
 _SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name in names.split()]
@@ -129,7 +132,7 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> s
     """
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
     name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
-    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS):
+    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS.split()):
         name = joined
     if name in ("task", "model", "train") and section:
         return f"`{name}:` is a section of its own: write it without indentation"
@@ -154,7 +157,15 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> s
     inside = [dotted for dotted in keys if dotted.startswith(section + ".")] if section else []
     if inside:
         return f"keys of `{section}`: " + ", ".join(dotted.rpartition(".")[2] for dotted in inside)
-    return "sections are `task`, `model` and `train`; each setting belongs under one of them"
+    return SECTIONS
+
+
+def list_keys(keys: Sequence[str]) -> str:
+    """Write all keys, a line for each section."""
+    names: dict[str, list[str]] = {}
+    for dotted in keys:
+        names.setdefault(dotted.partition(".")[0], []).append(dotted.partition(".")[2])
+    return "\n".join(f"keys of `{section}`: {', '.join(found)}" for section, found in names.items())
 
 
 def _names_something(name: str, known: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,14 @@ from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, 
 from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.translate import all_keys
+from mhsa_cli.config.value_lists import SEEDS, no_list, split_values
 from mhsa_cli.config.walk import Document
 from mhsa_cli.errors import UsageError
 
-__all__ = ["Cell", "Grid", "expand", "split_values"]
+__all__ = ["Cell", "Grid", "expand"]
 
 MAX_TRIALS = 100_000
 MAX_SEED = 2**63 - 1
-_CLOSING = {"[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,51 +92,6 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
     return Grid(tuple(cells), tuple(invalid))
 
 
-def split_values(text: str) -> list[tuple[int, str]]:
-    """Split at the commas outside [], {} and quotes; each item with the place (from 0) of its first character."""
-    items: list[tuple[int, str]] = []
-    start = 0
-    for comma in [*_commas(text), len(text)]:
-        item = text[start:comma]
-        items.append((start + len(item) - len(item.lstrip()), item.strip()))
-        start = comma + 1
-    return items
-
-
-def _commas(text: str) -> Iterator[int]:
-    closing: list[str] = []
-    before = ","  # the last character that is no space: a quote opens only where a value may begin
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char in "'\"" and before in ",[{:":
-            at = _end_of_quote(text, at)
-        elif char in _CLOSING:
-            closing.append(_CLOSING[char])
-        elif closing and char == closing[-1]:
-            closing.pop()
-        elif char == "," and not closing:
-            yield at
-        before = before if char == " " else char
-        at += 1
-
-
-def _end_of_quote(text: str, at: int) -> int:
-    """Find the closing quote of the one at `at`; the end of the text where there is none."""
-    quote = text[at]
-    at += 1
-    while at < len(text):
-        if text[at] == "\\" and quote == '"':
-            at += 1
-        elif text[at] == quote:
-            if quote == "'" and text[at + 1 : at + 2] == quote:  # '' is a quote inside single quotes
-                at += 1
-            else:
-                return at
-        at += 1
-    return at
-
-
 def _count(sizes: Sequence[int], seeds: int) -> None:
     trials = math.prod(sizes) * seeds
     if trials > MAX_TRIALS:
@@ -170,13 +125,14 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
 
 def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]]:
     key, equals, whole = text.partition("=")
+    if equals and (told := no_list(key.strip(), whole)):
+        return _Axis(key, []), [_mark(text, len(key) + 1, len(whole)).problem(*told)]
     first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
     dotted = ".".join(first.path)
     if len(items) == 1:
         return _Axis(dotted, [(whole.strip(), first)]), list(first.value.problems)
     if dotted == "train.seed":
-        hint = "write --seeds N: N seeds from `train.seed` on"
-        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem("`train.seed` may not be a list here", hint)]
+        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem(*SEEDS)]
     values, problems, gap = [], [], False
     seen: dict[Any, str] = {}
     for at, item in items:

@@ -1,4 +1,4 @@
-"""Which known word a misspelt one was meant to be. One slip of a finger is near; a word that merely looks alike is not."""
+"""Which known word a misspelt one was meant to be: one slip of a finger is near, looking alike is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHORTEST = 4  # letters of a word in which one may be wrong: of three, one lette
 def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]:
     """List the known words that `word` may be a slip of: the same letters, a plural, or one letter off.
 
-    Case, `_` and `-` do not count. The first letter is hardly ever the wrong one: n_heads and d_heads differ in meaning.
+    Case, `_` and `-` do not count. The first letter is hardly ever the wrong one, and d_heads are not n_heads.
     """
     typed = _letters(word)
     pairs = [(name, _letters(name)) for name in known]

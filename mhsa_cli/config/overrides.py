@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mhsa_cli.config.aliases import setting
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.reader import read_value
 from mhsa_cli.config.translate import all_keys
 from mhsa_cli.config.walk import Document
 
-_KEY = re.compile(r"[A-Za-z_][\w.-]*=", re.ASCII)
+_KEY = re.compile(r"[A-Za-z_.][\w.-]*=", re.ASCII)
 
 
 def is_override(argument: str) -> bool:
@@ -38,7 +39,8 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
             document.problems.extend(error.problems)
             continue
         if override.path in first:
-            document.problems.append(set_twice(override.key, ".".join(override.path), first[override.path], "keep one of them"))
+            key, before = ".".join(override.path), first[override.path]
+            document.problems.append(set_twice(override.key, key, before, "keep one of them"))
             continue
         first[override.path] = text
         put(document, override)
@@ -58,7 +60,10 @@ def read(text: str) -> Override:
     key, equals, value = text.partition("=")
     whole = Mark(source, 1, 1, max(1, len(key)))
     if not equals or not key.strip():
-        raise ConfigError([whole.problem("wanted KEY=VALUE", "for example train.lr=1e-3 or n_heads=8")])
+        what = "wanted KEY=VALUE" + (", found nothing before the `=`" if equals else "")
+        raise ConfigError([whole.problem(what, "for example train.lr=1e-3 or n_heads=8")])
+    if not all(part.strip() for part in key.split(".")):
+        raise ConfigError([_gap(key.strip(), value, whole)])
     path = resolve_key(key.strip(), all_keys(), whole)
     if len(path) == 1 and path[0] in ("task", "model", "train"):
         hint = (
@@ -70,6 +75,21 @@ def read(text: str) -> Override:
             [whole.problem(f"`{path[0]}` is a section: its keys are set one by one", f"for example {hint}")]
         )
     return Override(path, whole, read_value(value, source, len(key) + 2, path))
+
+
+def _gap(key: str, value: str, mark: Mark) -> Problem:
+    """Say which name is missing beside a dot, and write the key out where the other name tells which is meant."""
+    keys = all_keys()
+    names = [part for part in key.split(".") if part.strip()]
+    missing = "section before" if key.startswith(".") else "key behind" if key.endswith(".") else "name at"
+    inside = [name.rpartition(".")[2] for name in keys if names and name.startswith(f"{names[0]}.")]
+    if key.endswith(".") and inside:
+        hint = f"keys of `{names[0]}`: " + ", ".join(inside)
+    elif names and (meant := setting(names[-1], keys)):
+        hint = f"write {meant}={clip(value)}"
+    else:
+        hint = "for example train.lr=1e-3 or n_heads=8"
+    return mark.problem(f"`{clip(key)}`: the {missing} the dot is missing", hint)
 
 
 def put(document: Document, override: Override) -> None:

@@ -6,10 +6,11 @@ import os
 import pathlib
 import re
 import stat
-from typing import Any
+from typing import Any, cast
 
 from mhsa_cli.config import foreign
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.translate import is_text
 from mhsa_cli.config.walk import Document, Path, Walk
 
 MAX_BYTES = 256 * 1024
@@ -62,7 +63,7 @@ def read_document(data: bytes, name: str) -> Document:
         line, col = _place(text[: found.start()])
         message = f"found the invisible character U+{ord(found.group()):04X}, which has no place in a config"
         raise ConfigError([Mark(source, line, col).problem(message)])
-    walk = Walk(Document(source), text)
+    walk = Walk(Document(source), text, is_text)
     root = walk.run(())
     if root is not None and not isinstance(root, dict):
         raise ConfigError(walk.document.problems or [_not_a_mapping(walk.document, root, text)])
@@ -71,12 +72,20 @@ def read_document(data: bytes, name: str) -> Document:
 
 
 def read_value(text: str, source: Source, col: int, path: Path) -> Document:
-    """Read the value of an override exactly as if it stood after `key: ` in a file; `col` is where it starts."""
+    """Read the value of an override as if it stood after `key: ` in a file; `col` is where it starts.
+
+    The value of a key of kind text is all that was typed, unless it is in quotes.
+    """
     document = Document(source)
     if found := _CONTROL.search(text) or _BREAK.search(text):
         mark = Mark(source, 1, col + found.start())
         raise ConfigError([mark.problem(f"found the control character U+{ord(found.group()):04X}")])
-    walk = Walk(document, "x: " + text, shift=col - 4, at=path)
+    typed = text.strip(" ")
+    if typed and is_text(path) and typed[0] not in "'\"" and "${" not in typed:  # no brackets, no comments: only text
+        document.marks[path] = Mark(source, 1, col + text.index(typed), len(typed))
+        document.data = cast(Any, typed)
+        return document
+    walk = Walk(document, "x: " + text, is_text, shift=col - 4, at=path)
     document.data = walk.run(())["x"]
     return document
 

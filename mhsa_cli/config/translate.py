@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mhsa_cli.config.aliases import normalise, suggest
+from mhsa_cli.config.aliases import SECTIONS, list_keys, normalise, suggest
 from mhsa_cli.config.near import nearest
 from mhsa_cli.config.problems import Mark, Problem, clip
-from mhsa_cli.config.scalars import write
+from mhsa_cli.config.scalars import MAX_DIGITS, ScalarError, resolve, write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
 from mhsa_cli.config.walk import Document, Path
@@ -22,6 +23,7 @@ SPELLINGS = {
     "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
 }  # fmt: skip
 OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # a letter from ours, and something else
+_OURS = ("task", "model", "train")
 _THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 
@@ -35,6 +37,25 @@ def all_keys() -> list[str]:
     tasks = dict.fromkeys(key for schema in TASK_SCHEMAS.values() for key in schema.model_fields)
     return [*(f"task.{key}" for key in tasks), *(f"model.{key}" for key in ModelConfig.model_fields),
             *(f"train.{key}" for key in TrainConfig.model_fields)]  # fmt: skip
+
+
+@cache
+def is_text(path: Path) -> bool:
+    """Tell whether the key at `path` takes any text, as it is written."""
+    return str in _kinds(path)
+
+
+def is_list(path: Path) -> bool:
+    """Tell whether the key at `path` takes a list."""
+    return any(get_origin(kind) is tuple for kind in _kinds(path))
+
+
+def _kinds(path: Path) -> list[Any]:
+    """List the plain types that a key has: a task's may have one in each task, an unknown one has none."""
+    if len(path) != 2 or path[0] not in _OURS:
+        return []
+    schemas = TASK_SCHEMAS.values() if path[0] == "task" else [sections("")[str(path[0])]]
+    return [base_type(schema.model_fields[str(path[1])]) for schema in schemas if path[1] in schema.model_fields]
 
 
 def problem(error: Any, document: Document) -> Problem | None:
@@ -54,7 +75,8 @@ def problem(error: Any, document: Document) -> Problem | None:
         names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
         mark = find(document, *(tuple(name.split(".")) for name in names), path)
         prefix = f"`{_dotted(path)}`: " if context["message"].startswith("found") else ""
-        return mark.problem(prefix + context["message"], context["hint"])
+        hint = context["hint"] or _several(_get(document.data, path), mark)
+        return mark.problem(prefix + context["message"], hint)
     return _wrong_value(path, document, task)
 
 
@@ -83,6 +105,8 @@ def _unknown(path: Path, document: Document, task: str) -> Problem:
     if section == "task" and (answer := _task_knob(key, task)):
         return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
     hint = suggest(key, section, all_keys(), value)
+    if hint == SECTIONS and mark.source.override and not isinstance(value, dict):
+        hint = list_keys(all_keys())
     if isinstance(value, dict) and not home:
         inner = [
             f"inside it, `{clip(name)}`: {suggest(f'{key}.{name}', '', all_keys(), item)}"
@@ -136,10 +160,22 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
         path = path[:2]
         name, value = _dotted(path), _get(document.data, path)
     mark = find(document, path)
-    message = f"`{name}`: found {describe(value)}, wanted {wanted(field)}"
+    found = _as_written(value, mark) if path in document.marks else describe(value)
+    message = f"`{name}`: found {found}, wanted {wanted(field)}"
     if len(path) > 2:
-        message = f"`{name}`: found {describe(value)}; `{_dotted(path[:2])}` wants {wanted(field)}"
+        message = f"`{name}`: found {found}; `{_dotted(path[:2])}` wants {wanted(field)}"
     return mark.problem(message, _value_hint(value, str(path[1]), field, mark))
+
+
+def _as_written(value: Any, mark: Mark) -> str:
+    """Say what was found; of a number the characters, not what they come to: 1e999 is no `inf` to whoever wrote it."""
+    start = (mark.col or 1) - 1
+    written = (mark.text or "")[start : start + mark.span]
+    try:
+        same = isinstance(value, bool | int | float) and repr(resolve(written)) == repr(value)
+    except ScalarError:
+        same = False
+    return f"`{clip(written)}`" if same else describe(value)
 
 
 def _task_name(value: Any, document: Document) -> Problem:
@@ -162,7 +198,7 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
         word = spelled.get(value.lower())
         return f"write `{word}`" if word else None
     if kind is int and isinstance(value, float):
-        if value.is_integer():
+        if value.is_integer() and abs(value) < 10**MAX_DIGITS:
             return f"write {int(value)}"
         return "a fraction x epochs x steps_per_epoch gives the steps" if key == "warmup_steps" else None
     return _text_hint(value, mark) if kind in (int, float) and isinstance(value, str) else None

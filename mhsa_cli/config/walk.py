@@ -6,6 +6,7 @@ Events come one by one, so aliases, depth and size are stopped before they cost 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,9 +60,15 @@ class _Loader(yaml.SafeLoader):
 class Walk:
     """Turns parser events into data, recording a mark for every key and value."""
 
-    def __init__(self, document: Document, text: str, shift: int = 0, at: Path = ()) -> None:
-        """Take the text; for an override, `at` is its key and `shift` how far its columns lie to the right."""
+    def __init__(
+        self, document: Document, text: str, is_text: Callable[[Path], bool], shift: int = 0, at: Path = ()
+    ) -> None:
+        """Take the text; for an override, `at` is its key and `shift` how far its columns lie to the right.
+
+        `is_text` tells of a key whether its value is text as it is written, whatever it looks like.
+        """
         self.document, self.text, self.shift, self.at = document, text, shift, at
+        self.is_text = is_text
         self.loader: Any = None  # PyYAML's loaders carry no types
         self.values = 0
 
@@ -137,7 +144,7 @@ class Walk:
             self.loader.get_event()
             return BAD if refused else items
         assert isinstance(event, ScalarEvent)
-        return BAD if refused else self._scalar(event)
+        return BAD if refused else self._scalar(event, self._own(path))
 
     def _decorated(self, event: Any) -> bool:
         if event.anchor is not None:
@@ -148,11 +155,11 @@ class Walk:
             self._complain(event, message, "write the plain value")
         return event.anchor is not None or event.tag is not None
 
-    def _scalar(self, event: ScalarEvent) -> Any:
+    def _scalar(self, event: ScalarEvent, own: Path) -> Any:
         text = event.value
         if "${" in text:
             return self._complain(event, f"found `{clip(text)}`: interpolation is not supported", "write the value")
-        if event.style is not None:  # quoted or block text is text
+        if event.style is not None or (text and self.is_text(own)):  # quoted or block text is text
             return text
         try:
             return resolve(text)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand, split_values
+from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand
 from mhsa_cli.config.load import ConfigError, load_config
+from mhsa_cli.config.value_lists import split_values
 from mhsa_cli.errors import UsageError
 
 TEXT = """\
@@ -100,7 +101,7 @@ def test_joining_what_was_split_splits_the_same() -> None:
         ("betas=[0.9,0.5],[.9,0.50]", "`[.9,0.50]` is the same as `[0.9,0.5]`", "                ^^^^^^^^^"),
         ("train.seed=1,2", "`train.seed` may not be a list here", "^^^^^^^^^^"),
         ("seed=1,2", "`train.seed` may not be a list here", "^^^^"),
-        ("lr=1,[2", "is not valid YAML", ""),
+        ("betas=[0.9,0.5],[2", "is not valid YAML", ""),
         ("model=1,2", "`model` is a section", "^^^^^"),
     ],
 )
@@ -108,6 +109,35 @@ def test_a_list_that_cannot_be_meant_is_refused_at_its_place(argument: str, said
     lines = refused(argument).splitlines()
     assert lines[0].startswith("--set ") and said in lines[0]
     assert lines[2].startswith("    " + caret)
+
+
+@pytest.mark.parametrize(
+    ("argument", "written"),
+    [
+        ("train.lr=range(1,3)", "train.lr=1,2"),
+        ("n_heads=range(1, 9, 3)", "n_heads=1,4,7"),
+        ("n_heads=range(3)", "n_heads=0,1,2"),
+        ("lr=(1e-3, 3e-3)", "lr=1e-3,3e-3"),
+        ("lr=[1e-3,3e-3]", "lr=1e-3,3e-3"),
+        ("model.norm={none,rmsnorm}", "model.norm=none,rmsnorm"),
+        ("lr=linspace(0,1,5)", "train.lr=1e-3,3e-3"),
+        ("lr=1,[2", "train.lr=1e-3,3e-3"),
+        ("n_heads=range(99999)", "train.lr=1e-3,3e-3"),
+        ("betas=(0.9,0.5),(0.5,0.7)", "betas=[0.9,0.95],[0.9,0.999]"),
+    ],
+)
+def test_a_list_in_brackets_or_to_be_computed_is_refused_once(argument: str, written: str) -> None:
+    told = refused(argument)
+    assert told.count("--set ") == 1 and written in told.splitlines()[-1]
+    assert f"`{argument.partition('=')[2]}`" in told
+    assert "--seeds" in refused("seed=range(5)")
+
+
+def test_brackets_stay_where_they_belong_to_the_value(tmp_path: Path) -> None:
+    text = tmp_path / "a (1) [2].txt"
+    grid = expand(None, ["task.name=text", f"task.path={text}", "betas=[0.9, 0.5],[0.5,0.7]"], 1)
+    assert [cell.configs[0].to_dict()["task"]["path"] for cell in grid.cells] == [str(text)] * 2
+    assert refused("nothing=range(1,3)").count("unknown key") == 1
 
 
 @pytest.mark.parametrize("argument", ["n_heads=,", "n_heads=2,,,4", "n_heads=,2,"])
@@ -122,7 +152,7 @@ def test_true_is_not_one() -> None:
 
 def test_everything_wrong_with_the_arguments_is_said_at_once() -> None:
     told = refused("lr=1,,2", "n_heads=2", "model.n_heads=4", "seed=1,2", "nothing")
-    for part in ("comma without", "`model.n_heads` is set already, by `n_heads=2`", "`train.seed` may not", "wanted KEY=VALUE"):
+    for part in ("comma without", "already, by `n_heads=2`", "`train.seed` may not", "wanted KEY=VALUE"):
         assert part in told
 
 

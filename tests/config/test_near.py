@@ -75,6 +75,11 @@ def test_what_an_override_puts_before_the_dot_counts(complain: Complain) -> None
     assert "`eval_every`" in told and "train_batch_size" not in told and "`batch_size` belongs" not in told
 
 
+def test_where_nothing_is_near_the_keys_are_listed(complain: Complain) -> None:
+    told = complain("", "max_tokens=7")
+    assert all(name in told for name in NAMES)
+
+
 @pytest.mark.parametrize(
     ("word", "known", "meant"),
     [

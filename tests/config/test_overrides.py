@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, load_config
+from mhsa_cli.config.load import Config, ConfigError, dump_yaml, load_config
 from mhsa_cli.config.overrides import is_override, resolve_key
 from mhsa_cli.config.problems import Mark, Source
 
@@ -156,3 +156,56 @@ def test_several_values_for_one_run_are_pointed_to_a_sweep(typed: str, several: 
 @pytest.mark.parametrize("typed", ["lr=1,000", "lr=[0.5]", "betas=[0.5,0.6,0.7]", "lr=a, b c", "lr={a: 1, b: 2}"])
 def test_what_is_no_list_of_single_values_is_not_taken_for_one(typed: str, complain: Complain) -> None:
     assert "mhsa sweep" not in complain("", typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "way"),
+    [
+        (".lr=1", "train.lr=1"), ("train..lr=1e-2", "train.lr=1e-2"), (".n_heads=8", "model.n_heads=8"),
+        ("..lr=1", "train.lr=1"), ("train.=1", "lr, "), (".n_embd=8", "model.d_model=8"), ("..=1", "train.lr=1e-3"),
+        ("optimizer.=1", "train.lr=1e-3"), (".=1", "train.lr=1e-3"),
+    ],
+)  # fmt: skip
+def test_a_name_missing_beside_a_dot_is_said(typed: str, way: str, complain: Complain) -> None:
+    told = complain("", typed)
+    assert told.startswith(f"--set {typed}: ") and f"`{typed.partition('=')[0]}`" in told
+    assert "``" not in told and way in told.splitlines()[-1]
+    assert is_override(typed)
+
+
+WORDS = ("2024", "695e0514", "0x10", "0b1", "007", "1e5", "true", "null", "~", "-1", "+1", ".5", ".inf", "1_0", "no")
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_key_of_kind_text_takes_the_text_as_written(word: str, load: Load) -> None:
+    for config in (
+        load("task: {name: text}", f"task.path={word}"),
+        load("task: {name: text}", f"path='{word}'"),
+        load(f"task: {{name: text, path: {word}}}"),
+        load(f'task:\n  name: text\n  path: "{word}"'),
+    ):
+        assert config.to_dict()["task"]["path"] == word
+        assert load(dump_yaml(config)) == config
+
+
+@pytest.mark.parametrize("word", ["a #b.txt", "[draft].txt", "*.txt", "&x", "a: b", "- a", "%d", "it's", "a,b", "{x}"])
+def test_only_quotes_mean_something_in_the_text_of_an_override(word: str, load: Load) -> None:
+    assert load("task: {name: text}", f"task.path= {word} ").to_dict()["task"]["path"] == word
+
+
+@pytest.mark.parametrize("key", ["train.device", "model.attention"])
+def test_other_keys_of_kind_text_are_read_so_too(key: str, complain: Complain) -> None:
+    section, name = key.split(".")
+    for word in WORDS:
+        assert f"the text `{word}`" in complain("", f"{key}={word}")
+        assert f"the text `{word}`" in complain(f"{section}: {{{name}: {word}}}")
+
+
+@pytest.mark.parametrize("typed", ["lr=695e0514", "n_heads=1e400", "lr=+1e999", "bias=1.50", "betas=[0.5, 2e0]"])
+def test_a_refused_number_is_quoted_as_it_was_written(typed: str, complain: Complain) -> None:
+    key, _, value = typed.partition("=")
+    last = value.strip("[]").split()[-1]
+    assert f"found `{last}`" in complain("", typed)
+    section = "model" if key in ("n_heads", "bias") else "train"
+    assert f"found `{last}`" in complain(f"{section}:\n  {key}: {value}")
+    assert "inf`" not in complain("", typed)

@@ -61,7 +61,7 @@ def test_text_takes_its_vocabulary_from_the_file(complain: Complain) -> None:
 def test_text_needs_a_path(complain: Complain) -> None:
     assert complain("task: {name: text}").startswith("c.yaml:1:14: `task.path` is missing")
     assert "found an empty text" in complain("task: {name: text, path: ''}")
-    assert "found `3`, wanted the path" in complain("task: {name: text, path: 3}")
+    assert "found a list of 1, wanted the path" in complain("task: {name: text, path: [3]}")
     assert "control character" in complain('task: {name: text, path: "a\\0b"}')
 
 
