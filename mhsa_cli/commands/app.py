@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -25,31 +26,37 @@ from mhsa_cli.commands import (
     train,
     verify,
 )
+from mhsa_cli.commands.command_line import Command, Group
 
 app = typer.Typer(
     name="mhsa",
     help="Train tiny attention models in seconds, in a terminal, and see what each head really does.",
     epilog="Start with: mhsa train task.name=copy",
-    no_args_is_help=True,
+    cls=Group,
     add_completion=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command("train")(train.train)
-app.command("inspect-heads")(inspect_heads.inspect_heads)
-app.command("bench")(bench.bench)
-app.command("check")(check.check)
-app.command("compare")(compare.compare)
-app.command("curve")(curve.curve)
-app.command("explain")(explain.explain)
-app.command("export")(export.export)
-app.command("generate")(generate.generate)
-app.command("runs")(runs.runs)
-app.command("sweep")(sweep.sweep)
-app.command("tasks")(tasks.tasks)
-app.command("timeline")(timeline.timeline)
-app.command("trace")(trace.trace)
-app.command("verify")(verify.verify)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train.train,
+    "inspect-heads": inspect_heads.inspect_heads,
+    "bench": bench.bench,
+    "check": check.check,
+    "compare": compare.compare,
+    "curve": curve.curve,
+    "explain": explain.explain,
+    "export": export.export,
+    "generate": generate.generate,
+    "runs": runs.runs,
+    "sweep": sweep.sweep,
+    "tasks": tasks.tasks,
+    "timeline": timeline.timeline,
+    "trace": trace.trace,
+    "verify": verify.verify,
+}
+for name, function in COMMANDS.items():
+    app.command(name, cls=Command)(function)
 app.add_typer(config.app, name="config")
 
 

@@ -33,7 +33,7 @@ def bench(
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
 
-    wanted = load_config(config, all_overrides(overrides, settings))
+    wanted = load_config(config, all_overrides("bench", overrides, settings))
     only_if_ours(wanted, "mhsa bench")
     device = prepare_device(wanted)
     from mhsa_cli.core.bench import EFFORTS, measure

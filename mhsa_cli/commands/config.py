@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from mhsa_cli.commands.command_line import Command, Group
 from mhsa_cli.commands.options import SetOption
 from mhsa_cli.errors import StorageError, UsageError
 
-app = typer.Typer(help="Write, check and show configs.", no_args_is_help=True)
+app = typer.Typer(help="Write, check and show configs.", cls=Group, rich_markup_mode=None)
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Configs, and settings to change.")]
 MaybeFile = Annotated[
@@ -26,7 +27,7 @@ def _say(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
-@app.command()
+@app.command(cls=Command)
 def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
     """Write the default config with a reason on every line. An existing file is never touched."""
     from mhsa_cli.config.load import template
@@ -46,7 +47,7 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
     _say(f"wrote {visible(file)}\nnext: mhsa train --config {visible(file)}")
 
 
-@app.command()
+@app.command(cls=Command)
 def check(arguments: Files, settings: SetOption = None) -> None:
     """Check configs and name every problem in them."""
     from mhsa_cli.config.load import ConfigError, Problem, load_config
@@ -65,7 +66,7 @@ def check(arguments: Files, settings: SetOption = None) -> None:
         raise ConfigError(problems)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     arguments: MaybeFile = None,
     settings: SetOption = None,
@@ -81,7 +82,7 @@ def show(
     _say(json.dumps(config.to_dict(), indent=2) if as_json else dump_yaml(config).rstrip("\n"))
 
 
-@app.command()
+@app.command(cls=Command)
 def schema() -> None:
     """Write the JSON schema of configs, for editors that complete and check as you type."""
     from mhsa_cli.config.load import json_schema

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import HeadsOption, JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
-
-HeadsOption = Annotated[
-    str | None, typer.Option("--heads", metavar="L0.H3[,..]", help="These heads only; L0 is all of layer 0.")
-]
 
 
 def explain(

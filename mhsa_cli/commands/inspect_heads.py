@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from mhsa_cli.commands.looking import Address
     from mhsa_cli.records import HeadMaps
     from mhsa_cli.runs.rundir import RunDir
 
-LayerOption = Annotated[int | None, typer.Option("--layer", metavar="N", help="One layer only, from 0.")]
-HeadOption = Annotated[int | None, typer.Option("--head", metavar="N", help="One head only, from 0, large.")]
+LayerOption = Annotated[str | None, typer.Option("--layer", metavar="L1", help="One layer only; 1 is L1.")]
 TokensOption = Annotated[
     str | None, typer.Option("--tokens", metavar='"3 5 9"', help="Look at these ids (for text: these characters).")
 ]
@@ -38,7 +39,7 @@ DefinitionOption = Annotated[
 def inspect_heads(
     run: RunArgument = None,
     layer: LayerOption = None,
-    head: HeadOption = None,
+    head: HeadsOption = None,
     tokens: TokensOption = None,
     scores: ScoresOption = False,
     circuits: CircuitsOption = False,
@@ -51,9 +52,9 @@ def inspect_heads(
 ) -> None:
     """Show where every head looks and what was measured of it; one colour scale for all heads.
 
-    Example: mhsa inspect-heads copy-h4 --head 0 --tokens "3 5 9 63 3 5"
+    Example: mhsa inspect-heads copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"
     """
-    from mhsa_cli.commands.looking import maps_on_tokens, measured_maps
+    from mhsa_cli.commands.looking import chosen_heads, maps_on_tokens, measured_maps
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.own_block import only_if_ours
     from mhsa_cli.commands.printing import picture_path
@@ -71,13 +72,12 @@ def inspect_heads(
     if ablate is not None:
         only_if_ours(run_config(folder), "--ablate", "replaces what heads of our attention say")
     maps = measured_maps(folder, attention) if tokens is None else maps_on_tokens(folder, tokens, attention)
-    _check_head(maps, layer, head)
+    chosen = chosen_heads(maps, layer, head)
     if not asked:
-        _show_maps(folder, maps, layer, head, file, as_json)
+        _show_maps(folder, maps, chosen, file, as_json)
         return
     from mhsa_cli.commands import inspect_more
 
-    chosen = [(h.layer, h.head) for h in maps.heads if layer in (None, h.layer) and head in (None, h.head)]
     more = inspect_more.More(folder, maps, chosen, attention)
     parts = [more.scores(definition)] if scores else []
     parts += [more.circuits()] if circuits else []
@@ -95,42 +95,33 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
         raise UsageError(f"--definition: found `{definition}`, wanted `olsson2022`")
 
 
-def _check_head(maps: HeadMaps, layer: int | None, head: int | None) -> None:
-    """Refuse a layer or head that is not there."""
-    layers, heads = len(maps.weights), max(map(len, maps.weights), default=0)
-    if layer is not None and not 0 <= layer < layers:
-        raise UsageError(f"there is no layer {layer}", f"layers: 0 to {layers - 1}")
-    if head is not None and not 0 <= head < heads:
-        raise UsageError(f"there is no head {head}", f"heads: 0 to {heads - 1}")
-
-
-def _show_maps(
-    folder: RunDir, maps: HeadMaps, layer: int | None, head: int | None, file: Path | None, as_json: bool
-) -> None:
+def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Address], file: Path | None, as_json: bool) -> None:
     from mhsa_cli.commands.looking import heading
     from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import heads_picture, show_heads
 
     if file is not None:
         surface = picture_surface(file)
-        picture = heads_picture(maps, surface.width, surface, layer, head)
+        picture = heads_picture(maps, surface.width, surface, chosen)
         write_picture(file, picture, f"attention maps of {folder.name}")
     if as_json:
-        print_json({"run": str(folder.path), **_chosen(maps, layer, head)})
+        print_json({"run": str(folder.path), **_document(maps, chosen)})
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
-    show_heads(paper, maps, layer, head)
+    show_heads(paper, maps, chosen)
     paper.say(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder)}")
 
 
-def _chosen(maps: HeadMaps, layer: int | None, head: int | None) -> dict[str, Any]:
-    """Keep only the chosen heads' summaries and maps."""
+def _document(maps: HeadMaps, chosen: Sequence[Address]) -> dict[str, Any]:
+    """Write the maps and summaries of the chosen heads alone, the maps layer by layer."""
     from mhsa_cli.runs.heads import maps_to_dict
 
     document = maps_to_dict(maps)
-    weights = document["weights"]
-    layers = [layer] if layer is not None else range(len(weights))
-    document["weights"] = [weights[i] if head is None else [weights[i][head]] for i in layers]
-    document["heads"] = [h for h in document["heads"] if h["layer"] in layers and head in (None, h["head"])]
+    layers = [
+        [weights for head, weights in enumerate(heads) if (layer, head) in chosen]
+        for layer, heads in enumerate(document["weights"])
+    ]
+    document["weights"] = [heads for heads in layers if heads]
+    document["heads"] = [head for head in document["heads"] if (head["layer"], head["head"]) in chosen]
     return document

@@ -16,6 +16,7 @@ from mhsa_cli.runs.listing import HEADS
 from mhsa_cli.runs.rundir import RunDir
 
 Address = tuple[int, int]
+_ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
 
 
 def stored_maps(folder: RunDir) -> HeadMaps | None:
@@ -79,18 +80,42 @@ def maps_on_tokens(folder: RunDir, tokens: str, attention: str | None = None) ->
 
 
 def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Address]:
-    """Read heads as `L0.H3,L1.H0`, or a whole layer as `L0`. Raises: UsageError naming what is no head of this run."""
+    """Read heads as `L0.H3,L1.H0`, a whole layer as `L0`, a number as that head of every layer.
+
+    Raises: UsageError naming what is no head of this run.
+    """
     known = [(head.layer, head.head) for head in maps.heads]
     found: list[Address] = []
     for word in text.replace(" ", ",").split(","):
-        match = re.fullmatch(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?", word)
-        wanted = [] if match is None else [a for a in known if a[0] == int(match[1])]
-        if match is not None and match[2] is not None:
-            wanted = [a for a in wanted if a[1] == int(match[2])]
+        match = _ADDRESS.fullmatch(word)
+        layer, head = ("", "") if match is None else (match[1], match[2] or match[3])
+        wanted = [a for a in known if match and (not layer or a[0] == int(layer)) and (not head or a[1] == int(head))]
         if word and not wanted:
-            there = f"heads: L0.H0 to {maps.heads[-1].name}; L0 is all of layer 0"
-            raise UsageError(f"{option}: `{word}` is no head of this run", there)
+            there = f"heads: L0.H0 to {maps.heads[-1].name}; L0 is all of layer 0, a number that head of every layer"
+            raise UsageError(f"{option}: `{show(word)}` is no head of this run", there)
         found += [a for a in wanted if a not in found]
     if not found:
         raise UsageError(f"{option} names no head", "for example: L0.H3, or L0.H0,L0.H1")
     return found
+
+
+def chosen_heads(maps: HeadMaps, layer: str | None, heads: str | None) -> list[Address]:
+    """List the heads that are in this layer, `1` or `L1`, and among these addresses; without either, all.
+
+    Raises: UsageError naming what is no layer or no head of this run.
+    """
+    chosen = [(head.layer, head.head) for head in maps.heads]
+    if layer is not None:
+        match = re.fullmatch(r"[lL]?(\d{1,4})", layer.strip(), re.ASCII)
+        inside = [address for address in chosen if match is not None and address[0] == int(match[1])]
+        if not inside:
+            there = f"layers: L0 to L{maps.heads[-1].layer}; a head: --head {maps.heads[-1].name}"
+            raise UsageError(f"--layer: `{show(layer)}` is no layer of this run", there)
+        chosen = inside
+    if heads is not None:
+        named = read_addresses(heads, maps, "--head")
+        both = [a for a in named if a in chosen]
+        if not both:
+            raise UsageError(f"--head {show(heads)} names no head of --layer {show(str(layer))}", "leave out --layer")
+        chosen = both
+    return chosen

@@ -23,6 +23,10 @@ RunsOption = Annotated[
     Path | None,
     typer.Option("--runs", metavar="DIR", help="Where runs are kept; left out, $MHSA_RUNS or ./runs."),
 ]
+HeadsOption = Annotated[
+    str | None,
+    typer.Option("--head", "--heads", metavar="L0.H3[,..]", help="These heads only; L0 is all of layer 0, 3 every H3."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 OutputOption = Annotated[
     Path | None,
@@ -30,6 +34,13 @@ OutputOption = Annotated[
 ]
 
 
-def all_overrides(arguments: list[str] | None, options: list[str] | None) -> list[str]:
-    """Join both spellings of settings, arguments and `--set`."""
+def all_overrides(command: str, arguments: list[str] | None, options: list[str] | None) -> list[str]:
+    """Join both spellings of settings, arguments and `--set`. Raises: UsageError for a word that means something else.
+
+    What else is wrong with them, the config says.
+    """
+    if any("=" not in argument or argument == "=" for argument in arguments or ()):
+        from mhsa_cli.commands.words import check_settings
+
+        check_settings(command, arguments or ())
     return [*(arguments or ()), *(options or ())]

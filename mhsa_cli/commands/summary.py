@@ -125,9 +125,9 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     paper.say(f"weights sha256 {info['weights_sha256']}")
 
 
-def show_heads(paper: Paper, maps: HeadMaps, layer: int | None = None, head: int | None = None) -> None:
+def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[tuple[int, int]] | None = None) -> None:
     """Print the maps and what a reader must know of their task."""
-    paper.draw(heads_picture(maps, paper.width, paper.surface, layer, head))
+    paper.draw(heads_picture(maps, paper.width, paper.surface, heads))
     if maps.report is not None:
         paper.say(f"\n{' '.join(explain_model(maps.report))}")
     elif maps.note:
@@ -135,11 +135,10 @@ def show_heads(paper: Paper, maps: HeadMaps, layer: int | None = None, head: int
 
 
 def heads_picture(
-    maps: HeadMaps, width: int, surface: Surface, layer: int | None = None, head: int | None = None
+    maps: HeadMaps, width: int, surface: Surface, heads: Sequence[tuple[int, int]] | None = None
 ) -> Lines:
     """Draw maps, and under them what was measured of these heads."""
-    picture = head_maps(maps, width=width, surface=surface, layer=layer, head=head)
+    picture = head_maps(maps, width=width, surface=surface, heads=heads)
     if maps.report is None:
         return picture
-    chosen = [(h.layer, h.head) for h in maps.heads if layer in (None, h.layer) and head in (None, h.head)]
-    return picture + Lines([Text()]) + head_table(maps, width=width, surface=surface, heads=chosen)
+    return picture + Lines([Text()]) + head_table(maps, width=width, surface=surface, heads=heads)

@@ -103,7 +103,7 @@ def sweep(
     else:
         folder = _new(
             config,
-            all_overrides(overrides, settings),
+            all_overrides("sweep", overrides, settings),
             8 if seeds is None else seeds,
             skip_invalid,
             name,

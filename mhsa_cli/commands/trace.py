@@ -33,7 +33,7 @@ def trace(
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
 
-    wanted = load_config(config, all_overrides(overrides, settings))
+    wanted = load_config(config, all_overrides("trace", overrides, settings))
     only_if_ours(wanted, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
     device = prepare_device(wanted)

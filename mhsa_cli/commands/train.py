@@ -56,10 +56,7 @@ def train(
     from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.names import runs_root
 
-    for file in overrides or ():
-        if "=" not in file and file.endswith((".yaml", ".yml")):
-            raise UsageError(f"{show(file)} is a file: a config is given as --config {show(file)}")
-    changes = all_overrides(overrides, settings)
+    changes = all_overrides("train", overrides, settings)
     root = runs_root(runs)
     if attention is not None and resume is None:
         raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={show(attention)}")

@@ -18,9 +18,9 @@ def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]
     return same or [name for name, letters in pairs if _is_plural(typed, letters) or _is_slip(typed, letters, shortest)]
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], shortest: int = SHORTEST) -> str | None:
     """Return the one known word that `word` is a slip of; None where there is none, or more than one."""
-    found = near(word, known)
+    found = near(word, known, shortest)
     return found[0] if len(found) == 1 else None
 
 

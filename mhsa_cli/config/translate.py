@@ -18,7 +18,8 @@ from mhsa_cli.config.walk import Document, Path
 from mhsa_cli.config.wanted import base_type, describe, options, wanted
 
 SPELLINGS = {
-    "bf16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64", "double": "float64",
+    "bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64",
+    "double": "float64",
     "ln": "layernorm", "rms": "rmsnorm", "sin": "sinusoidal", "sine": "sinusoidal", "sinusoid": "sinusoidal",
     "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
 }  # fmt: skip
@@ -37,6 +38,13 @@ def all_keys() -> list[str]:
     tasks = dict.fromkeys(key for schema in TASK_SCHEMAS.values() for key in schema.model_fields)
     return [*(f"task.{key}" for key in tasks), *(f"model.{key}" for key in ModelConfig.model_fields),
             *(f"train.{key}" for key in TrainConfig.model_fields)]  # fmt: skip
+
+
+def field_of(key: str) -> FieldInfo:
+    """Return the field of a dotted key of ours; of a task's, that of the first task that has it."""
+    section, _, name = key.partition(".")
+    schemas = [*TASK_SCHEMAS.values()] if section == "task" else [sections("")[section]]
+    return next(schema.model_fields[name] for schema in schemas if name in schema.model_fields)
 
 
 @cache

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadSummary
 from mhsa_cli.renderers.cells import masked_cells, paint, pool
 from mhsa_cli.renderers.console import Surface
@@ -18,16 +17,15 @@ from mhsa_cli.renderers.plan import GAP, MAX_TOKEN, Panel, Plan, balanced, choos
 
 
 def head_maps(
-    maps: HeadMaps, *, width: int, surface: Surface, layer: int | None = None, head: int | None = None
+    maps: HeadMaps, *, width: int, surface: Surface, heads: Collection[tuple[int, int]] | None = None
 ) -> Lines:
-    """Draw the attention maps of every head, or of one `layer`, one `head`, or both, at most `width` columns wide.
+    """Draw the attention maps of every head, or of those at the addresses `heads`, at most `width` columns wide.
 
     One cell is one (query, key) pair; longer samples are pooled by whole blocks, and the caption says so. A single
     head shows percents and tokens where they fit. Colour is viridis, linear from 0 to 1, the same for all heads.
-    Raises: UsageError when no such head exists.
     """
     width = max(20, width)
-    rows = _select(maps, layer, head)
+    rows = _select(maps, heads)
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
     plan = choose_plan(rows, length, maps.tokens, width, surface)
     body = Lines()
@@ -37,27 +35,18 @@ def head_maps(
     return _heading(maps, plan, width, surface) + body + _caption(rows, plan, length, width, surface)
 
 
-def _select(maps: HeadMaps, layer: int | None, head: int | None) -> list[list[Panel]]:
+def _select(maps: HeadMaps, chosen: Collection[tuple[int, int]] | None) -> list[list[Panel]]:
     """Choose the heads, layer by layer."""
     summaries = {(summary.layer, summary.head): summary for summary in maps.heads}
     rows = []
     for number, heads in enumerate(maps.weights):
-        if layer is not None and number != layer:
-            continue
         row = [
             Panel(summaries.get((number, index), HeadSummary(number, index, None)), masked_cells(weights))
             for index, weights in enumerate(heads)
-            if head is None or index == head
+            if chosen is None or (number, index) in chosen
         ]
         if row:
             rows.append(row)
-    if not rows:
-        wanted = f"L{'*' if layer is None else layer}.H{'*' if head is None else head}"
-        counts = sorted({len(heads) for heads in maps.weights})
-        raise UsageError(
-            f"no head {wanted}: this run has {len(maps.weights)} layer(s) of {'/'.join(map(str, counts))} head(s)",
-            f"layers count from 0 to {len(maps.weights) - 1}, heads from 0 to {max(counts, default=1) - 1}",
-        )
     return rows
 
 

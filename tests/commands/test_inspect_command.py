@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -66,11 +67,46 @@ def test_layer_and_head_choose(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
-@pytest.mark.parametrize("choice", [("--layer", 2), ("--layer", -1), ("--head", 3), ("--head", -3), ("--head", "x")])
-def test_a_layer_or_head_that_is_not_there(choice: tuple[str, Any], json_too: list[str], tiny: Path) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ("--layer", 2), ("--layer", -1), ("--layer", "L2"), ("--layer", "L0.H1"), ("--layer", ""), ("--head", 3),
+        ("--head", -3), ("--head", "x"), ("--head", "L0.H9"), ("--head", "L9"), ("--head", "L0.H1,L9.H0"),
+        ("--heads", "L0.H3"), ("--layer", "L0", "--head", "L1.H0"),
+    ],
+)  # fmt: skip
+def test_a_layer_or_head_that_is_not_there_is_refused_with_what_is(
+    choice: tuple[Any, ...], json_too: list[str], tiny: Path
+) -> None:
     said = mhsa("inspect-heads", "tiny", *choice, *json_too)
     assert (said.code, said.out) == (2, "")
-    assert ("0 to" in said.err) != (choice[1] == "x")
+    assert str(choice[-1]).split(",")[-1] in said.err and (len(choice) > 2 or "L1" in said.err)
+
+
+@pytest.mark.parametrize(
+    ("choice", "heads"),
+    [
+        (["--head", "L1.H2"], [(1, 2)]),
+        (["--heads", "l0.h1,L1.H0"], [(0, 1), (1, 0)]),
+        (["--head", "L1"], [(1, 0), (1, 1), (1, 2)]),
+        (["--head", "2"], [(0, 2), (1, 2)]),
+        (["--layer", "L1", "--head", "0,2"], [(1, 0), (1, 2)]),
+        (["--layer", "1", "--head", "L1.H1"], [(1, 1)]),
+    ],
+)
+def test_a_head_is_named_the_same_everywhere(choice: list[str], heads: list[tuple[int, int]], tiny: Path) -> None:
+    def found(document: Any) -> list[tuple[int, int]]:
+        return [(head["layer"], head["head"]) for head in document["heads"]]
+
+    whole, one = looked("tiny"), looked("tiny", *choice)
+    assert found(one) == heads == found(looked("tiny", "--scores", *choice))
+    assert [m for layer in one["weights"] for m in layer] == [whole["weights"][i][j] for i, j in heads]
+    drawn = mhsa("inspect-heads", "tiny", *choice).out
+    assert set(re.findall(r"L\d\.H\d", drawn)) == {f"L{i}.H{j}" for i, j in heads}
+    if "--layer" not in choice:
+        assert found(mhsa("explain", "tiny", *choice, "--json").json) == heads
+        names = [f"L{i}.H{j}" for i, j in heads]
+        assert mhsa("inspect-heads", "tiny", "--ablate", choice[1], "--json").json["ablation"]["heads"] == names
 
 
 def test_tokens_of_ones_own(tiny: Path) -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadSummary
 from mhsa_cli.renderers.cells import digit, masked_cells, pool
 from mhsa_cli.renderers.heatmap import head_maps
@@ -43,14 +42,14 @@ def test_pictures_stay_as_they_were(name: str, surface: str, width: int, shape: 
 
 
 def test_one_head_stays_as_it_was() -> None:
-    golden("head-80", head_maps(maps(11, 3), width=80, surface=SURFACES["none"], layer=0, head=2).plain)
+    golden("head-80", head_maps(maps(11, 3), width=80, surface=SURFACES["none"], heads=[(0, 2)]).plain)
 
 
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("length", [1, 2, 7, 13, 16, 17, 31])
 def test_every_cell_of_a_uniform_head_is_visible(surface: str, length: int) -> None:
     shown = SURFACES[surface]
-    lines = head_maps(maps(length, 2), width=120, surface=shown, head=0, layer=0)
+    lines = head_maps(maps(length, 2), width=120, surface=shown, heads=[(0, 0)])
     visible = 0
     for line in lines.lines:
         for char, back in zip(line.plain, backgrounds(line), strict=True):
@@ -237,17 +236,10 @@ def test_one_head_shows_percents_and_tokens_on_both_axes() -> None:
     assert [row.split() for row in picture[4:7]] == [["sun", "100"], ["日", "13", "87"], ["[/x]", "0", "33", "66"]]
 
 
-@pytest.mark.parametrize(("layer", "head"), [(3, None), (None, 5), (0, -1), (1, 0)])
-def test_a_head_that_does_not_exist_is_refused(layer: int | None, head: int | None) -> None:
-    with pytest.raises(UsageError, match="no head L") as error:
-        head_maps(maps(3, 2), width=80, surface=COLOR, layer=layer, head=head)
-    assert "from 0 to 1" in str(error.value)
-
-
-def test_one_layer_or_one_head_can_be_chosen() -> None:
-    picture = head_maps(maps(3, 2, 2), width=80, surface=COLOR, layer=1).plain
+def test_heads_can_be_chosen() -> None:
+    picture = head_maps(maps(3, 2, 2), width=80, surface=COLOR, heads=[(1, 0), (1, 1)]).plain
     assert "L1.H0" in picture and "L1.H1" in picture and "L0." not in picture
-    picture = head_maps(maps(3, 2, 2), width=80, surface=COLOR, head=1).plain
+    picture = head_maps(maps(3, 2, 2), width=80, surface=COLOR, heads=[(0, 1), (1, 1)]).plain
     assert "L0.H1" in picture and "L1.H1" in picture and "H0" not in picture
 
 

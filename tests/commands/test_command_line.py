@@ -1,0 +1,194 @@
+"""The command line itself: every help on every screen, options given twice, words that lead on to what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mhsa_cli.commands.app import app
+from mhsa_cli.commands.command_line import Command, Group
+from mhsa_cli.commands.words import SYNONYMS
+from tests.commands.shell import Said, mhsa
+
+WIDTHS = (20, 40, 60, 80)
+ENCODINGS = ("ascii", "latin-1", "utf-8")
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that is registered, groups included, with the words that call it."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walk(inner, (*path, name))
+
+
+ROOT = typer.main.get_command(app)
+COMMANDS = dict(walk(ROOT))
+every_command = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+
+
+def options(command: Any) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == "option"]
+
+
+def refused(*arguments: str, encoding: str = "utf-8") -> str:
+    said = mhsa(*arguments, encoding=encoding)
+    assert (said.code, said.out) == (2, ""), said
+    assert said.err.startswith("error: ") and "internal" not in said.err
+    return said.err
+
+
+@every_command
+def test_every_command_has_our_help_and_our_errors(path: tuple[str, ...]) -> None:
+    assert isinstance(COMMANDS[path], Command | Group)
+
+
+@every_command
+def test_help_on_every_screen(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    command = COMMANDS[path]
+    names = [option for param in options(command) for option in param.opts] + list(getattr(command, "commands", ()))
+    texts = [" ".join(param.help.split()) for param in command.params if param.help]
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        whole = mhsa(*path, "--help").out
+        for encoding in ENCODINGS:
+            said = mhsa(*path, "--help", encoding=encoding)
+            assert (said.code, said.err) == (0, "") and said.out.isascii() and said.out == whole
+        words = whole.split()
+        assert all(any(word.strip(",:") == name for word in words) for name in names)  # never broken, at any width
+        assert all(text in " ".join(words) for text in texts)  # never mixed with the column beside it
+        for line in whole.splitlines():
+            assert len(line) <= width or ": mhsa " in line or len(line.split()) == 1, (width, line)
+        if width < 60:
+            assert all(f"\n{param.opts[0]}" in whole or f", {param.opts[0]}" in whole for param in options(command))
+            assert "    " not in whole
+
+
+@every_command
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_unknown_option_is_told_in_every_encoding(path: tuple[str, ...], encoding: str) -> None:
+    assert "--nöpe" in refused(*path, "--nöpe", encoding=encoding).replace("\\xf6", "ö")
+
+
+@every_command
+def test_an_option_of_one_value_is_given_once(path: tuple[str, ...]) -> None:
+    required = ["x"] * sum(param.required for param in COMMANDS[path].params if param.param_type_name == "argument")
+    for param in options(COMMANDS[path]):
+        if param.multiple or param.is_flag:
+            continue
+        for option in param.opts:
+            told = refused(*path, *required, option, "1", param.opts[0], "2")
+            assert f"{param.opts[0]} 1" in told and f"{param.opts[0]} 2" in told
+
+
+def test_spellings_of_one_option_are_one_option() -> None:
+    for twice in (["-c", "a.yaml", "--config=b.yaml"], ["-ca.yaml", "--config", "b.yaml"]):
+        told = refused("train", *twice)
+        assert "a.yaml" in told and "b.yaml" in told
+    assert "--linear" in refused("curve", "--log", "--linear")
+    assert "there is no such file" in refused("train", "--config", "--name")  # a value that looks like an option
+    assert mhsa("runs", "--json", "--json") == Said(0, "[]\n", "")
+
+
+def test_a_group_alone_shows_its_help() -> None:
+    for path, command in COMMANDS.items():
+        if isinstance(command, Group):
+            assert mhsa(*path) == mhsa(*path, "--help") == mhsa(*path, "help")
+            assert all(name in mhsa(*path).out.split() for name in command.commands)
+
+
+def test_help_and_version_are_commands_too() -> None:
+    assert mhsa("version") == mhsa("--version") and mhsa("version").out.startswith("mhsa ")
+    assert mhsa("help", "train") == mhsa("train", "--help")
+    assert mhsa("help", "config", "show") == mhsa("config", "show", "--help")
+    assert "`nothing`" in refused("help", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ls", "mhsa runs"), ("list", "mhsa runs"), ("show a", "mhsa runs a"), ("heads a", "mhsa inspect-heads a"),
+        ("eval", "mhsa curve"), ("plot a", "mhsa curve a"), ("resume a", "mhsa train --resume a"),
+        ("trian", "mhsa train"), ("inspect_heads", "mhsa inspect-heads"), ("run", "mhsa train"),
+        ("config chekc a.yaml", "mhsa config check a.yaml"), ("init my.yaml", "mhsa config init my.yaml"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_command_leads_on_to_one(typed: str, offered: str) -> None:
+    told = refused(*typed.split())
+    assert (
+        told.rstrip().endswith(f"did you mean: {offered}") and f"`{typed.split()[-2 if ' ' in typed else 0]}`" in told
+    )
+
+
+def test_what_is_offered_behind_a_synonym_exists() -> None:
+    for meant, words in SYNONYMS.items():
+        command, *rest = meant.split()
+        said = mhsa(command, "--help").out if command in ROOT.commands else mhsa("--help").out  # type: ignore[attr-defined]
+        assert command in ROOT.commands or command in said  # type: ignore[attr-defined]
+        assert all(word in said for word in rest)
+        assert not set(words.split()) & set(ROOT.commands)  # type: ignore[attr-defined]
+
+
+def test_a_word_like_nothing_gets_the_commands_listed() -> None:
+    assert all(name in refused("zzz") for name in ROOT.commands)  # type: ignore[attr-defined]
+    assert "did you mean" not in refused("tree")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("train --n-heads 8", "mhsa train n_heads=8"), ("train --lr 1e-3", "mhsa train lr=1e-3"),
+        ("sweep --batch_size=32", "mhsa sweep batch_size=32"), ("train --d-model", "mhsa train d_model=32"),
+        ("trace --learning-rate 1e-3", "mhsa trace lr=1e-3"), ("train --task copy", "mhsa train task.name=copy"),
+        ("train -lr 3", "mhsa train lr=3"), ("train --rope", "mhsa train positions=rope"),
+        ("train --residual", "mhsa train residual=true"), ("train --no-bias", "mhsa train bias=false"),
+        ("train --use-rope", "mhsa train positions=rope"), ("bench --fp16", "mhsa bench dtype=bfloat16"),
+        ("train --betas 0.9", "mhsa train 'betas=[0.9, 0.999]'"), ("train lr 1e-3", "mhsa train lr=1e-3"),
+        ("config show --seed 3", "mhsa config show seed=3"), ("train n_heads = 8", "mhsa train n_heads=8"),
+        ("train copy", "mhsa train task.name=copy"), ("sweep cpoy", "mhsa sweep task.name=copy"),
+        ("train my.yaml", "mhsa train --config my.yaml"), ("bench --dim 8 lr=3", "mhsa bench d_model=8"),
+    ],
+)  # fmt: skip
+def test_a_setting_written_otherwise_is_written_out(typed: str, offered: str) -> None:
+    told = refused(*typed.split())
+    assert told.splitlines()[-1].endswith(offered)
+
+
+@pytest.mark.parametrize("typed", ["train --zzz 3", "curve --lr 3", "train --max-tokens 3", "verify --n-heads 3"])
+def test_a_name_that_is_no_setting_is_not_offered_as_one(typed: str) -> None:
+    assert "=" not in refused(*typed.split())
+
+
+def test_steps_as_an_option_get_their_sentence() -> None:
+    told = refused("train", "--steps", "100")
+    assert "`train.epochs`" in told and "`train.steps_per_epoch`" in told and "=100" not in told
+
+
+def test_a_ready_config_is_offered_where_there_is_one(here: Path) -> None:
+    assert "--config" not in refused("train", "copy")
+    (here / "configs").mkdir()
+    for name in ("copy", "gqa"):
+        (here / "configs" / f"{name}.yaml").write_text("")
+        assert f"mhsa train --config configs/{name}.yaml" in refused("train", name)
+    assert "task.name=copy" in refused("train", "copy")
+
+
+@pytest.mark.parametrize("command", ["train", "sweep", "trace", "bench"])
+def test_a_key_given_twice_is_refused_wherever_settings_are_taken(command: str) -> None:
+    for twice in (["lr=1", "train.lr=2"], ["lr=1", "--set", "lr=2"], ["--set", "train.lr=1", "--set", "lr=2"]):
+        told = refused(command, *twice)
+        assert all(text in told for text in twice if "=" in text)
+    for command_line in (["config", "show"], ["config", "check", "tiny.yaml"]):
+        assert "`lr=1`" in refused(*command_line, "lr=1", "train.lr=2")
+
+
+def test_a_value_that_an_option_does_not_take_is_quoted() -> None:
+    for typed in ("sweep --seeds many", "sweep --engine spark", "check a.py:A --jobs 0", "sweep --seeds=many"):
+        value = typed.replace("=", " ").split()[-1]
+        told = refused(*typed.split())
+        assert f"`{value}`" in told and "--" in told
+    assert "--name" in refused("train", "--name")
+    assert "TARGET" in refused("check")
