@@ -131,4 +131,4 @@ def _print_help(command: Any, ctx: Any) -> None:
     text = [*(command.help or "").split("\n\n"), *([command.epilog] if command.epilog else [])]
     groups = [("Commands", commands), ("Arguments", arguments), ("Options", options)]
     console = make_console()
-    console.print(help_page(usage, text, [group for group in groups if group[1]], width=console.width))
+    console.print(help_page(usage, text, [group for group in groups if group[1]], width=console.width), crop=False)

@@ -39,8 +39,8 @@ class Paper:
             self.console.print(Text(safe(line)), soft_wrap=not self.surface.is_terminal)
 
     def draw(self, lines: Lines) -> None:
-        """Print a picture."""
-        self.console.print(lines)
+        """Print a picture as it is: what is wider than the console, a name to be typed, is not cropped."""
+        self.console.print(lines, crop=False)
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -1,9 +1,11 @@
-"""`mhsa runs`: what has been trained here."""
+"""`mhsa runs`: what has been trained here, and how one run stands."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
 
@@ -11,8 +13,19 @@ if TYPE_CHECKING:
     from mhsa_cli.commands.printing import Paper
 
 
-def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
-    """List the runs, newest first, with how they ended."""
+OneRun = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="One run alone, in lines; left out, all runs in a table.")
+]
+
+
+def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:
+    """List the runs, newest first, with how they ended; or one run in lines `key: value`.
+
+    Example: mhsa runs copy-h4
+    """
+    if run is not None:
+        _show_one(root, run, as_json)
+        return
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.renderers.table import Column, table
     from mhsa_cli.runs.listing import TRAIN_ONE
@@ -29,20 +42,39 @@ def runs(root: RunsOption = None, as_json: JsonOption = False) -> None:
         _say_sweeps(paper, runs_root(root))
         return
     columns = [
-        Column("run", flexible=True),
+        Column("run", whole=True),
         Column("status", wraps=True),
-        Column("task", drop=2),
-        Column("heads", "right", drop=3),
-        Column("step", "right"),
-        Column("eval loss", "right"),
+        Column("task", drop=3),
+        Column("heads", "right", drop=4),
+        Column("step", "right", drop=2),
+        Column("eval loss", "right", drop=1),
         Column("accuracy", "right"),
-        Column("seconds", "right", drop=4),
-        Column("started (UTC)", drop=5),
+        Column("seconds", "right", drop=5),
+        Column("started (UTC)", drop=6),
     ]
     rows = [[_text(key, row[key], paper.surface.glyphs.dash) for key in KEYS] for row in found]
     paper.draw(table(columns, rows, width=paper.width, surface=paper.surface))
-    paper.say("\nnext: mhsa inspect-heads RUN, or mhsa curve RUN...")
+    paper.say("\nnext: mhsa inspect-heads RUN, or mhsa runs RUN")
     _say_sweeps(paper, runs_root(root))
+
+
+def _show_one(root: Path | None, name: str, as_json: bool) -> None:
+    """Say how one run stands, damage included: a line for each thing that is known of it."""
+    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.runs.listing import find_run, summarise
+    from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.runs.rundir import RunDir
+
+    summary = summarise(find_run(runs_root(root), name))
+    row = _row(summary)
+    if as_json:
+        print_json(row)
+        return
+    paper = Paper()
+    for key, value in row.items():
+        if value is not None:
+            paper.say(f"{key}: {value if key == 'run' else _text(key, value)}")
+    paper.say(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(RunDir(summary.path))}")
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:

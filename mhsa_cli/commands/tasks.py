@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.errors import UsageError
+
+OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task alone; left out, all of them.")]
 
 
-def tasks(as_json: JsonOption = False) -> None:
+def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
     """List the tasks; each is drawn as the ids that go in over the answers wanted, with what guessing scores."""
+    if task is not None:
+        _check(task)
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.core.tasks.show import examples
     from mhsa_cli.renderers.table import task_picture
 
-    found = examples()
+    found = [info for info in examples() if task in (None, info.name)]
     if as_json:
-        print_json([asdict(info) for info in found])
+        print_json([asdict(info) for info in found] if task is None else asdict(found[0]))
         return
     paper = Paper()
     for info in found:
         paper.draw(task_picture(info, width=paper.width, surface=paper.surface))
         paper.say()
-    paper.say("next: mhsa train task.name=reverse, or mhsa config init my.yaml")
+    example = f"task.name={task or 'reverse'}" + (" task.path=FILE" if task == "text" else "")
+    paper.say(f"next: mhsa train {example}, or mhsa config init my.yaml")
+
+
+def _check(task: str) -> None:
+    from mhsa_cli.config.near import nearest
+    from mhsa_cli.config.tasks import TASK_SCHEMAS
+    from mhsa_cli.runs.disk import show
+
+    if task not in TASK_SCHEMAS:
+        close = nearest(task, TASK_SCHEMAS)
+        way = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}"
+        raise UsageError(f"there is no task `{show(task)}`", way)

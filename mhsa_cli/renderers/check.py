@@ -14,7 +14,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, Piece, cut, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.scale import fixed, short
-from mhsa_cli.renderers.table import INDENT, Column, table
+from mhsa_cli.renderers.table import INDENT, Column, table, table_width
 
 __all__ = ["grade_markdown", "grade_picture", "grades_markdown", "grades_table"]
 
@@ -111,12 +111,12 @@ def grades_table(grades: Sequence[Grade], *, width: int, surface: Surface) -> Li
     """Set a row a submission, at most `width` columns wide: its verdict, where, and what was found; then a summary."""
     width = max(20, width)
     names, shared = words.short_names([grade.target for grade in grades])
-    beside = width >= SIDE_BY_SIDE
     columns = [
-        Column("submission", flexible=True, paths=True),
+        Column("submission", whole=True),
         Column("verdict"),
-        Column("where", flexible=True, drop=1),
+        Column("where", whole=True, drop=1),
     ]
+    beside = table_width(columns, width, surface) >= SIDE_BY_SIDE
     findings = [cut(words.finding(grade), LONGEST, surface.glyphs.cut_text) for grade in grades]
     rows = [
         [name, words.VERDICTS[grade.verdict], words.on_one_line(words.place(grade))]

@@ -44,7 +44,7 @@ def circuits_table(circuits: Circuits, *, width: int, surface: Surface) -> Lines
 def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
     """Set the table and its legend; what no head has gets no column."""
     heads = circuits.heads
-    columns, meanings = [Column("head")], []
+    columns, meanings = [Column("head", whole=True)], []
     shared = any(head.qk_shares is not None for head in heads)
     if shared:
         columns += [Column(name, "right", drop=2) for name in SHARES]

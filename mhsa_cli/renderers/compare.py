@@ -41,8 +41,8 @@ def differing_settings(
 
 
 def beside(title: str, rows: Sequence[Sequence[str]], names: Names, *, width: int, surface: Surface) -> Lines:
-    """Set rows (what, first, second) under the names of two runs; long ones are cut in a narrow terminal."""
-    columns = [Column(title), *(Column(safe(name), "right", flexible=True) for name in names)]
+    """Set rows (what, first, second) under the names of two runs."""
+    columns = [Column(title, whole=True), *(Column(safe(name), "right", whole=True) for name in names)]
     return table(columns, rows, width=width, surface=surface)
 
 
@@ -56,7 +56,7 @@ def matched_heads(
     labelled = any(labels)
     columns, rows = [], []
     for number, name in enumerate(names):
-        columns.append(Column(safe(name), flexible=True))
+        columns.append(Column(safe(name), whole=True))
         columns += [Column("looks at", wraps=True, drop=2 - number)] if labelled else []
     for first, second, cost in matching.pairs:
         cells = [

@@ -29,7 +29,10 @@ _RICH_SYSTEM: dict[Depth, Literal["standard", "256", "truecolor"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Describe what is drawn on: size in columns and rows, colour depth, glyph set, and whether it may move."""
+    """Describe what is drawn on: size in columns and rows, colour depth, glyph set, and whether it may move.
+
+    One that is not `bounded`, a pipe, takes lines of any length: what must be typed again is not cut to its width.
+    """
 
     width: int = DEFAULT_WIDTH
     height: int = DEFAULT_HEIGHT
@@ -37,6 +40,7 @@ class Surface:
     glyphs: Glyphs = FULL
     is_terminal: bool = False
     animate: bool = False
+    bounded: bool = True
 
     @property
     def paints(self) -> bool:
@@ -150,6 +154,7 @@ def surface_of(console: Console, *, environ: Mapping[str, str] | None = None) ->
         glyphs=choose_glyphs(getattr(console.file, "encoding", None), environ),
         is_terminal=tty,
         animate=can_animate(environ, tty),
+        bounded=tty,
     )
 
 

@@ -32,7 +32,7 @@ def head_table(
     scores = {} if maps.report is None else {(h.layer, h.head): h for h in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
     caused = bool(scores) and not (labelled and all(s.uniform_delta_nats is None for s in scores.values()))
-    columns = [Column("head"), *([Column("looks at", wraps=True)] if labelled else [])]
+    columns = [Column("head", whole=True), *([Column("looks at", wraps=True)] if labelled else [])]
     if labelled:
         columns += [Column("weight", "right"), Column("chance", "right", drop=2)]
     columns += [Column("entropy", "right", drop=1), *([Column("effect", "right")] if caused else [])]
@@ -59,7 +59,9 @@ def head_table(
         ("effect", "effect: nats lost if it alone spreads evenly"),
         ("by distance back", "by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none"),
     ]
-    return table(columns, rows, width=width, surface=surface) + legend(columns, rows, said, width=width)
+    return table(columns, rows, width=width, surface=surface) + legend(
+        columns, rows, said, width=width, surface=surface
+    )
 
 
 def score_table(
@@ -72,7 +74,10 @@ def score_table(
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
     # The offset, the one with a distance, stays longest beside the head's name.
     last = ("offset", "induction", "previous", "duplicate")
-    columns = [Column("head"), *(Column(n, "right", drop=last.index(n) if n in last else len(last)) for n in names)]
+    columns = [
+        Column("head", whole=True),
+        *(Column(n, "right", drop=last.index(n) if n in last else len(last)) for n in names),
+    ]
     columns += [Column(name, "right", drop=9 - i) for i, name in enumerate(("entropy", "even", "sure", "position"))]
     columns += [Column("Olsson 2022", "right")] if papers is not None else []
     rows = [
@@ -94,7 +99,7 @@ def score_table(
             "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
         ),
     ]
-    lines += legend(columns, rows, said, width=width)
+    lines += legend(columns, rows, said, width=width, surface=surface)
     return lines + gap_table(report, width=width, surface=surface)
 
 

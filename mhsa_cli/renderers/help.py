@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from mhsa_cli.renderers.lines import Lines, Piece, assemble, pad, safe
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, pad, safe, wrap_words
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN
 
 Entry = tuple[str, str]
@@ -62,11 +61,4 @@ def _pairs(entries: Sequence[Entry], width: int) -> list[list[Piece]]:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Wrap at spaces alone: an option, a path or a command is copied as it stands, however long it is."""
-    return textwrap.wrap(
-        safe(" ".join(text.split())),
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrap_words(safe(" ".join(text.split())), width, indent)

@@ -71,16 +71,6 @@ def cut(text: str, width: int, mark: str = "…") -> str:
     return "".join(kept) + mark
 
 
-def cut_middle(text: str, width: int, mark: str = "…") -> str:
-    """Shorten text to `width` columns with `mark` in its middle: of a path, the beginning and the file's name stay."""
-    room = width - cell_len(mark)
-    if cell_len(text) <= width or room < 2:
-        return cut(text, width, mark)
-    head = cut(text, room // 2, "")
-    tail = cut(text[::-1], room - cell_len(head), "")[::-1]
-    return head + mark + tail
-
-
 def pad(text: str, width: int, align: str = "left") -> str:
     """Fill text with spaces to `width` columns: `align` is left, right or center."""
     room = max(0, width - cell_len(text))
@@ -120,6 +110,17 @@ def wrap_phrases(phrases: Sequence[Sequence[Piece]], width: int, gap: int = 3) -
             rows[-1].extend(part)
             used += size
     return [assemble(row) for row in rows if row]
+
+
+def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
+    """Break text between words, further lines indented. A word is never broken, however long: it may be one to type."""
+    rows: list[str] = []
+    for word in text.split(" "):
+        if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += " " + word
+        else:
+            rows.append(indent + word if rows else word)
+    return rows
 
 
 def _fit(phrase: Sequence[Piece], width: int) -> list[list[Piece]]:

@@ -39,7 +39,7 @@ def sweep_table(report: SweepReport, *, width: int, surface: Surface) -> Lines:
 def _groups(report: SweepReport, width: int, surface: Surface) -> Lines:
     keys = list(dict.fromkeys(key for group in report.groups for key in group.overrides))
     goal = f"steps to {percent(report.target)}"
-    columns = [Column(safe(title), "right", flexible=True) for title in _short_names(keys)]
+    columns = [Column(safe(title), "right", whole=True) for title in _short_names(keys)]
     columns += [
         Column("success", "right"),
         Column("95 %", "right", drop=1),

@@ -1,4 +1,8 @@
-"""Plain tables: aligned columns without boxes, names as they are; a narrow terminal loses the least important first."""
+"""Plain tables: aligned columns without boxes, names as they are; a narrow terminal loses the least important first.
+
+What somebody may have to type again, the name of a run or the address of a head, is never cut: where it does not fit,
+the table becomes `key: value` lines, and in a pipe such a table is as wide as it has to be.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from rich.text import Text
 from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import Glyphs
-from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, cut_middle, pad, safe, wrap_phrases
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases, wrap_words
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN, clamp
 from mhsa_cli.renderers.scale import fixed, percents
 
@@ -22,6 +26,8 @@ COLUMN_GAP = 2
 INDENT = "  "
 NO_TEXTS: Mapping[int, str] = {}
 _LEAST_ELASTIC = 8
+_ROOMY = 12  # columns of a sentence, while there is still something to leave out
+_UNBOUNDED = 1_000_000
 _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 
 
@@ -29,16 +35,16 @@ _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 class Column:
     """Describe one column: its heading, `align` left or right, and what becomes of it where there is no room.
 
-    A column that `wraps` is set in several lines; one that is `flexible` is cut with an ellipsis, which stands in the
-    middle if it is for `paths`. After that, columns
-    are dropped from the highest `drop` number down; those with 0 stay.
+    A column that `wraps` is set in several lines, broken between words; one that is `flexible` is cut with an ellipsis;
+    one that is `whole` holds what may have to be typed. After that, columns are dropped from the highest `drop` number
+    down; those with 0 stay.
     """
 
     title: str
     align: Literal["left", "right"] = "left"
     wraps: bool = False
     flexible: bool = False
-    paths: bool = False
+    whole: bool = False
     drop: int = 0
     dim: bool = False
 
@@ -57,7 +63,10 @@ def table(
     Rows shorter than the columns are filled with blanks. `under` holds by a row's number what is set below it over the
     whole width. A note names the columns that had no room.
     """
+    width = table_width(columns, width, surface)
     cells, widths = _layout(columns, rows, width)
+    if not widths:
+        return _records(columns, cells, width, highlight, under)
     kept = list(widths)
     mark = surface.glyphs.cut_text
     lines = _set_row([column.title for column in columns], columns, kept, widths, mark, DIM, heading=True)
@@ -72,39 +81,61 @@ def table(
     return Lines(lines)
 
 
+def table_width(columns: Sequence[Column], width: int, surface: Surface) -> int:
+    """Return how wide a table may be: as wide as it likes in a pipe, if it holds what may have to be typed."""
+    return width if surface.bounded or not any(column.whole for column in columns) else _UNBOUNDED
+
+
 def legend(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], phrases: Sequence[tuple[str, str]], *, width: int
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    phrases: Sequence[tuple[str, str]],
+    *,
+    width: int,
+    surface: Surface,
 ) -> Lines:
     """Set the phrases (column, words) that explain a table of this width, but for columns that are not there."""
-    there = {"", *(columns[i].title for i in _layout(columns, rows, width)[1])}
+    _, shown = _layout(columns, rows, table_width(columns, width, surface))
+    there = {"", *(columns[i].title for i in shown or range(len(columns)))}
     return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title in there], width))
 
 
 def _layout(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[list[str]], dict[int, int]]:
-    """Choose which columns stay and how wide they are, by their numbers; also gives the cells as they are shown."""
+    """Choose which columns stay and how wide they are, by their numbers; also gives the cells as they are shown.
+
+    None stays where not even those that may not be dropped fit, and one of them must not be cut.
+    """
     width = max(20, width)
     cells = [[safe(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
     natural = [max([cell_len(column.title), *(cell_len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
     kept = list(range(len(columns)))
-    widths = _fit(columns, kept, natural, width)
-    while widths is None:
-        droppable = [i for i in kept if columns[i].drop > 0]
-        if not droppable or len(kept) == 1:
-            widths = _squeeze(kept, natural, width)
-            break
-        kept.remove(max(droppable, key=lambda i: (columns[i].drop, i)))
-        widths = _fit(columns, kept, natural, width)
+    least = {
+        i: max(_LEAST_ELASTIC, cell_len(column.title), _longest_word(cells, i) if column.wraps else 0)
+        for i, column in enumerate(columns)
+        if column.wraps or column.flexible
+    }
+    # A column goes before a sentence is set a word a line.
+    roomy = {i: max(size, min(_ROOMY, natural[i])) if columns[i].wraps else size for i, size in least.items()}
+    widths = _fit(kept, roomy, natural, width)
+    while widths is None and len(kept) > 1 and any(columns[i].drop for i in kept):
+        kept.remove(max(kept, key=lambda i: (columns[i].drop, i)))
+        widths = _fit(kept, roomy, natural, width)
+    if widths is None:
+        widths = _fit(kept, least, natural, width)
+    if widths is None:
+        widths = {} if any(columns[i].whole for i in kept) else _squeeze(kept, natural, width)
     return cells, widths
 
 
-def _fit(columns: Sequence[Column], kept: Sequence[int], natural: Sequence[int], width: int) -> dict[int, int] | None:
+def _longest_word(cells: Sequence[Sequence[str]], column: int) -> int:
+    return max((cell_len(word) for row in cells for word in row[column].split(" ")), default=0)
+
+
+def _fit(kept: Sequence[int], least: Mapping[int, int], natural: Sequence[int], width: int) -> dict[int, int] | None:
     """Shrink the columns that can shrink, always the widest; None when that is not enough."""
-    least = {
-        i: max(_LEAST_ELASTIC, cell_len(columns[i].title)) for i in kept if columns[i].wraps or columns[i].flexible
-    }
-    return _shrink({i: natural[i] for i in kept}, least, width)
+    return _shrink({i: natural[i] for i in kept}, {i: size for i, size in least.items() if i in kept}, width)
 
 
 def _squeeze(kept: Sequence[int], natural: Sequence[int], width: int) -> dict[int, int]:
@@ -124,6 +155,25 @@ def _shrink(widths: dict[int, int], least: Mapping[int, int], width: int) -> dic
     return widths
 
 
+def _records(
+    columns: Sequence[Column],
+    cells: Sequence[Sequence[str]],
+    width: int,
+    highlight: int | None,
+    under: Mapping[int, str],
+) -> Lines:
+    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone."""
+    lines: list[Text] = []
+    for number, row in enumerate(cells):
+        pairs = zip(columns, row, strict=True)
+        texts = [f"{column.title}: {cell}".removeprefix(": ") for column, cell in pairs if cell]
+        texts += [safe(under[number])] if under.get(number) else []
+        lines += [Text()] if number else []
+        style = BOLD if number == highlight else PLAIN
+        lines += [assemble([(part, style)]) for text in texts for part in wrap_words(text, width, INDENT)]
+    return Lines(lines)
+
+
 def _set_row(
     row: Sequence[str],
     columns: Sequence[Column],
@@ -139,8 +189,7 @@ def _set_row(
         if columns[i].wraps and not heading:
             blocks.append([line.plain for line in wrap_phrases([[(row[i], PLAIN)]], widths[i])] or [""])
         else:
-            middle = columns[i].paths and not heading
-            blocks.append([(cut_middle if middle else _cut_cell)(row[i], widths[i], mark)])
+            blocks.append([_cut_cell(row[i], widths[i], mark)])
     lines = []
     for number in range(max(map(len, blocks), default=0)):
         pieces: list[Piece] = []

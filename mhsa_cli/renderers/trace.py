@@ -77,7 +77,7 @@ def _steps(trace: Trace, width: int, surface: Surface) -> Lines:
             lines.append(body.pop(0))
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
     said = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
-    notes = legend(COLUMNS, rows, said, width=width - len(indent))
+    notes = legend(COLUMNS, rows, said, width=width - len(indent), surface=surface)
     return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], width), *notes.lines])
 
 

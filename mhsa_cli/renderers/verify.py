@@ -5,7 +5,7 @@ from __future__ import annotations
 from mhsa_cli.records.verify import Verification
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.table import Column, table, table_width
 
 WITH_FOLDER = 72  # columns; below, checkpoints are named without their folder, for their step to be seen
 FOLDER = "checkpoints/"
@@ -13,7 +13,7 @@ FOLDER = "checkpoints/"
 
 def verification_table(found: Verification, *, width: int, surface: Surface) -> Lines:
     """Draw a row for each check: its name, ok or wrong, and what was found."""
-    columns = [Column("checked", flexible=True), Column(""), Column("found", wraps=True)]
-    name = (lambda text: text.removeprefix(FOLDER)) if width < WITH_FOLDER else str
+    columns = [Column("checked", whole=True), Column(""), Column("found", wraps=True)]
+    name = (lambda text: text.removeprefix(FOLDER)) if table_width(columns, width, surface) < WITH_FOLDER else str
     rows = [[name(c.name), "WRONG" if c.state == "wrong" else c.state, c.found] for c in found.checks]
     return table(columns, rows, width=width, surface=surface)

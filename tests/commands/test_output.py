@@ -50,7 +50,10 @@ def test_no_width_makes_output_vanish(columns: str, tiny: Path, monkeypatch: pyt
         said = mhsa(*command)
         assert said.code == 0 and len(said.out.split()) > 20
         drawn = [line for line in said.out.splitlines() if "mhsa" not in line and "every key" not in line]
-        assert max(map(len, drawn)) <= max(20, min(200, wanted)), max(drawn, key=len)
+        # Names of runs and heads may have to be typed: a pipe gets their tables whole, at whatever width.
+        table = next((i for i, line in enumerate(drawn) if line.startswith(("run ", "head "))), len(drawn))
+        if drawn := drawn[:table]:
+            assert max(map(len, drawn)) <= max(20, min(200, wanted)), max(drawn, key=len)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437"])

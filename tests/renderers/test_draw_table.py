@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from rich.cells import cell_len
 
 from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
-from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases, wrap_words
 from mhsa_cli.renderers.palette import PLAIN
 from mhsa_cli.renderers.scale import fixed, percents
 from mhsa_cli.renderers.table import Column, bars, by_distance, legend, table, task_picture
@@ -60,8 +61,8 @@ def test_the_least_important_columns_go_first_and_are_named() -> None:
 
 def test_a_legend_explains_the_columns_that_are_there() -> None:
     said = [("", "runs here"), ("started", "started: when"), ("steps", "steps: how many")]
-    assert legend(COLUMNS, ROWS, said, width=120).plain == "runs here   started: when   steps: how many"
-    assert legend(COLUMNS, ROWS, said, width=42).plain == "runs here   steps: how many"
+    assert legend(COLUMNS, ROWS, said, width=120, surface=COLOR).plain == "runs here   started: when   steps: how many"
+    assert legend(COLUMNS, ROWS, said, width=42, surface=COLOR).plain == "runs here   steps: how many"
 
 
 @settings(deadline=None, max_examples=80)
@@ -162,3 +163,53 @@ def test_a_figure_that_exploded_is_written_short(value: float, wanted: str) -> N
 
 def test_signs_are_kept_where_they_are_wanted() -> None:
     assert [fixed(value, 3, "+") for value in (0.5, -0.5, 2e9, -2e9)] == ["+0.500", "-0.500", "+2e9", "-2e9"]
+
+
+RUNS = [
+    Column("run", whole=True),
+    Column("status", wraps=True),
+    Column("task", drop=1),
+    Column("loss", "right"),
+]
+LISTED = [
+    ["a-long-name-that-nobody-types-twice", "finished", "copy", "0.0025"],
+    ["b", "damaged: no run.json, not a run folder", "", ""],
+]
+
+
+@pytest.mark.parametrize("width", [20, 30, 55, 57, 75, 120])
+@pytest.mark.parametrize("bounded", [True, False])
+def test_what_may_have_to_be_typed_is_never_cut_and_no_word_is_broken(width: int, bounded: bool) -> None:
+    text = table(RUNS, LISTED, width=width, surface=replace(COLOR, bounded=bounded)).plain
+    words = text.split()
+    assert all(word in words for row in LISTED for word in (*row[0].split(), *row[1].split(), row[3]) if word)
+    assert "…" not in text and ("no room for: task" in text) == (bounded and 54 <= width < 60)
+    if not bounded:  # a pipe: a row a line, and every column
+        assert [line.split() for line in text.splitlines()[1:]] == [" ".join(row).split() for row in LISTED]
+    elif width < 54:  # not even the columns that stay have room
+        assert text.startswith("run:") and "loss: 0.0025" in text and "task: copy" in text
+
+
+@settings(deadline=None, max_examples=80)
+@given(rows=st.lists(st.lists(st.text(max_size=60), max_size=4), max_size=5), width=st.integers(20, 200))
+def test_only_a_single_word_is_wider_than_a_table_that_cuts_nothing(rows: list[list[str]], width: int) -> None:
+    picture = table(RUNS, rows, width=width, surface=COLOR)
+    assert all(line.cell_len <= width or " " not in line.plain.strip(" ") for line in picture)
+    shown = "".join(picture.plain.split())
+    assert all("".join(safe(row[0]).split()) in shown for row in rows if row)
+
+
+def test_a_table_of_figures_keeps_to_the_width_of_a_pipe() -> None:
+    piped = replace(COLOR, bounded=False)
+    assert table(COLUMNS, ROWS, width=42, surface=piped).plain == table(COLUMNS, ROWS, width=42, surface=COLOR).plain
+    said = [("", "runs here"), ("task", "task: of the run")]
+    assert legend(RUNS, LISTED, said, width=57, surface=piped).plain.endswith("task: of the run")
+    assert legend(RUNS, LISTED, said, width=57, surface=COLOR).plain == "runs here"
+    assert legend(RUNS, LISTED, said, width=30, surface=COLOR).plain.endswith("task: of the run")
+
+
+@given(st.text(alphabet="ab日 ", max_size=70), st.integers(4, 40))
+def test_words_are_wrapped_whole(text: str, width: int) -> None:
+    lines = wrap_words(text, width, "  ")
+    assert " ".join(line.removeprefix("  " if number else "") for number, line in enumerate(lines)) == text
+    assert all(cell_len(line) <= width or " " not in line.strip(" ") for line in lines)
