@@ -52,7 +52,7 @@ def masked(line: str) -> str:
     line = re.sub(r"[0-9a-f]{64}|(?<=sha256\": \")\.\.\.", "<digest>", line)
     line = re.sub(r"\d+\.\d+ s\b", "<seconds>", line)
     line = re.sub(r'"seconds": \d+\.\d+', '"seconds": <seconds>', line)
-    line = re.sub(r"(?<=%)\s+\d+\.\d$", "<seconds>", line)  # the last column of `mhsa runs`
+    line = re.sub(r"(?<=%)\s+\d+\.\d(?=\s+\d{4}-|$)", "<seconds>", line)  # the last column of `mhsa runs`
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<time>", line)
     line = re.sub(r"[⠀-⣿╌●]+", "", line)
     line = re.sub(r"(?<=│)[?▁▂▃▄▅▆▇█-]+|[▁▂▃▄▅▆▇█]+", "", line)  # a head's strip

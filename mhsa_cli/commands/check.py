@@ -23,10 +23,13 @@ EntryOption = Annotated[
     str | None, typer.Option("--entry", metavar="NAME", help="The name to grade in every file of a folder.")
 ]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a picture.")]
-SecondsOption = Annotated[float, typer.Option("--seconds", min=0.1, help="What one grade may take; then it is ended.")]
+SecondsOption = Annotated[
+    float, typer.Option("--seconds", metavar="N", min=0.1, help="What one grade may take; then it is ended.")
+]
 MemoryOption = Annotated[float, typer.Option("--memory", min=0.1, metavar="GIB", help="What one grade may take.")]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="How many are graded at a time; left out, one on each core.")
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="How many are graded at a time; left out, one on each core."),
 ]
 CausalOption = Annotated[
     bool | None, typer.Option("--causal/--no-causal", help="Must it hide the future? Left out, found out.")
@@ -54,9 +57,15 @@ def check(
     causal: CausalOption = None,
     order: OrderOption = None,
     rope: RopeOption = None,
-    d_model: Annotated[int | None, typer.Option("--d-model", min=1, help="The width it is built with.")] = None,
-    n_heads: Annotated[int | None, typer.Option("--n-heads", min=1, help="The heads it is built with.")] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", min=2, help="The tokens it is called with.")] = None,
+    d_model: Annotated[
+        int | None, typer.Option("--d-model", metavar="N", min=1, help="The width it is built with.")
+    ] = None,
+    n_heads: Annotated[
+        int | None, typer.Option("--n-heads", metavar="N", min=1, help="The heads it is built with.")
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", metavar="N", min=2, help="The tokens it is called with.")
+    ] = None,
     given: WithOption = None,
 ) -> None:
     """Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Arguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="RUN | KEY=VALUE",
+        metavar="[RUN | KEY=VALUE]...",
         help="A run or a sweep; left out, the newest run. With --resume-check, settings.",
     ),
 ]

@@ -112,7 +112,7 @@ def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
         return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], width))
     # The farthest are lost first in a narrow terminal, those of the training last.
     drops = {gap: number for number, gap in enumerate([*trained, *(gap for gap in unseen if gap not in trained)])}
-    columns = [Column("induction at")]
+    columns = [Column("induction at", whole=True)]
     columns += [Column(f"{gap}{'*' if gap in trained else ''}", "right", drop=drops[gap]) for gap in gaps]
     rows = []
     for head in report.heads:

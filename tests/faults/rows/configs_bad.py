@@ -17,8 +17,8 @@ train.seed: 0x20 | hexadecimal | write 32
 train.seed: 0o10 | octal | write 8
 train.seed: | nothing (null) | the default, 42
 train.seed: ~ | nothing (null) | `train.seed`
-train.seed: 1e3 | found `1000.0` | write 1000
-train.seed: .nan | found `nan` | a whole number
+train.seed: 1e3 | found `1e3` | write 1000
+train.seed: .nan | found `.nan` | a whole number
 train.seed: [7] | found a list of 1
 train.seed: {a: 7} | found a mapping
 train.seed: ${seed} | interpolation is not supported
@@ -36,12 +36,12 @@ train.batch_size: 0 | from 1 to 1,048,576
 train.batch_size: auto | found the text `auto`
 train.batch_size: 2097152 | from 1 to 1,048,576
 train.lr: 0 | found `0` | above 0, at most 10,000
-train.lr: -1e-3 | found `-0.001`
-train.lr: .nan | found `nan` | a finite number
-train.lr: .inf | found `inf` | a finite number
-train.lr: -.INF | found `-inf` | a finite number
-train.lr: 1e999 | found `inf` | a finite number
-train.lr: 1e5 | found `100000.0` | at most 10,000
+train.lr: -1e-3 | found `-1e-3`
+train.lr: .nan | found `.nan` | a finite number
+train.lr: .inf | found `.inf` | a finite number
+train.lr: -.INF | found `-.INF` | a finite number
+train.lr: 1e999 | found `1e999` | a finite number
+train.lr: 1e5 | found `1e5` | at most 10,000
 train.lr: fast | found the text `fast`
 train.lr: 1,5 | found the text `1,5`
 train.lr: 1e−3 | found the text `1e−3`
@@ -62,7 +62,7 @@ train.grad_clip: none | found the text `none` | or null
 train.device: gpu | found the text `gpu` | did you mean `cuda`?
 train.device: cuda:-1 | one of auto, cpu, mps, cuda, cuda:N
 train.device: CPU | found the text `CPU`
-train.device: 0 | found `0`
+train.device: 0 | found the text `0`
 train.dtype: float16 | use bfloat16
 train.dtype: fp16 | use bfloat16
 train.dtype: bf16 | did you mean `bfloat16`?
@@ -95,7 +95,7 @@ model.attention: sofmax | did you mean `softmax`?
 model.attention: attn.py:Class | found `attn.py:Class` | there is no such file
 model.attention: attn | found the text `attn` | one of softmax, linear, uniform
 model.mlp: relu | one of gelu, swiglu
-model.dropout: .nan | found `nan`
+model.dropout: .nan | found `.nan`
 model.dropout: 1.0 | from 0, below 1
 model.dropout: -0.1 | from 0, below 1
 model.rope_theta: 1 | above 1
@@ -212,7 +212,7 @@ WHOLES = [
     Text("task: copy", 1, 7, ("write `task: {name: ...}`",)),
     Text("model: [1, 2]", 1, 8, ("found a list of 2",)),
     Text("train: lr=3", 1, 8, ("found the text `lr=3`",)),
-    Text("train: {betas: [0.5, .nan]}", 1, 22, ("`train.betas[1]`: found `nan`",)),
+    Text("train: {betas: [0.5, .nan]}", 1, 22, ("`train.betas[1]`: found `.nan`",)),
     Text("train: {betas: [1, 0.5]}", 1, 17, ("`train.betas[0]`: found `1`",)),
     Text("train: {betas: [a, 0.5]}", 1, 17, ("`train.betas[0]`: found the text `a`",)),
     Text("train:\n  seed: " + "9" * 5000, 2, 9, ("a whole number of 5,000 digits",)),
@@ -252,15 +252,17 @@ WHOLES = [
 
 OVERRIDES = """
 train.lr=abc | found the text `abc` | above 0, at most 10,000
-train.lr=1e5 | found `100000.0`
+train.lr=1e5 | found `1e5`
 n_heads=5 | nearest n_heads that divide 32: 4 and 8
 n_head=5 | did you mean `n_heads` under `model:`?
 lr=010 | leading zero
-lr=.nan | found `nan`
+lr=.nan | found `.nan`
 train=3 | is a section: its keys are set one by one
 seed= | nothing (null)
 betas=[0.9,0.5 | is a bracket left open
-device=&a | found the anchor
+device=&a | found the text `&a`
+seed=&a | found the anchor
+.lr=3 | write train.lr=3
 seed=!!python/name:os.system | found the tag
 =3 | wanted KEY=VALUE
 train.lr.x=3 | unknown key `lr.x` in `train`

@@ -80,7 +80,7 @@ HANDMADE: list[tuple[str, dict[str, Any]]] = [
     ("task: {name: text, path: 2024-01-01, eval_fraction: 0.5}",
      {"name": "text", "path": "2024-01-01", "eval_fraction": 0.5}),
     ("lr=1e-5 n_heads=8", {"lr": 1e-05, "n_heads": 8}),
-    ("train.lr=.25 train.lr=.125", {"lr": 0.125}),
+    ("task.name=text task.path=007", {"name": "text", "path": "007"}),
     ("betas=[0.5,0.75] model.dropout=0.1", {"betas": [0.5, 0.75], "dropout": 0.1}),
     ("name=copy seq_len=20 task.vocab_size=17", {"name": "copy", "seq_len": 20, "vocab_size": 17}),
     ("grad_clip=null residual=true max_seq_len=13", {"grad_clip": None, "residual": True, "max_seq_len": 13}),

@@ -88,9 +88,13 @@ def grade(m: Made) -> Grade:
 
 def listed(m: Made, width: int, surface: Any) -> Lines:
     """Draw a table with columns of every kind."""
-    columns = [table.Column("run", flexible=True), table.Column("said", wraps=True), table.Column("loss", "right")]
+    columns = [table.Column("run", whole=True), table.Column("said", wraps=True), table.Column("loss", "right")]
+    columns += [table.Column("kind", flexible=True)]
     columns += [table.Column("x", "right", drop=place) for place in (3, 2, 1)]
-    rows = [[m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), str(m.count())] for n in range(9)]
+    rows = [
+        [m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), m.text("k"), str(m.count())]
+        for n in range(9)
+    ]
     return table.table(columns, rows, width=width, surface=surface, highlight=1)
 
 
