@@ -6,6 +6,7 @@ print nothing, and a dumb terminal gets 80 columns whatever COLUMNS says. So the
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ Depth = Literal["none", "16", "256", "truecolor"]
 
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH, DEFAULT_HEIGHT = 20, 200, 80, 25
 _QUIET_PLACES = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG")  # terminals that keep every frame of an animation
+# What stands for a white space in a token, where the stream cannot show it; as wide, so that columns stay columns.
+_PLAIN = {"␣": "_", "↵": "$", "⇥": ">"}
 _RICH_SYSTEM: dict[Depth, Literal["standard", "256", "truecolor"]] = {
     "16": "standard",
     "256": "256",
@@ -106,6 +109,16 @@ def can_animate(environ: Mapping[str, str], tty: bool) -> bool:
     return tty and not dumb and not any(environ.get(place) for place in _QUIET_PLACES)
 
 
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Give what a stream prints in place of the characters that its encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(char, "?") for char in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("mhsa_cli.plain", _replaced)
+
+
 def make_console(
     stderr: bool = False, *, environ: Mapping[str, str] | None = None, file: IO[str] | None = None
 ) -> Console:
@@ -114,7 +127,7 @@ def make_console(
     stream = file if file is not None else (sys.stderr if stderr else sys.stdout)
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="replace")
+        reconfigure(errors="mhsa_cli.plain")
     tty = is_tty(stream)
     depth = color_depth(environ, tty)
     width, height = terminal_size(stream, environ)

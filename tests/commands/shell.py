@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import json
@@ -52,10 +53,36 @@ def _put_back(before: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def mhsa(*arguments: object, encoding: str = "utf-8", stderr: io.RawIOBase | None = None) -> Said:
-    """Run a command as the shell would, but in this process, where torch is loaded already; `stderr` may be a file."""
+class Strict(io.TextIOWrapper):
+    """Bytes in an encoding. A character that it lacks is an error, also where the command asked for a `?` instead."""
+
+    def __init__(self, file: io.BytesIO | io.BufferedWriter, encoding: str, terminal: bool) -> None:
+        super().__init__(file, encoding=encoding, newline="", write_through=True)
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def reconfigure(self, *, errors: str = "strict", **_: Any) -> None:
+        def unless_lost(error: UnicodeError) -> tuple[str | bytes, int]:
+            shown, end = codecs.lookup_error(errors)(error)
+            if "?" in str(shown):
+                raise error
+            return shown, end
+
+        codecs.register_error("tests.unless_lost", unless_lost)
+        super().reconfigure(errors="tests.unless_lost")
+
+
+def mhsa(
+    *arguments: object, encoding: str = "utf-8", terminal: bool = False, stderr: io.RawIOBase | None = None
+) -> Said:
+    """Run a command as the shell would, but in this process, where torch is loaded already.
+
+    Its output goes into pipes, or to what calls itself a terminal; `stderr` may be a file.
+    """
     files = (io.BytesIO(), io.BytesIO() if stderr is None else io.BufferedWriter(stderr))
-    streams = [io.TextIOWrapper(file, encoding=encoding, newline="", write_through=True) for file in files]
+    streams = [Strict(file, encoding, terminal) for file in files]
     code = 0
     with contextlib.ExitStack() as stack:
         stack.callback(_put_back, {name: os.environ.get(name) for name in FOREIGN})
