@@ -36,10 +36,13 @@ class Text(Task):
         cut = len(text) - int(len(text) * eval_fraction)
         shortest = min(cut, len(text) - cut)
         if shortest < seq_len + 1:
-            needed = math.ceil((seq_len + 1) / min(eval_fraction, 1 - eval_fraction))
+            fraction = min(eval_fraction, 1 - eval_fraction)
+            way = f"task.eval_fraction={eval_fraction:g} is too little of any file: write a larger one"
+            if (seq_len + 1) / MAX_BYTES <= fraction:
+                needed = math.ceil((seq_len + 1) / fraction)
+                way = f"use a file of about {needed} characters, or a smaller task.seq_len"
             raise UsageError(
-                f"{path}: {len(text)} characters leave {shortest} for one part; a row needs {seq_len + 1}",
-                f"use a file of about {needed} characters, or a smaller task.seq_len",
+                f"{path}: {len(text)} characters leave {shortest} for one part; a row needs {seq_len + 1}", way
             )
         if self.vocab_size < 2:
             raise UsageError(f"{path}: only one different character; there is nothing to predict")
