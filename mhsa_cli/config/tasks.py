@@ -135,7 +135,8 @@ class Induction(Section):
             raise rule(message, "set both `task.min_period` and `task.max_period`", at=("min_period", "max_period"))
         if longest > vocab_size:
             message = f"`task.vocab_size` is {vocab_size}, wanted {longest} or more: the symbols of a block differ"
-            raise rule(message, "or lower `task.max_period`", at=("vocab_size", "max_period", "seq_len"))
+            way = "`task.max_period`" if value else "`task.seq_len`: the longest block is half of it"
+            raise rule(message, f"or lower {way}", at=("vocab_size", "max_period", "seq_len"))
         return value
 
 
