@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -32,8 +33,10 @@ def trace(
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
+    from mhsa_cli.runs.disk import show
 
-    wanted = load_config(config, all_overrides("trace", overrides, settings))
+    changes = all_overrides("trace", overrides, settings)
+    wanted = load_config(config, changes)
     only_if_ours(wanted, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
     device = prepare_device(wanted)
@@ -47,7 +50,8 @@ def trace(
     else:
         paper = Paper()
         paper.draw(trace_picture(told, width=paper.width, surface=paper.surface))
-        paper.say("\nnext: mhsa train with the same settings")
+        file = [] if config is None else ["--config", config]
+        paper.say(f"\nnext: {show(shlex.join(['mhsa', 'train', *file, *changes]))}")
     if not all(check.passed for check in told.checks):
         raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")
 

@@ -27,7 +27,9 @@ def test_the_picture_has_every_shape_and_every_check() -> None:
 def test_the_picture_fits_and_keeps_its_shapes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     said = mhsa("trace", "seq_len=5", "d_model=16", "n_heads=4", "n_kv_heads=2", "n_layers=3", "positions=rope")
-    assert max(map(len, said.out.splitlines())) <= width
+    *picture, _, offered = said.out.splitlines()  # a command is never cut
+    assert max(map(len, picture)) <= width
+    assert offered.endswith("mhsa train seq_len=5 d_model=16 n_heads=4 n_kv_heads=2 n_layers=3 positions=rope")
     assert "(B, G, T, d_head) = (2, 2, 5, 4)" in said.out and "layers 1..2" in said.out
 
 
