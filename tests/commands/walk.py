@@ -1,0 +1,161 @@
+"""What there is to walk over, read off the code: every command with its options, every setting with its bounds."""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+from mhsa_cli.commands.app import app
+from mhsa_cli.config.load import json_schema
+
+ENDINGS = ("svg", "html", "png")
+# The values of options and arguments that their types do not tell, by "command --option" or by metavar.
+VALUES: dict[str, tuple[str, ...]] = {
+    "timeline --target": ("previous",),
+    "check --entry": ("Five",),
+    "check --with": ("x=5",),
+    "check --seconds": ("0.1", "9"),  # the least ends every grade; nothing is measured against it
+    "check --memory": ("0.1", "4"),
+    "FILE": ("tiny.yaml",),
+    "CONFIG": ("tiny.yaml",),
+    "KEY=VALUE": ("train.seed=1",),
+    "NAME": ("a-new-name-as-long-as-the-runs-that-people-number-with-all-their-settings",),
+    "RUN": ("newest",),
+    "SWEEP": ("grid",),
+    "DIR": ("runs",),
+    "FILE.svg|.html|.png": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in ENDINGS),
+    "PATH": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
+    "FILE.py:CLASS": ("mine.py:Mine",),
+    "L0.H3[,..]": ("L0.H0", "L0"),
+    '"3 5 9"': ("1", "2 1 0"),
+    "olsson2022": ("olsson2022",),
+    "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
+    "A": ("localhost:1",),
+    "qkv": ("kqv",),
+    "KIND": ("none", "interleaved", "half"),
+}
+# Texts of the schema that are no list of options, and lists.
+TEXTS: dict[str, tuple[str, ...]] = {
+    "task.path": ("text.txt",),
+    "model.attention": ("mine.py:Mine",),
+    "train.device": ("auto", "cpu"),
+    "train.betas": ("[0, 0]", f"[{math.nextafter(1, 0)}, {math.nextafter(1, 0)}]"),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its spellings that say different things, its type, and whether it takes several values."""
+
+    names: tuple[str, ...]
+    kind: type
+    metavar: str | None
+    least: float | None
+    many: bool
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its words, the metavar of its arguments, and its options."""
+
+    words: tuple[str, ...]
+    takes: str
+    options: tuple[Option, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[Command]:
+    """Every command of the program, those of its groups included."""
+    for found in group.registered_commands:
+        assert found.callback is not None
+        takes, options = "", []
+        for hint in get_type_hints(found.callback, include_extras=True).values():
+            if get_origin(hint) is not Annotated:
+                continue
+            of, info = get_args(hint)
+            if isinstance(info, ArgumentInfo):
+                takes = str(info.metavar)
+            elif isinstance(info, OptionInfo):
+                options.append(_option(of, info))
+        yield Command((*words, found.name or found.callback.__name__), takes, tuple(options))
+    for inner in group.registered_groups:
+        yield from commands(inner.typer_instance or typer.Typer(), (*words, str(inner.name)))
+
+
+def _option(of: Any, info: OptionInfo) -> Option:
+    if get_origin(of) in (Union, types.UnionType):
+        of = next(arg for arg in get_args(of) if arg is not type(None))
+    many = get_origin(of) is list
+    # Inside Annotated, typer keeps the first spelling where a default would stand.
+    spelled = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("--")]
+    names = tuple(spelled[0].split("/")) if spelled else ()
+    assert names, f"{info}: write the option's name out"
+    return Option(names, get_args(of)[0] if many else of, info.metavar, info.min, many)
+
+
+def values(command: Command, option: Option) -> list[tuple[str, ...]]:
+    """What to write for an option: its choices, the least it takes, or values of its kind."""
+    name = option.names[0]
+    if option.kind is bool:
+        return [(spelling,) for spelling in option.names]
+    if issubclass(option.kind, enum.Enum):
+        return [(name, str(item.value)) for item in option.kind]
+    known = VALUES.get(f"{command} {name}") or VALUES.get(option.metavar or "")
+    if known is None and option.kind in (int, float):
+        known = ("0", "1") if option.least is None else (f"{option.least:g}", f"{option.least + 1:g}")
+    assert known, f"add a value for {option.metavar} ({command} {name}) to VALUES"
+    return [(name, value) for value in known]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of one task, or of any (`task` is empty): its least, its greatest and every other choice of it."""
+
+    key: str
+    task: str
+    least: str | None
+    most: str | None
+    choices: tuple[str, ...]
+
+
+def settings() -> Iterator[Setting]:
+    """Every setting of the schema that editors are given."""
+    sections = json_schema()["$defs"]
+    for title, section in sections.items():
+        name = section["properties"].get("name", {}).get("const", "")
+        place = "task" if name else title.removesuffix("Config").lower()
+        for key, found in section["properties"].items():
+            if key != "name":
+                yield _setting(f"{place}.{key}", name, found)
+
+
+def _setting(key: str, task: str, found: dict[str, Any]) -> Setting:
+    choices = list(TEXTS.get(key, ()))
+    least = most = None
+    for form in found.get("anyOf", [found]):
+        kind = form.get("type")
+        if "enum" in form or kind in ("boolean", "null"):
+            choices += form.get("enum", ["null"] if kind == "null" else ["false", "true"])
+        elif kind in ("integer", "number"):
+            least = _bound(form, "inimum", math.inf)
+            most = _bound(form, "aximum", -math.inf)
+        else:
+            assert key in TEXTS, f"add a value for {key} to TEXTS: {form}"
+    return Setting(key, task, least, most, tuple(choices))
+
+
+def _bound(form: dict[str, Any], name: str, inwards: float) -> str:
+    """The last number inside a bound, written as YAML reads it."""
+    number = form.get("m" + name)
+    if number is None:
+        number = math.nextafter(form["exclusiveM" + name], inwards)
+    return str(number) if form["type"] == "integer" else f"{float(number):.17e}"
