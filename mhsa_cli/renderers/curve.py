@@ -13,7 +13,7 @@ from rich.style import Style
 from mhsa_cli.records import Series
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.frame import Frame, is_drawable, value_ticks
-from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, safe, wrap_phrases
+from mhsa_cli.renderers.lines import Grid, Lines, Piece, cut, cut_middle, safe, wrap_phrases
 from mhsa_cli.renderers.palette import DIM, PLAIN, alarm_style, line_style
 from mhsa_cli.renderers.scale import THIN_TO, Axis, Point, short, step_text, thin
 
@@ -190,7 +190,7 @@ def _labels(
         last = line.last()
         mark = glyphs.point if line.is_eval else line.letter or ("⠤" if glyphs.braille else "-")
         value = "" if last is None else " " + short(last)
-        name = cut(line.name, width - len(value) - 2, glyphs.cut_text)
+        name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
     if baseline is not None and is_drawable(baseline[0], axis):

@@ -177,6 +177,14 @@ def test_the_line_paints_over_the_baseline() -> None:
     assert "╌╌" in loss_curve(series, width=80, surface=COLOR, baseline=(1.0, "guessing")).plain
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_of_a_long_name_both_ends_stay(width: int) -> None:
+    names = ["a-long-name-of-a-run-with-all-of-its-settings-" + end for end in ("1", "2", "2 eval")]
+    shown = loss_curve([falling(name=name) for name in names], width=width, surface=SURFACES["none"]).plain
+    assert [line.count("a-lo") for line in shown.splitlines() if "a-lo" in line] == [1, 1, 1]
+    assert all(any(end in line for line in shown.splitlines() if "a-lo" in line) for end in ("-1 ", "-2 ", "2 eval "))
+
+
 def test_names_are_printed_as_they_are() -> None:
     names = ["[/x]", ":smile:", "[n_heads]", "[red]x"]
     lines = loss_curve([Series(name, [1, 2], [2.0, 1.0]) for name in names], width=120, surface=COLOR).plain
