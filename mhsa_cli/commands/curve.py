@@ -59,9 +59,8 @@ def curve(
     paper = Paper()
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
     if single:
-        paper.say()
         show_epochs(paper, epochs_of(folders[0]))
-    paper.say(f"\nnext: mhsa inspect-heads {run_argument(folders[0])}")
+    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folders[0])}")
 
 
 def _document(run: RunDir) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class Paper:
         for line in text.split("\n"):
             self.console.print(Text(safe(line)), soft_wrap=not self.surface.is_terminal)
 
+    def offer(self, text: str) -> None:
+        """Print a command or a path as one line: what a terminal itself wraps is copied back whole."""
+        for line in text.split("\n"):
+            self.console.print(Text(safe(line)), soft_wrap=True)
+
     def draw(self, lines: Lines) -> None:
         """Print a picture as it is: what is wider than the console, a name to be typed, is not cropped."""
         self.console.print(lines, crop=False)

@@ -82,7 +82,6 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     chance = info["chance"]["loss"]
     baseline = (chance, f"guessing {chance:.2f}")
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline))
-    paper.say()
     show_epochs(paper, epochs_of(run))
     show_facts(paper, info)
     paper.say()
@@ -91,17 +90,18 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
         paper.say(f"no maps of heads: {why}")
     else:
         show_heads(paper, maps_from_dict(run.read_heads()))
-    paper.say(f"\nwrote {run.path}")
-    paper.say(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run)}")
+    paper.offer(f"\nwrote {run.path}")
+    paper.offer(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:
-    """Print a row an epoch; of many, the first and last ones."""
+    """Print a row an epoch, below a blank line; of many, the first and last ones. Without an epoch nothing."""
     rows = [[str(e.epoch), nats(e.loss), nats(e.eval_loss), f"{e.eval_accuracy:.1%}"] for e in epochs]
     if len(rows) > 12:
         rows = [*rows[:5], ["..."], *rows[-5:]]
     columns = [Column("epoch", "right"), Column("train loss", "right"), Column("eval loss", "right")]
     if rows:
+        paper.say()
         paper.draw(table([*columns, Column("accuracy", "right")], rows, width=paper.width, surface=paper.surface))
 
 

@@ -77,7 +77,7 @@ def timeline(
             paper.say(note)
     again = paper.surface.animate and not replay
     name = run_argument(folder)
-    paper.say(f"\nnext: mhsa timeline {name} --replay" if again else f"\nnext: mhsa inspect-heads {name}")
+    paper.offer(f"\nnext: mhsa timeline {name} --replay" if again else f"\nnext: mhsa inspect-heads {name}")
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:

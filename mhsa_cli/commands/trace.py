@@ -51,7 +51,7 @@ def trace(
         paper = Paper()
         paper.draw(trace_picture(told, width=paper.width, surface=paper.surface))
         file = [] if config is None else ["--config", config]
-        paper.say(f"\nnext: {show(shlex.join(['mhsa', 'train', *file, *changes]))}")
+        paper.offer(f"\nnext: {show(shlex.join(['mhsa', 'train', *file, *changes]))}")
     if not all(check.passed for check in told.checks):
         raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")
 

@@ -173,13 +173,11 @@ def test_looking_back(command: Command, run: str, place: Path) -> None:
         shutil.rmtree(Path(run).name, ignore_errors=True)
         Path(Path(run).name + ".json").unlink(missing_ok=True)
         assert said.code == 0, (stream, said.err)
-        if stream.terminal:
-            continue
         for next_ in offered(said):
             assert run in next_, stream
         if str(command) not in ("generate", "verify", "export"):
             assert offered(said), stream
-        if str(command) in ("inspect-heads", "explain", "timeline", "compare"):
+        if str(command) in ("inspect-heads", "explain", "timeline", "compare") and not stream.terminal:
             assert all(head in said.out for head in heads), (stream, heads)
 
 
