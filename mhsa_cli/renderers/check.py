@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from mhsa_cli.records.check import Grade
@@ -32,7 +33,7 @@ def grade_picture(grade: Grade, *, width: int, surface: Surface) -> Lines:
         _found(grade, width, surface),
         _laws(grade, width, surface),
         _notes(grade, width),
-        _next(grade, width),
+        _next(grade, width, surface),
     ]
     return comparison([part for part in parts if part.lines])
 
@@ -42,7 +43,7 @@ def _verdict(grade: Grade, width: int, surface: Surface) -> Lines:
     style = BOLD if grade.passed else alarm_style(surface.depth)
     lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], width)
     facts = [[(safe(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
-    return Lines([*lines, *wrap_phrases([fact for fact in facts if fact], width)])
+    return Lines([*lines, *_beside([fact for fact in facts if fact], width, surface)])
 
 
 def _faults(grade: Grade, width: int) -> list[Lines]:
@@ -94,10 +95,16 @@ def _notes(grade: Grade, width: int) -> Lines:
     return Lines(lines)
 
 
-def _next(grade: Grade, width: int) -> Lines:
+def _next(grade: Grade, width: int, surface: Surface) -> Lines:
     """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
     purpose, command = words.next_step(grade)
-    return Lines(wrap_phrases([[(f"{purpose}:", DIM)], [(safe(command), PLAIN)]], width, 1) if command else [])
+    return Lines(_beside([[(f"{purpose}:", DIM)], [(safe(command), PLAIN)]], width, surface, 1) if command else [])
+
+
+def _beside(phrases: Sequence[Sequence[Piece]], width: int, surface: Surface, gap: int = 3) -> list[Text]:
+    """Set phrases side by side where there is room; in a pipe one that is too long stays whole, to be typed again."""
+    longest = max(sum(cell_len(text) for text, _ in phrase) for phrase in phrases)
+    return wrap_phrases(phrases, width if surface.bounded else max(width, longest), gap)
 
 
 def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:

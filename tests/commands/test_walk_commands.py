@@ -34,6 +34,7 @@ task: {name: shift, vocab_size: 7, seq_len: 5}
 model: {d_model: 6, n_heads: 2, n_layers: 2, d_mlp: 4, residual: true, norm: layernorm, max_seq_len: 101}
 train: {epochs: 1, steps_per_epoch: 2, batch_size: 3, eval_sequences: 4}
 """
+FIVE_FILE = "a-file-with-a-block-as-people-name-what-they-hand-in-to-be-graded.py"
 FIVE = "class Five:\n    def __new__(cls, x=5):\n        return lambda x: x\n"
 # What a command is given by the metavar of its arguments; {0} is a run.
 ARGUMENTS = {
@@ -46,7 +47,8 @@ ARGUMENTS = {
     "FILE... [KEY=VALUE]...": ("tiny.yaml", "train.lr=0.01"),
     "[FILE] [KEY=VALUE]...": ("tiny.yaml", "train.lr=0.01"),
     "[FILE]": ("-",),
-    "TARGET...": ("five.py:Five",),
+    "TARGET...": (f"{FIVE_FILE}:Five",),
+    "[TASK]": (),
 }
 NEEDS = {
     "generate": ("--prompt", "1"),
@@ -76,7 +78,7 @@ KNOWN: dict[str, str] = {
     "twice-*": "an option or a setting that is given twice: the last wins in silence",
     "number-*": "what is no number is not quoted",
     "help-*": "characters that the encoding lacks",
-    "plain-runs": "long names are cut in a pipe",
+    "names-*": "long names are cut in a pipe",
 }
 
 
@@ -118,7 +120,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each kind and a sweep, trained once; tests get copies."""
     place = tmp_path_factory.mktemp("walk")
     own.write(place)
-    (place / "five.py").write_text(FIVE)
+    (place / FIVE_FILE).write_text(FIVE)
     (place / "tiny.yaml").write_text(TINY)
     with contextlib.chdir(place):
         tiny = ("train", "--config", "tiny.yaml")
@@ -158,7 +160,7 @@ def line(command: Command, run: str = NORMAL, option: str = "") -> tuple[str, ..
 def offered(said: Said) -> list[list[str]]:
     """The commands of ours that are offered next, but for those where a run has still to be chosen."""
     found = [shlex.split(text) for text in re.findall(r"^next: (mhsa .*)$", said.out, re.MULTILINE)]
-    return [words[1:] for words in found if not any(word.startswith("RUN") for word in words)]
+    return [words[1:] for words in found if not any(word.isupper() for word in words)]
 
 
 LOOKING = [command for command in COMMANDS if "RUN" in command.takes]
@@ -189,8 +191,13 @@ def test_commands_by_themselves(command: Command, place: Path) -> None:
     for stream in SOME:
         said = stream.run(*line(command))
         assert said.code == 0, (stream, said.err)
-        if str(command) == "runs" and not stream.terminal:
-            assert all(name in said.out for name in (*RUNS.values(), "grid") if "/" not in name), stream
+        assert str(command) != "check" or stream.terminal or f"{FIVE_FILE}:Five" in said.out, stream
+
+
+@pytest.mark.parametrize("stream", [case(s, id=f"names-{s.encoding}-{s.columns}") for s in ALL if not s.terminal])
+def test_runs_names_every_run_whole(stream: Stream, place: Path) -> None:
+    said = stream.run("runs")
+    assert said.code == 0 and all(name in said.out for name in (*RUNS.values(), "grid") if "/" not in name)
 
 
 @pytest.mark.parametrize("command", [case(command, id=f"help-{command}") for command in COMMANDS])
