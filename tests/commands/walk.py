@@ -34,6 +34,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "PATH": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
     "FILE.py:CLASS": ("mine.py:Mine",),
     "L0.H3[,..]": ("L0.H0", "L0"),
+    "L1": ("L0", "0"),
     '"3 5 9"': ("1", "2 1 0"),
     "olsson2022": ("olsson2022",),
     "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
