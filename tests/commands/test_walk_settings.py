@@ -54,7 +54,7 @@ PAIRS = {"train.schedule": ("train.epochs", "0"), "model.mlp": ("model.d_mlp", "
 # Faults that are known, by the id of the case (with *, ? as in file names): to be emptied as they are mended.
 KNOWN: dict[str, str] = {
     " train.epochs least": "mhsa sweep divides by no steps",
-    " train.schedule * with train.epochs": "a resume asks for the learning rate of step 0, and so does the sweep",
+    " train.schedule * with train.epochs": "a resume of an untrained run asks for the learning rate of step 0",
 }
 
 
