@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mhsa_cli.commands import grading, workers
 from tests.commands.shell import TINY, mhsa
 from tests.environment import FOREIGN
+from tests.faults.client import ForkServer
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +24,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = mhsa("train", "--config", place / "tiny.yaml", "--runs", place / "runs", "--name", "tiny")
     assert said.code == 0, said.err
     return place
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Starts commands in processes of their own, each the copy of one that has torch loaded."""
+    with ForkServer(tmp_path_factory.mktemp("outputs")) as started:
+        yield started
+
+
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes of a sweep be copies of one that has torch loaded, as those of `mhsa check` are."""
+    monkeypatch.setattr(workers, "get_context", lambda _: grading._context())
 
 
 @pytest.fixture(autouse=True)

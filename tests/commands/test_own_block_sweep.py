@@ -27,7 +27,9 @@ def digests(sweep: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_trials_of_ones_own_stand_beside_ours_and_are_as_trained_alone(jobs: int, marker: Marker) -> None:
+def test_trials_of_ones_own_stand_beside_ours_and_are_as_trained_alone(
+    jobs: int, marker: Marker, quick_workers: None
+) -> None:
     said = mhsa("sweep", *BOTH, "--jobs", jobs)
     assert said.code == 0, said.err
     sweep = Path("runs/both")

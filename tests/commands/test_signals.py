@@ -51,19 +51,18 @@ def end(child: Command, number: int, code: int, run: Path) -> None:
 
 
 @pytest.fixture
-def children(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Command]]:
+def children(here: Path, server: ForkServer) -> Iterator[dict[str, Command]]:
     """Trainings that would go on for days, started together; each has its folder in ./runs."""
-    with ForkServer(tmp_path_factory.mktemp("outputs")) as server:
-        ignored = ["tests.commands.test_signals:ignore", "SIGINT", "SIGHUP"]
-        started = {
-            name: server.start(["train", *ENDLESS, "train.log_every=1", "--name", name], here, prepare)
-            for name, prepare in [("int", []), ("nohup", [ignored]), ("gone", [])]
-        }
-        yield started
-        for child in started.values():
-            if not child.ended_with():
-                child.signal(signal.SIGKILL)
-                child.wait()
+    ignored = ["tests.commands.test_signals:ignore", "SIGINT", "SIGHUP"]
+    started = {
+        name: server.start(["train", *ENDLESS, "train.log_every=1", "--name", name], here, prepare)
+        for name, prepare in [("int", []), ("nohup", [ignored]), ("gone", [])]
+    }
+    yield started
+    for child in started.values():
+        if not child.ended_with():
+            child.signal(signal.SIGKILL)
+            child.wait()
 
 
 def test_signals_end_a_training_with_a_checkpoint_and_a_way_back(children: dict[str, Command]) -> None:

@@ -6,14 +6,13 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.commands.shell import facts, mhsa, tree
+from tests.faults.client import ForkServer
 
 SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
 GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2"]
@@ -75,16 +74,14 @@ def test_resume_trains_what_is_missing_and_nothing_else() -> None:
     assert "trials 4" not in mhsa("sweep", "--resume", "s").err  # nothing is left to do
 
 
-@pytest.mark.parametrize("after", [0.5, 2.5, 4.0])
-def test_a_killed_sweep_is_completed_by_resume(after: float, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mhsa_cli", "sweep", *GRID, "--seeds", "3", "--name", "k"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(after)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+@pytest.mark.parametrize("first", ["sweep.json", "*/config.yaml", "*/checkpoints/step-*", "*/heads.json"])
+def test_a_killed_sweep_is_completed_by_resume(first: str, here: Path, server: ForkServer) -> None:
     sweep = Path("runs/k")
-    if not (sweep / "sweep.json").exists():
-        return  # it had not begun
+    process = server.start(["sweep", *GRID, "--seeds", "3", "--name", "k"], here)
+    while not list(sweep.glob(first)) and not process.ended_with():
+        time.sleep(0.002)
+    process.signal(signal.SIGKILL)
+    assert process.wait().code in (-signal.SIGKILL, 0)  # 0: it was quicker
     done = {p.parent: tree(p.parent) for p in sweep.glob("*/run.json") if facts(p.parent)["status"] == "finished"}
     assert mhsa("sweep", "--resume", "k").code == 0
     assert len(trials(sweep)) == 6

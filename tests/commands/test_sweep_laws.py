@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from mhsa_cli.commands import chunk, sweeping, workers
 from mhsa_cli.commands import sweep as command
-from mhsa_cli.commands import sweeping
-from tests.commands.shell import environment, facts, mhsa, tree
+from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
+from tests.faults.client import ForkServer
 
 SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
 GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", "5"]
@@ -54,38 +54,39 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
     assert digests("s") == alone
 
 
-def test_a_trial_is_itself_for_any_number_of_jobs(alone: dict[str, str]) -> None:
+def test_a_trial_is_itself_for_any_number_of_jobs(alone: dict[str, str], quick_workers: None) -> None:
     assert mhsa("sweep", *GRID, "--name", "s", "--jobs", 3).code == 0
     assert digests("s") == alone
 
 
-OFTEN = "from mhsa_cli.commands import chunk; chunk.SAVE_SECONDS = 0.2; from mhsa_cli.__main__ import run; run()"
-LONG = [*SMALL[:4], "batch_size=5", "eval_sequences=9", "n_heads=1,2,4", "steps_per_epoch=100", "--seeds", "12"]
+def often(_: pytest.MonkeyPatch) -> None:
+    """Let a sweep save all the time, and let its processes be copies of its own."""
+    chunk.SAVE_SECONDS = 0.1  # type: ignore[misc]
+    workers.get_context = lambda _: get_context("fork")  # type: ignore[assignment,attr-defined]
 
 
-@pytest.mark.parametrize(("kills", "epochs", "seed"), [(2, 3, 5), pytest.param(10, 16, 7, marks=pytest.mark.slow)])
+LONG = [*SMALL[:4], "batch_size=5", "eval_sequences=9", "n_heads=1,2,4", "steps_per_epoch=50"]
+
+
+@pytest.mark.parametrize(
+    ("kills", "epochs", "seeds", "seed"), [(3, 2, 6, 5), pytest.param(10, 32, 12, 7, marks=pytest.mark.slow)]
+)
 def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
-    kills: int, epochs: int, seed: int
+    kills: int, epochs: int, seeds: int, seed: int, here: Path, server: ForkServer
 ) -> None:
     chance, done, state = random.Random(seed), dict[Path, Any](), list[tuple[int, int]]()
-    grid = [*LONG, f"epochs={epochs}"]
+    grid = [*LONG, f"epochs={epochs}", "--seeds", str(seeds)]
     for number in range(kills):
         what = ["--resume", "k"] if Path("runs/k/sweep.json").exists() else [*grid, "--name", "k"]
         jobs = str(1 + number % 2)
-        process = subprocess.Popen(
-            [sys.executable, "-c", OFTEN, "sweep", *what, "--jobs", jobs],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=environment(),
-        )
-        # By what it has written, not by the clock: on a slow day starting Python takes longer than training.
-        seen, first, until = set[Path](), written(), chance.randrange(0, 120)
-        while process.poll() is None and len(seen - first) <= until:
+        process = server.start(["sweep", *what, "--jobs", jobs], here, [["tests.commands.test_sweep_laws:often"]])
+        # By what it has written, not by the clock: on a slow day starting takes longer than training.
+        seen, first, until = set[Path](), written(), chance.randrange(0, 100)
+        while not process.ended_with() and len(seen - first) <= until:
             seen |= written()
             time.sleep(chance.uniform(0, 0.01))
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        assert process.wait().code == -signal.SIGKILL
         finished = [p.parent for p in Path("runs/k").glob("*/run.json") if status(p.parent) == "finished"]
         assert all(tree(path) == was for path, was in done.items()) and set(done) <= set(finished)
         done |= {path: tree(path) for path in finished}
@@ -95,7 +96,7 @@ def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
     assert mhsa("sweep", "--resume", "k").code == 0
     assert all(tree(path) == was for path, was in done.items())
     assert mhsa("sweep", *grid, "--name", "unbroken").code == 0
-    assert kept(Path("runs/k")) == kept(Path("runs/unbroken")) and len(digests("k")) == 36
+    assert kept(Path("runs/k")) == kept(Path("runs/unbroken")) and len(digests("k")) == 3 * seeds
 
 
 def written() -> set[Path]:
