@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.commands.own import Marker, write
-from tests.commands.shell import Said, at_step, facts, metrics, mhsa
+from tests.commands.shell import TINY, Said, at_step, facts, metrics, mhsa
 
 MINE = "model.attention=mine.py:Mine"
 NAMED = ("--attention", "mine.py:Mine")
@@ -23,12 +25,23 @@ def marker(here: Path) -> Marker:
     return write()
 
 
-@pytest.fixture
-def own(marker: Marker) -> Path:
-    """A run that was trained with a block of one's own, and nothing imported since."""
-    said = train("Mine")
+@pytest.fixture(scope="module")
+def trained_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was trained with a block of one's own, in a folder of its own."""
+    place = tmp_path_factory.mktemp("own")
+    marker = write(place)
+    (place / "tiny.yaml").write_text(TINY)
+    with contextlib.chdir(place):
+        said = train("Mine")
     assert said.code == 0, said.err
     assert marker.exists()
+    return place / RUN
+
+
+@pytest.fixture
+def own(trained_own: Path, marker: Marker) -> Path:
+    """A copy of that run, and nothing imported since."""
+    shutil.copytree(trained_own, RUN)
     marker.unlink()
     return RUN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from mhsa_cli.core.check.pointing import PLACES, axes, modules, syntax
 from mhsa_cli.core.check.pointing.anatomy import Anatomy
@@ -29,7 +30,8 @@ def batch_axis_of(text: str, name: str) -> str:
     return axes.batch_axis(text, target, call)
 
 
-def _code(text: str) -> list[str]:
+@lru_cache(maxsize=4)  # one file is asked about many times in a row
+def _code(text: str) -> tuple[str, ...]:
     """Give the lines without comments and without the text of strings, so that only code is matched."""
     import io
     import tokenize
@@ -45,8 +47,8 @@ def _code(text: str) -> list[str]:
                 for row in range(token.start[0] - 1, token.end[0]):
                     kept[row] = ""
     except (tokenize.TokenError, IndentationError):
-        return lines
-    return kept
+        return tuple(lines)
+    return tuple(kept)
 
 
 def speaks(text: str, names: Collection[str], pattern: str, *, constructor: bool = True) -> bool:

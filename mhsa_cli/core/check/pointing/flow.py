@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 CALLS = ("forward", "__call__", "call")
@@ -172,8 +173,14 @@ class _Walk:
 
 def values_of(function: Function, name: str) -> list[ast.expr]:
     """List what a function assigns to a name or an attribute ("self.heads"), in the order of the text."""
+    return [value for target, value in _assigned(function) if target == name]
+
+
+@lru_cache(maxsize=64)
+def _assigned(function: Function) -> tuple[tuple[str, ast.expr], ...]:
+    """List what a function assigns, each with the source of what it assigns it to."""
     found = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
-    return [n.value for n in found if any(ast.unparse(target) == name for target in n.targets)]
+    return tuple((ast.unparse(target), n.value) for n in found for target in n.targets)
 
 
 def _in_order(node: ast.AST) -> list[ast.AST]:
