@@ -23,30 +23,31 @@ ALONE = ("batch_folded_wrong", "output_transposed", "softmax_over_batch", "softm
 
 def often(case: Case, until: float) -> Match | None:
     """Look for several at once of the faults that meet often: all their combinations, those with the fewest first."""
-    looks = [(at, base, *_choices(case.layouts[at], base)) for at in range(case.likely) for base in case.bases(at)]
+    looks = [(at, *_choices(case.layouts[at], base)) for at in range(case.likely) for base in case.bases(at)]
     for late in range(4):  # so many faults of the split, the merge and the output
         best: Match | None = None
-        for at, base, early, rests in looks:
+        for at, early, rests in looks:
             for rest in rests:
                 if time.process_time() > until:
                     return best
                 if _count(rest) == late:
-                    found = _fewest(case, at, base, early, rest)
+                    found = _fewest(case, at, early, rest)
                     best = min((m for m in (best, found) if m), key=lambda match: len(match.faults), default=None)
         if best is not None:
             return best
     return None
 
 
-def _choices(layout: Layout, base: Spec) -> tuple[list[Chosen], list[Chosen]]:
-    """List what may be wrong up to the weights, and after them."""
+def _choices(layout: Layout, base: Spec) -> tuple[list[tuple[Chosen, Spec]], list[Chosen]]:
+    """List what may be wrong up to the weights, with the spec that it makes, and what may be wrong after them."""
     stages: dict[str, list[tuple[str, Form]]] = {stage: [("", {})] for stage in OFTEN}
     for name, form in fault_forms(layout, base, False):
         if (stage := _stage(form)) in stages and name not in ALONE and form.get("fill") != "added":
             stages[stage].append((name, form))
     early = itertools.product(*(stages[stage] for stage in ("scale", "softmax", "mask")))
     late = itertools.product(*(stages[stage] for stage in ("split", "merge", "out")))
-    return [one for one in early if _joined(one) is not None], list(late)
+    joined = [(one, _joined(one)) for one in early]
+    return [(one, base._replace(**form)) for one, form in joined if form is not None], list(late)
 
 
 Chosen = tuple[tuple[str, Form], ...]
@@ -69,21 +70,24 @@ def _joined(chosen: Chosen) -> Form | None:
     return form
 
 
-def _fewest(case: Case, at: int, base: Spec, early: Sequence[Chosen], rest: Chosen) -> Match | None:
+def _fewest(case: Case, at: int, early: Sequence[tuple[Chosen, Spec]], rest: Chosen) -> Match | None:
     """Compare all forms of the scores and weights at once, with one way to split, merge and project."""
     layout = case.layouts[at]
-    specs = [base._replace(**(_joined((*one, *rest)) or {})) for one in early]
+    form = _joined(rest) or {}
+    specs = [spec._replace(**form) for _, spec in early]
     try:
         made = case.reference(at).outputs(specs)
     except (RuntimeError, ValueError, IndexError):
         return None
     if made.shape[1:] != case.y.shape:
         return None
-    same = (made == case.y) | (made.isnan() & case.y.isnan())
-    off = torch.where(same, torch.zeros_like(made), (made - case.y).abs()).nan_to_num(nan=math.inf)
+    off = (made - case.y).abs()
+    if not bool(case.y.isfinite().all()):  # what is infinite in both, or no number in both, is alike
+        same = (made == case.y) | (made.isnan() & case.y.isnan())
+        off = torch.where(same, torch.zeros_like(made), off)
     hits = (off.flatten(1).amax(1) <= case.tolerance).nonzero().flatten().tolist()
     found = []
     for hit in hits:
-        names = tuple(name for name, _ in (*early[hit], *rest) if name)
+        names = tuple(name for name, _ in (*early[hit][0], *rest) if name)
         found.append(Match(layout, specs[hit], with_layout(layout, names), float(off[hit].max())))
     return min(found, key=lambda match: len(match.faults)) if found else None
