@@ -6,6 +6,9 @@ from unittest import mock
 
 import pytest
 
+# Where a test wants two threads after all: one that waits sleeps, and does not spin. Read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load torch where tests run; a process that only hands them out to workers (`-n 2`) does without."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
+import contextlib
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+
+from tests.commands.shell import codes_without_torch
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mhsa_cli"
@@ -176,25 +178,11 @@ LIGHT = [
     (["runs"], 0),
     (["inspect-heads"], 4),
 ]
-RUN_LIGHT = """
-import json, sys
-from mhsa_cli.__main__ import main
-for arguments, code in json.loads(sys.argv[1]):
-    sys.argv = ["mhsa", *arguments]
-    try:
-        found = main()
-    except SystemExit as end:
-        found = end.code
-    assert (found or 0) == code, (arguments, found)
-    assert "mhsa_cli.commands.app" in sys.modules
-    assert not {"torch", "numpy"} & set(sys.modules), arguments
-"""
 
 
 def test_what_needs_no_torch_does_not_load_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RUN_LIGHT, json.dumps(LIGHT)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    with contextlib.chdir(tmp_path):
+        assert codes_without_torch(*(command for command, _ in LIGHT)) == [code for _, code in LIGHT]
 
 
 TRAINING = """

@@ -7,8 +7,9 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,35 @@ def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
 
     with mock.patch.object(Stack, "step", stepping):
         yield
+
+
+# Runs commands one after the other; says after each how it ended and what it has loaded of the large libraries.
+ONE_BY_ONE = """
+import json, os, sys
+from mhsa_cli.__main__ import main
+said, sys.stdout = sys.stdout, open(os.devnull, "w")
+for command in json.loads(sys.argv[1]):
+    sys.argv = ["mhsa", *command]
+    try:
+        code = main() or 0
+    except SystemExit as end:
+        code = end.code
+    assert "mhsa_cli.commands.app" in sys.modules
+    print(json.dumps([code, sorted({"torch", "numpy", "scipy"} & set(sys.modules))]), file=said)
+"""
+
+
+def codes_without_torch(*commands: Sequence[object]) -> list[int]:
+    """Run commands in one fresh process; returns their exit codes. None may load torch, numpy or scipy."""
+    told = json.dumps([[str(argument) for argument in command] for command in commands])
+    root = str(Path(__file__).parents[2])
+    run = [sys.executable, "-c", ONE_BY_ONE, told]
+    done = subprocess.run(run, env=environment(PYTHONPATH=root), capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(commands), done.stderr
+    for command, (_, loaded) in zip(commands, found, strict=True):
+        assert loaded == [], command
+    return [code for code, _ in found]
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -10,8 +10,19 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.core import bench
+from mhsa_cli.core import bench, timing
 from tests.commands.shell import mhsa
+
+# A middle size that takes no second a round, and as little effort as there can be.
+MIDDLE = {"task": {"seq_len": 6}, "train": {"batch_size": 5}}
+EFFORTS = {"quick": bench.Effort(0.0, (1, 3), (8, 12), 1)}
+
+
+@pytest.fixture(autouse=True)
+def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "MIDDLE", MIDDLE)
+    monkeypatch.setattr(bench, "EFFORTS", EFFORTS)
+    monkeypatch.setattr(timing, "ROUND", 0.0)
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -24,8 +35,7 @@ def numbers(value: Any) -> Iterator[float]:
 
 def test_the_quick_document_holds_every_section_and_leaves_nothing_behind(here: Path) -> None:
     before = sorted(here.rglob("*"))
-    with mock.patch.object(bench, "MIDDLE", {"train": {"batch_size": 5}}):  # the real one takes a second a round
-        said = mhsa("bench", "--quick", "--json", "--config", "tiny.yaml")
+    said = mhsa("bench", "--quick", "--json", "--config", "tiny.yaml")
     assert said.code == 0 and said.err == ""
     found = said.json
     assert list(found) == ["machine", "steps", "stacks", "attention", "import_torch", "not_measured"]
@@ -39,7 +49,7 @@ def test_the_quick_document_holds_every_section_and_leaves_nothing_behind(here: 
     }
     for name in {step["name"] for step in found["steps"]}:
         assert sum(step["recommended"] for step in found["steps"] if step["name"] == name) == 1
-    assert [stack["models"] for stack in found["stacks"]] == [1, 16]
+    assert [stack["models"] for stack in found["stacks"]] == [1, 3]
     assert {row["path"] for row in found["attention"]} == {"fused", "linear", "weights"}
     timed = [step["step_ms"] for step in found["steps"] + found["stacks"]] + [row["ms"] for row in found["attention"]]
     for quartiles in [*timed, found["import_torch"]["seconds"]]:
@@ -50,12 +60,7 @@ def test_the_quick_document_holds_every_section_and_leaves_nothing_behind(here: 
 
 
 def test_tables_come_without_json() -> None:
-    fast = {"quick": bench.Effort(0.0, (1, 3), (8,), 0)}
-    with (
-        mock.patch.object(bench, "EFFORTS", fast),
-        mock.patch.object(bench, "MIDDLE", {"train": {"batch_size": 5}}),
-        mock.patch.object(bench, "import_speed", return_value=bench.ImportSpeed((1.0, 1.0, 1.0))),
-    ):
+    with mock.patch.object(bench, "import_speed", return_value=bench.ImportSpeed((1.0, 1.0, 1.0))):
         said = mhsa("bench", "--quick", "-c", "tiny.yaml", "n_heads=4")
     assert said.code == 0, said.err
     assert "training step" in said.out and "2 blocks of d_model 12, 4 heads, d_mlp 20" in said.out

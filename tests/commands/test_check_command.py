@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.commands import grading
-from tests.commands.shell import Said, environment, mhsa, tree
+from tests.commands.shell import Said, mhsa, tree
+from tests.faults.client import ForkServer
 
 HEAD = "import os, signal, sys, time\n\n\nclass Attention:\n    def __call__(self, x):\n"
 RIGHT = HEAD + "        return x\n"
 WRONG = HEAD + "        return x + 1\n"
 LIE = "[os.write(i, b'\\0\\0\\0\\1x') for i in range(3, 99) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')]"
+LATE = "it did not answer within {} s; the last thing done: calling, at line 6 (in __call__)"
 ENDINGS = {
-    "spins": ("while True: pass", "not answer within 2 s; the last thing done: calling, at line 6 (in __call__)"),
-    "sleeps": ("time.sleep(600)", "not answer within 2 s; the last thing done: calling, at line 6 (in __call__)"),
+    "sleeps": ("time.sleep(600)", LATE.format(4)),
     "leaves": ("os._exit(7)", "it ended its process itself, with exit code 7, while calling"),
     "exits": ("sys.exit(3)", "it ended its process itself, with exit code 3, while calling"),
     "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV while calling, at line 6 (in __call__)"),
@@ -48,9 +48,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
 
 
-def check(text: str, *options: object, name: str = "mine") -> Said:
+def check(text: str, *options: object, name: str = "mine", seconds: float = 90) -> Said:
     Path(f"{name}.py").write_text(text)
-    return mhsa("check", f"{name}.py:Attention", "--seconds", 2, *options)
+    return mhsa("check", f"{name}.py:Attention", "--seconds", seconds, *options)
 
 
 def test_the_exit_code_tells_the_verdict(here: Path) -> None:
@@ -82,10 +82,12 @@ def test_a_grade_as_markdown_and_as_a_picture(here: Path) -> None:
     assert check(WRONG, "--markdown", "--json").code == 2
 
 
-@pytest.mark.parametrize("name", ENDINGS)
-def test_every_ending_becomes_a_grade(here: Path, name: str) -> None:
-    line, wanted = ENDINGS[name]
-    said = check(HEAD + f"        {line}\n", "--json", name=name)
+@pytest.mark.parametrize(
+    ("line", "wanted", "seconds"), [("while True: pass", LATE.format(2), 2), (*ENDINGS["crashes"], 90)]
+)
+def test_an_ending_becomes_a_grade(here: Path, line: str, wanted: str, seconds: float) -> None:
+    """More of them below, in one folder."""
+    said = check(HEAD + f"        {line}\n", "--json", seconds=seconds)
     assert said.code == 2 and wanted in said.json["tried"][0], said.json["tried"]
 
 
@@ -106,7 +108,7 @@ def test_what_it_prints_is_a_note_and_what_it_writes_is_gone(here: Path) -> None
 
 
 def test_a_flood_of_print_is_cut(here: Path) -> None:
-    said = check(HEAD + "        while True: print('x' * 10_000)\n", "--json")
+    said = check(HEAD + "        while True: print('x' * 10_000)\n", "--json", seconds=1)
     assert said.code == 2 and "it printed more than" in said.json["notes"][0]
 
 
@@ -184,7 +186,7 @@ def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
     (folder / "sub" / "beside.py").write_text("def same(x):\n    return x\n\nAttention = 5\n")
     (folder / "wrong.md").write_text(f"# Mine\n\n```python\n{WRONG}```\n")
     before = tree(folder), sorted(folder.rglob("*"))
-    said = mhsa("check", folder, "--entry", "Attention", "--seconds", 2, "--jobs", 3, "--json")
+    said = mhsa("check", folder, "--entry", "Attention", "--seconds", 4, "--jobs", 3, "--json")
     assert (tree(folder), sorted(folder.rglob("*"))) == before
     assert said.code == 7 and said.json["passed"] is False
     found = {item["target"]: item for item in said.json["submissions"]}
@@ -238,28 +240,32 @@ def alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
 
 
+def light(_: pytest.MonkeyPatch, room: str) -> None:
+    """Grade without torch, and keep temporary files in a room of one's own."""
+    grading.GRADER = grading.READY = "tests.commands.stand_in"  # type: ignore[misc]
+    tempfile.tempdir = room
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -9)]
 )
-def test_no_process_outlives_the_command(here: Path, number: int, code: int) -> None:
+def test_no_process_outlives_the_command(here: Path, number: int, code: int, server: ForkServer) -> None:
     marks = Path("marks").absolute()
     text = f"import os\ndef spin():\n    open('{marks}', 'w').write(str(os.getpid()))\n    while True: pass\n"
     Path("mine.py").write_text(text + "A = spin()\n")
     room = here / "temporary"
     room.mkdir()
-    command = [sys.executable, "-m", "mhsa_cli", "check", "mine.py:A"]
-    process = subprocess.Popen(
-        command, env=environment(TMPDIR=str(room)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    until = time.monotonic() + 60
+    prepared = ["tests.commands.test_check_command:light", str(room)]
+    process = server.start(["check", "mine.py:A", "--seconds", 600], here, [prepared], {"TMPDIR": str(room)})
+    until = time.monotonic() + 120
     while not (marks.exists() and marks.read_text()) and time.monotonic() < until:
         time.sleep(0.05)
     child = int(marks.read_text())
     assert alive(child)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == code and b"Traceback" not in out + err
+    process.signal(number)
+    done = process.wait()
+    assert done.code == code and "Traceback" not in done.out + done.err
     while alive(child) and time.monotonic() < until:
         time.sleep(0.05)
     assert not alive(child) and not list(room.glob("mhsa-check-*"))
@@ -275,8 +281,9 @@ def test_what_it_starts_ends_with_it(here: Path, line: str, code: int, own: bool
     sleep = "subprocess.Popen(['sh', '-c', 'sleep 600; exit'], start_new_session=True)" if own else (
         "subprocess.Popen(['sleep', '600'])")  # fmt: skip
     start = f"        open('{marks}', 'w').write(str({sleep}.pid))\n"
-    assert check("import subprocess\n" + HEAD + start + f"        {line}\n").code == code
-    started, until = int(marks.read_text()), time.monotonic() + 30
+    seconds = 3 if "sleep" in line else 90
+    assert check("import subprocess\n" + HEAD + start + f"        {line}\n", seconds=seconds).code == code
+    started, until = int(marks.read_text()), time.monotonic() + 60
     while alive(started) and time.monotonic() < until:
         time.sleep(0.05)
     assert not alive(started)

@@ -11,12 +11,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from mhsa_cli.core.export import EXPORTS
-from tests.commands.shell import facts, metrics, mhsa, tree
-
-ROOT = str(Path(__file__).parents[2])
+from tests.commands.shell import codes_without_torch, facts, metrics, mhsa, tree
 
 
 def test_every_format_is_named_in_the_help_and_by_the_error(tiny: Path) -> None:
@@ -122,10 +119,5 @@ def test_a_run_without_maps_has_its_metrics(tiny: Path) -> None:
     assert mhsa("export", "--to", "json").code == 0 and json.loads(Path("tiny.json").read_text())["heads"] is None
 
 
-@pytest.mark.parametrize("to", ["csv", "json"])
-def test_what_needs_no_torch_does_not_load_it(to: str, tiny: Path) -> None:
-    code = "import sys, atexit\natexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
-    code += "from mhsa_cli.__main__ import main\nmain()"
-    command = [sys.executable, "-c", code, "export", "tiny", "--to", to]
-    done = subprocess.run(command, env={"PYTHONPATH": ROOT, "PATH": "/usr/bin"}, capture_output=True, check=False)
-    assert done.returncode == 0 and done.stderr.splitlines()[-1:] == [b"False"], done.stderr
+def test_what_needs_no_torch_does_not_load_it(tiny: Path) -> None:
+    assert codes_without_torch(*(["export", "tiny", "--to", to] for to in ("csv", "json"))) == [0, 0]

@@ -57,9 +57,9 @@ def test_the_free_memory_is_a_number_of_bytes() -> None:
 def test_a_trial_takes_no_more_disk_than_was_thought_and_not_much_less() -> None:
     for settings in (
         ["epochs=3"],
-        ["d_model=64", "n_layers=3", "residual=true", "seq_len=24", "epochs=5", "n_heads=8"],
+        ["d_model=64", "n_layers=3", "residual=true", "seq_len=24", "epochs=5", "n_heads=2"],
     ):
-        given = ["task.name=copy", "steps_per_epoch=100", *settings]
+        given = ["task.name=copy", "steps_per_epoch=20", *settings]
         assert mhsa("sweep", *given, "--seeds", 1, "--name", f"s{len(settings)}").code == 0
         config = load_config(None, given)
         files = [path for path in Path(f"runs/s{len(settings)}/seed=42").rglob("*") if path.is_file()]

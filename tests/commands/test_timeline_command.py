@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import environment, metrics, mhsa, without_hashes
+from tests.commands.shell import codes_without_torch, environment, metrics, mhsa, without_hashes
 
 STEPS = [0, 1, 2, 4, 6, 8, 10]
 T = 6
@@ -160,13 +160,8 @@ def test_what_the_task_says_stands_below(told: Path) -> None:
 
 
 def test_it_loads_no_torch(told: Path) -> None:
-    code = (
-        "import sys\nfrom mhsa_cli.__main__ import main\n"
-        "try:\n    main()\nfinally:\n    sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))\n"
-    )
-    command = [sys.executable, "-c", code, "timeline", "--json"]
-    done = subprocess.run(command, capture_output=True, check=False, env=environment())
-    assert done.returncode == 0 and json.loads(done.stdout)["steps"] == STEPS
+    assert codes_without_torch(["timeline", "--json"], ["timeline"]) == [0, 0]
+    assert mhsa("timeline", "--json").json["steps"] == STEPS
 
 
 def test_a_replay_is_refused_where_nothing_moves(told: Path) -> None:

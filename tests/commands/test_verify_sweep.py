@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import mhsa
+from tests.commands.shell import TINY, mhsa
 from tests.commands.test_verify_command import flip, states
 
 
@@ -33,11 +33,21 @@ def trials_note(document: Any) -> Any:
     return next((check for check in document["checks"] if check["name"] == "trials"), None)
 
 
-@pytest.fixture
-def grid(here: Path) -> Path:
+@pytest.fixture(scope="module")
+def trained_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of 2 settings with 3 seeds, all trained."""
+    root = tmp_path_factory.mktemp("grid")
+    (root / "tiny.yaml").write_text(TINY)
     steps = ["train.epochs=1", "train.steps_per_epoch=2", "train.warmup_steps=1"]
-    assert mhsa("sweep", "--config", "tiny.yaml", "n_heads=2,3", *steps, "--seeds", 3, "--name", "g").code == 0
+    grid = ["--config", root / "tiny.yaml", "n_heads=2,3", *steps, "--seeds", 3]
+    assert mhsa("sweep", *grid, "--name", "g", "--runs", root / "runs").code == 0
+    return root / "runs" / "g"
+
+
+@pytest.fixture
+def grid(trained_grid: Path, here: Path) -> Path:
+    """A copy of that sweep in ./runs."""
+    shutil.copytree(trained_grid, "runs/g")
     return Path("runs/g")
 
 
