@@ -24,14 +24,12 @@ def test_no_name_is_alias_of_two_keys_or_alias_and_key() -> None:
     assert not sentenced & set(names)
 
 
-@pytest.mark.parametrize(
-    ("foreign", "ours"),
-    [(alias, key) for key, aliases in ALIASES.items() for alias in aliases.split() if alias not in ("warmup", "task")],
-)
-def test_each_foreign_name_suggests_ours(foreign: str, ours: str) -> None:
+@pytest.mark.parametrize("ours", ALIASES)
+def test_each_foreign_name_suggests_ours(ours: str) -> None:
     section, _, name = ours.partition(".")
-    assert suggest(foreign, section, KEYS).startswith(f"did you mean `{name}")
-    assert suggest(foreign, "", KEYS).endswith(f"under `{section}:`?")
+    for foreign in set(ALIASES[ours].split()) - {"warmup", "task"}:
+        assert suggest(foreign, section, KEYS).startswith(f"did you mean `{name}")
+        assert suggest(foreign, "", KEYS).endswith(f"under `{section}:`?")
 
 
 @pytest.mark.parametrize(

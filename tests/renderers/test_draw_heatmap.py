@@ -90,19 +90,19 @@ def test_viridis_ends_where_it_should() -> None:
     assert viridis(0.0) == (70, 22, 104)  # 0.06 of the way from 68,1,84 to 72,36,117, in tenths
 
 
-@pytest.mark.parametrize("level", range(0, 101, 5))
 @pytest.mark.parametrize("depth", ["truecolor", "256"])
-def test_percents_can_be_read_on_their_colour(level: int, depth: str) -> None:
+def test_percents_can_be_read_on_their_colour(depth: str) -> None:
     def linear(c: int) -> float:
         return c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4
 
-    style = ink_style(level, depth)  # type: ignore[arg-type]
-    assert style.color is not None and style.bgcolor is not None
-    shades = []
-    for color in (style.color, style.bgcolor):
-        red, green, blue = (linear(c) for c in color.get_truecolor())
-        shades.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
-    assert (max(shades) + 0.05) / (min(shades) + 0.05) >= 4.5
+    for level in range(101):
+        style = ink_style(level, depth)  # type: ignore[arg-type]
+        assert style.color is not None and style.bgcolor is not None
+        shades = []
+        for color in (style.color, style.bgcolor):
+            red, green, blue = (linear(c) for c in color.get_truecolor())
+            shades.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+        assert (max(shades) + 0.05) / (min(shades) + 0.05) >= 4.5, level
 
 
 def test_digits_are_rounded() -> None:

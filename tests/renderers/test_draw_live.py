@@ -145,13 +145,13 @@ def test_the_status_line_says_what_matters() -> None:
     assert picture(80, 24, "ascii")[0].splitlines()[-1].startswith("#")
 
 
-@pytest.mark.parametrize("width", range(20, 201, 3))
 @pytest.mark.parametrize("height", [1, 9, 10, 24])
-def test_the_picture_leaves_four_columns_and_fits_its_terminal(width: int, height: int) -> None:
-    text, widths = picture(width, height)
-    assert max(widths) <= max(20, width) - 4
-    assert text.count("\n") + 1 <= height
-    assert "step 335/600" in text.splitlines()[-1]
+def test_the_picture_leaves_four_columns_and_fits_its_terminal(height: int) -> None:
+    for width in range(20, 201, 3):
+        text, widths = picture(width, height)
+        assert max(widths) <= max(20, width) - 4
+        assert text.count("\n") + 1 <= height
+        assert "step 335/600" in text.splitlines()[-1]
 
 
 def test_the_speed_is_that_of_the_steps_since_it_was_told_last() -> None:

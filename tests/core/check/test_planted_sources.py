@@ -20,8 +20,9 @@ PLANTED = [*sources(), *pairs(), *framed()]
 ALL_STYLES = {**STYLES, **FRAMED}
 
 
-def names(planted: Planted) -> str:
-    return f"{planted.style}-{planted.fault.replace(' + ', '+')}"
+def of_style(name: str, silent: bool) -> list[Planted]:
+    """List what is planted in a style: what shows in no single output, or all else."""
+    return [one for one in PLANTED if one.style == name and bool(set(one.faults) & SILENT) is silent]
 
 
 def wide(name: str, *shape: int) -> Tensor:
@@ -87,33 +88,41 @@ def test_the_right_source_runs_and_is_causal(name: str, x: Tensor) -> None:
     assert torch.allclose(y[:, :-1], again[:, :-1]) and not torch.allclose(y[:, -1], again[:, -1])
 
 
-@pytest.mark.parametrize("planted", [p for p in PLANTED if not set(p.faults) & SILENT], ids=names)
-def test_a_planted_fault_changes_the_output(planted: Planted, x: Tensor) -> None:
-    style = ALL_STYLES[planted.style]
-    right, wrong = run(style, style.right(), x.clone()), run(style, planted.source, x.clone())
-    if planted.fault == "output_transposed":
-        assert wrong.shape == (B, D, T)
-        return
-    assert wrong.shape == right.shape
-    assert not (wrong - right).abs().max() <= 1e-3  # a NaN differs, too
+@pytest.mark.parametrize("name", ALL_STYLES)
+def test_a_planted_fault_changes_the_output(name: str, x: Tensor) -> None:
+    style = ALL_STYLES[name]
+    right = run(style, style.right(), x.clone())
+    for planted in of_style(name, silent=False):
+        wrong = run(style, planted.source, x.clone())
+        if planted.fault == "output_transposed":
+            assert wrong.shape == (B, D, T)
+            continue
+        assert wrong.shape == right.shape, planted.fault
+        assert not (wrong - right).abs().max() <= 1e-3, planted.fault  # a NaN differs, too
 
 
-@pytest.mark.parametrize("planted", [p for p in PLANTED if set(p.faults) & SILENT], ids=names)
-def test_a_silent_fault_shows_elsewhere(planted: Planted, x: Tensor) -> None:
-    style = ALL_STYLES[planted.style]
-    for source, wanted in ((style.right(), False), (planted.source, True)):
-        assert SHOWS[planted.fault](style, source, x.clone()) is wanted
+@pytest.mark.parametrize("name", ALL_STYLES)
+def test_a_silent_fault_shows_elsewhere(name: str, x: Tensor) -> None:
+    style = ALL_STYLES[name]
+    for planted in of_style(name, silent=True):
+        for source, wanted in ((style.right(), False), (planted.source, True)):
+            assert SHOWS[planted.fault](style, source, x.clone()) is wanted, planted.fault
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=names)
-def test_the_line_of_a_fault_is_one_that_the_right_source_lacks(planted: Planted) -> None:
-    ast.parse(planted.source)
-    right = ALL_STYLES[planted.style].right().splitlines()
-    lines = planted.source.splitlines()
-    assert 1 <= planted.line <= len(lines)
-    assert "#:" not in planted.source and "#!" not in planted.source
-    if len(lines) >= len(right):  # else lines were left out, and it is the place where one stood
-        assert lines[planted.line - 1] not in right
+@pytest.mark.parametrize("name", ALL_STYLES)
+def test_the_line_of_a_fault_is_one_that_the_right_source_lacks(name: str) -> None:
+    right = ALL_STYLES[name].right().splitlines()
+    for planted in of_style(name, silent=False) + of_style(name, silent=True):
+        ast.parse(planted.source)
+        lines = planted.source.splitlines()
+        assert 1 <= planted.line <= len(lines), planted.fault
+        assert "#:" not in planted.source and "#!" not in planted.source, planted.fault
+        if len(lines) >= len(right):  # else lines were left out, and it is the place where one stood
+            assert lines[planted.line - 1] not in right, planted.fault
+
+
+def test_every_style_is_known() -> None:
+    assert {one.style for one in PLANTED} <= set(ALL_STYLES)
 
 
 def differs(style: Style, source: str, x: Tensor) -> bool:
