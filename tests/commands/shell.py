@@ -11,9 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import typer.main
 
 from mhsa_cli.__main__ import main
 from tests.environment import FOREIGN, plain
@@ -25,6 +28,9 @@ model: {d_model: 12, n_heads: 3, n_layers: 2, d_mlp: 20, residual: true, norm: l
         positions: learned}
 train: {epochs: 2, steps_per_epoch: 5, batch_size: 7, eval_sequences: 9, warmup_steps: 3, grad_clip: 1.0, seed: 8}
 """
+
+# A process makes its commands once; here they are made once for thousands of calls, each of which would take 10 ms more.
+typer.main.get_command = cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
