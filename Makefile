@@ -1,17 +1,29 @@
-# Everything is installed into .venv; `make demo` is the main job, `make test` the test suite.
+# Everything is installed into .venv; `make demo` is the main job, `make test` the test suite,
+# `make quick` the part of it that tells most in half a minute.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Processes that share the tests out, file by file; `.venv/bin/python -m pytest tests/...` runs in one.
 WORKERS ?= 2
+# `make test DURATIONS=25` also lists the 25 slowest tests.
+DURATIONS ?=
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(DURATIONS),--durations=$(DURATIONS))
+# What a changed line breaks first: the walls between the rooms, the config, every picture, the laws of attention and of
+# positions, and a run that is trained and looked at. Whole folders and names by pattern: a new file there is in it.
+QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests/core/test_attention_*.py) \
+        tests/core/test_positions.py tests/commands/test_inspect_command.py
 
-.PHONY: demo test faults clean
+.PHONY: demo test quick faults clean
 
 demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/repeat.yaml
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(PYTEST)
+
+# For the moment after a change: less than half a minute.
+quick: $(VENV)/installed-dev
+	$(PYTEST) $(QUICK)
 
 # Breaks everything on purpose, for about an hour, and writes what held into docs/promises.md.
 faults: $(VENV)/installed-dev
