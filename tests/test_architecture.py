@@ -91,22 +91,25 @@ def test_rooms_keep_to_their_libraries_and_neighbours() -> None:
     assert [(str(file), name) for file in FILES for name in imports(file) if stranger(room_of(file), name)] == []
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGE.rglob("__init__.py")), ids=lambda f: str(f.parent.relative_to(ROOT)))
-def test_no_name_of_a_package_hides_a_module_of_it(package: Path) -> None:
-    """`from package import name` would give the module or the other thing, as the order of imports has it."""
+def hidden_modules(package: Path) -> set[str]:
+    """List the modules of a package whose names its __init__.py gives to something else."""
     whole = ".".join(package.parent.relative_to(ROOT).parts)
-    beside = package.parent.iterdir()
-    modules = {file.stem for file in beside if file.suffix == ".py" or (file / "__init__.py").exists()}
+    named: set[str] = set()
     for node in ast.walk(ast.parse(package.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            named = {node.name}
+            named.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            named = {node.id}
+            named.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom) and getattr(node, "module", "") != whole:
-            named = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        else:
-            continue
-        assert not named & modules, f"line {node.lineno}"
+            named |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    beside = package.parent.iterdir()
+    return named & {file.stem for file in beside if file.suffix == ".py" or (file / "__init__.py").exists()}
+
+
+def test_no_name_of_a_package_hides_a_module_of_it() -> None:
+    """`from package import name` would give the module or the other thing, as the order of imports has it."""
+    packages = PACKAGE.rglob("__init__.py")
+    assert {str(package): hidden for package in packages if (hidden := hidden_modules(package))} == {}
 
 
 def test_one_file_alone_knows_ray() -> None:

@@ -105,7 +105,7 @@ def _row(summary: Any) -> dict[str, Any]:
     }
 
 
-def _text(key: str, value: Any, dash: str) -> str:
+def _text(key: str, value: Any, dash: str = "") -> str:
     """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
     from mhsa_cli.commands.summary import nats
 

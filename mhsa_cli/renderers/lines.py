@@ -71,6 +71,16 @@ def cut(text: str, width: int, mark: str = "…") -> str:
     return "".join(kept) + mark
 
 
+def cut_middle(text: str, width: int, mark: str = "…") -> str:
+    """Shorten text to `width` columns with `mark` in its middle: of a path, the beginning and the file's name stay."""
+    room = width - cell_len(mark)
+    if cell_len(text) <= width or room < 2:
+        return cut(text, width, mark)
+    head = cut(text, room // 2, "")
+    tail = cut(text[::-1], room - cell_len(head), "")[::-1]
+    return head + mark + tail
+
+
 def pad(text: str, width: int, align: str = "left") -> str:
     """Fill text with spaces to `width` columns: `align` is left, right or center."""
     room = max(0, width - cell_len(text))

@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mhsa_cli.core.export import EXPORTS
 from tests.commands.shell import codes_without_torch, facts, metrics, mhsa, tree
