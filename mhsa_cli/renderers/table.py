@@ -162,11 +162,18 @@ def _records(
     highlight: int | None,
     under: Mapping[int, str],
 ) -> Lines:
-    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone."""
+    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone.
+
+    What stands in a column without a heading belongs to the value before it.
+    """
     lines: list[Text] = []
     for number, row in enumerate(cells):
-        pairs = zip(columns, row, strict=True)
-        texts = [f"{column.title}: {cell}".removeprefix(": ") for column, cell in pairs if cell]
+        texts: list[str] = []
+        for column, cell in zip(columns, row, strict=True):
+            if cell and texts and not column.title:
+                texts[-1] += f" {cell}"
+            elif cell:
+                texts.append(f"{column.title}: {cell}")
         texts += [safe(under[number])] if under.get(number) else []
         lines += [Text()] if number else []
         style = BOLD if number == highlight else PLAIN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     signal.signal(signal.SIGHUP, hangup)
     signal.signal(signal.SIGINT, interrupt)
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables keep to COLUMNS, as on a terminal; a pipe gets those that hold names as wide as they are."""
+    from mhsa_cli.commands import printing
+
+    real = printing.surface_of
+    monkeypatch.setattr(printing, "surface_of", lambda console: replace(real(console), bounded=True))
 
 
 @pytest.fixture

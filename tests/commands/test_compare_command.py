@@ -188,6 +188,7 @@ def test_the_whole_comparison_in_a_file(tiny: Path) -> None:
     assert mhsa("compare", "tiny", "tiny", "-o", "a.doc").code == 2
 
 
+@pytest.mark.usefixtures("screen")
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
 def test_it_fits(width: int, other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

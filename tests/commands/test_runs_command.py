@@ -32,6 +32,18 @@ def test_a_pipe_gets_a_run_a_line_with_nothing_cut(columns: str, monkeypatch: py
     assert "not a run folder" in wide["torn"]
 
 
+@pytest.mark.usefixtures("screen")
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 120, 150])
+def test_a_screen_drops_columns_before_it_cuts_a_name(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = mhsa("runs").out
+    words = out.split()
+    assert LONG in words and {"tiny", "torn", "finished", "damaged:"} <= set(words)
+    assert ("no room for:" in out) == (columns in (120, 150))
+    if columns < 120:
+        assert "\nstatus: finished\n" in out and "\nstep: 10\n" in out
+
+
 def test_grep_finds_a_run_by_its_name(tiny: Path) -> None:
     done = process(f"$MHSA runs | grep -c -- {LONG}", COLUMNS="40")
     assert done.stdout == b"1\n", done.stderr
