@@ -116,9 +116,14 @@ def _rope(rope: str | None) -> str | None:
 
 
 def _pairs(given: Sequence[str]) -> Sequence[str]:
+    first: dict[str, str] = {}
     for pair in given:
-        if not pair.partition("=")[0].isidentifier() or "=" not in pair:
+        key = pair.partition("=")[0]
+        if not key.isidentifier() or "=" not in pair:
             raise UsageError(f"--with {pair}: wanted KEY=VALUE", "such as --with bias=false")
+        if key in first:
+            raise UsageError(f"--with {pair}: `{key}` is set already, by `{first[key]}`", "keep one of them")
+        first[key] = pair
     return given
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mhsa_cli.records import Difference, GroupStats, Quartiles, SweepReport, TrialResult
 from mhsa_cli.renderers.console import Surface
-from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe, wrap_phrases
+from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe, wrap_phrases, wrap_words
 from mhsa_cli.renderers.multiples import small_multiples
 from mhsa_cli.renderers.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.scale import fixed, short, step_text
@@ -163,9 +163,9 @@ def _failed(trials: Sequence[TrialResult], width: int, surface: Surface) -> Line
 
 
 def _item(text: str, width: int, surface: Surface) -> list[Text]:
-    """Set a sentence behind a dot, its further lines indented under its first."""
-    rows = wrap_phrases([[(text, PLAIN)]], width - _INDENT)
+    """Set a sentence behind a dot, its further lines indented under its first; no name in it is broken."""
+    rows = wrap_words(text, width - _INDENT)
     pieces: list[list[Piece]] = [
         [(f"{surface.glyphs.dot} " if i == 0 else " " * _INDENT, DIM)] for i in range(len(rows))
     ]
-    return [assemble([*piece, (row.plain, PLAIN)]) for piece, row in zip(pieces, rows, strict=True)]
+    return [assemble([*piece, (row, PLAIN)]) for piece, row in zip(pieces, rows, strict=True)]

@@ -181,6 +181,8 @@ def test_a_key_given_twice_is_refused_wherever_settings_are_taken(command: str) 
     for twice in (["lr=1", "train.lr=2"], ["lr=1", "--set", "lr=2"], ["--set", "train.lr=1", "--set", "lr=2"]):
         told = refused(command, *twice)
         assert all(text in told for text in twice if "=" in text)
+    told = refused("check", "a.py:A", "--with", "bias=1", "--with", "d=2", "--with", "bias=3")
+    assert "bias=1" in told and "bias=3" in told
     for command_line in (["config", "show"], ["config", "check", "tiny.yaml"]):
         assert "`lr=1`" in refused(*command_line, "lr=1", "train.lr=2")
 

@@ -130,7 +130,7 @@ def held_to_the_laws(name: str, picture: Lines, case: Case, surface: Any, made: 
     plain = picture.plain
     typed = name.rstrip(":") in TYPED
     for line in picture:
-        whole = typed and (" " not in line.plain.strip(" ") or not surface.bounded)
+        whole = typed and (" " not in line.plain.strip(" ·.") or not surface.bounded)
         assert line.cell_len <= surface.width or whole, f"{name} {line.cell_len} columns, {surface.width} are there"
         assert line.plain.isprintable(), f"{name} {line.plain!r}"
     if case.shape != "odd text":
