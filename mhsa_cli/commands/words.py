@@ -9,6 +9,7 @@ from typing import Any
 
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.names import LONGEST
 
 # What people call our commands elsewhere: asked before any nearness of letters.
 SYNONYMS: dict[str, str] = {
@@ -68,7 +69,7 @@ def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
     if word.endswith((".yaml", ".yml")):
         return [f"--config {show(shlex.quote(word))}"]
     ready = Path("configs", f"{word}.yaml")
-    config = [f"--config {show(shlex.quote(str(ready)))}"] if ready.is_file() else []
+    config = [f"--config {show(shlex.quote(str(ready)))}"] if len(word) < LONGEST and ready.is_file() else []
     if task := nearest(word, TASK_SCHEMAS):
         return [f"task.name={task}", *config]
     if config or (key := setting(word, all_keys())) is None:
@@ -95,7 +96,9 @@ def _as_typed(name: str, args: Sequence[str]) -> tuple[str, str | None]:
     """Find an option as it stands on the command line, and the value behind it, if there is one."""
     at = next((i for i, arg in enumerate(args) if arg.partition("=")[0] == name), None)
     if at is None:  # `-lr 3` is read as the letters l and r
-        at = next(i for i, arg in enumerate(args) if arg.startswith("-") and name[-1] in arg)
+        at = next((i for i, arg in enumerate(args) if arg.startswith("-") and name[-1] in arg), None)
+    if at is None:
+        return name, None
     typed, equals, value = args[at].partition("=")
     if equals:
         return typed, value

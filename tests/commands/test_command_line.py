@@ -174,6 +174,7 @@ def test_a_ready_config_is_offered_where_there_is_one(here: Path) -> None:
         (here / "configs" / f"{name}.yaml").write_text("")
         assert f"mhsa train --config configs/{name}.yaml" in refused("train", name)
     assert "task.name=copy" in refused("train", "copy")
+    assert "x" * 20 in refused("train", "x" * 9999)  # longer than any file's name
 
 
 @pytest.mark.parametrize("command", ["train", "sweep", "trace", "bench"])
