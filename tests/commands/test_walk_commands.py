@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from mhsa_cli.commands import grading
 from mhsa_cli.core.heads import null
 from tests.commands import own
 from tests.commands.shell import Said, at_step, facts, mhsa
-from tests.commands.walk import Command, Option, commands, values
+from tests.commands.walk import Command, Option, built_once, commands, values
 
 COMMANDS = list(commands())
 NORMAL = "a-run-with-a-name-that-is-longer-than-any-narrow-terminal-is-wide"
@@ -142,6 +143,7 @@ def place(prepared: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A copy to stand in. The grader is a stand-in, and random heads are few: both take their time elsewhere."""
     monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
     monkeypatch.setattr(null, "HEADS", 3)
+    monkeypatch.setattr(typer.main, "get_command", built_once)
     shutil.copytree(prepared, here, dirs_exist_ok=True)
     yield here
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from mhsa_cli.config.load import json_schema
 from mhsa_cli.core.heads import null
 from tests.commands import own
 from tests.commands.shell import Said, mhsa
-from tests.commands.walk import Setting, settings
+from tests.commands.walk import Setting, built_once, settings
 
 # So small that the least of nearly every setting fits with the others.
 BASE = {
@@ -84,6 +85,7 @@ def _case(setting: Setting, which: str, chosen: dict[str, str], id_: str) -> obj
 def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where to stand, with the files that settings name."""
     monkeypatch.setattr(null, "HEADS", 3)  # 200 random heads beside each of these would be half of the time
+    monkeypatch.setattr(typer.main, "get_command", built_once)
     own.write(here)
     (here / "text.txt").write_text("to be or not to be, that is the question: whether 'tis nobler\n" * 3)
     return here
