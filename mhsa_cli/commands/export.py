@@ -71,10 +71,10 @@ def export(
         return
     paper = Paper()
     for file in written:
-        paper.say(f"wrote {show(file)}  {_size(file.stat().st_size)}")
+        paper.offer(f"wrote {show(file)}  {_size(file.stat().st_size)}")
     quoted = show(shlex.quote(str(path))), show(path).replace("\\", "\\\\").replace("'", "\\'")
     loads = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
-    paper.say(f"next: {loads.format(*quoted)}")
+    paper.offer(f"next: {loads.format(*quoted)}")
 
 
 def _source(folder: RunDir, attention: str | None) -> Source:

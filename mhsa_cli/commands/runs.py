@@ -73,8 +73,8 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     paper = Paper()
     for key, value in row.items():
         if value is not None:
-            paper.say(f"{key}: {value if key == 'run' else _text(key, value)}")
-    paper.say(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(RunDir(summary.path))}")
+            paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
+    paper.offer(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(RunDir(summary.path))}")
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:
@@ -105,7 +105,7 @@ def _row(summary: Any) -> dict[str, Any]:
     }
 
 
-def _text(key: str, value: Any, dash: str = "") -> str:
+def _text(key: str, value: Any, dash: str) -> str:
     """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
     from mhsa_cli.commands.summary import nats
 

@@ -88,10 +88,10 @@ def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool
         paper.draw(small_multiples(pictures, width=paper.width, surface=paper.surface))
         paper.say()
     paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
-    paper.say(f"\nwrote {folder.path}")
+    paper.offer(f"\nwrote {folder.path}")
     for trial in report.trials:
         if trial.is_finished:
-            paper.say(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
+            paper.offer(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
             break
 
 

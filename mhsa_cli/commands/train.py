@@ -130,7 +130,7 @@ def _tell_rate(before: Config, after: Config, step: int) -> None:
     """Say so where a schedule that falls gets another end: the rate is then not what it would have been."""
     from mhsa_cli.core.stack import learning_rate
 
-    if after.train.schedule == "constant" or after.total_steps == before.total_steps:
+    if step == 0 or after.train.schedule == "constant" or after.total_steps == before.total_steps:
         return
     was, now = (learning_rate(config.train, step) for config in (before, after))
     tell(f"note: the {after.train.schedule} schedule now ends at step {after.total_steps}, not {before.total_steps}:")

@@ -9,6 +9,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -89,11 +90,11 @@ def test_streams_closed_from_the_start_get_no_file_of_the_run(tiny: Path) -> Non
     """Else the next file to be opened, metrics.jsonl, is number 2, and a signal's message lands in it."""
     opened = "import os, mhsa_cli.commands.stderr as s; s.open_streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
     for closed in ("2>&-", ">&- 2>&- <&-"):
-        line = f'exec {sys.executable} -c "{opened}" {closed}'
+        line = f'exec {shlex.quote(sys.executable)} -c "{opened}" {closed}'
         assert subprocess.run(line, shell=True, env=environment(), check=False).returncode > 2
-        line = f"exec {sys.executable} -m mhsa_cli runs gone --json {closed}"  # what it complains of is no JSON
+        line = f"exec {shlex.quote(sys.executable)} -m mhsa_cli runs gone --json {closed}"  # what it complains of is no JSON
         done = subprocess.run(line, shell=True, capture_output=True, env=environment(), check=False)
-        assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
+        assert (done.returncode, done.stdout, done.stderr) == (4, b"", b"")
 
 
 def hang_up(patch: pytest.MonkeyPatch, step: int) -> None:
