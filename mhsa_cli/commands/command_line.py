@@ -57,7 +57,7 @@ class Group(TyperGroup):
         """Find the command that is named. Raises: UsageError naming the one that was meant."""
         command = self.get_command(ctx, args[0])
         if command is None:
-            from mhsa_cli.commands.words import no_such_command
+            from mhsa_cli.commands.suggestions import no_such_command
 
             raise no_such_command(ctx.command_path, args, self.list_commands(ctx))
         return args[0], command, args[1:]
@@ -95,7 +95,7 @@ def _refuse_repeats(command: Any, ctx: Any, args: Sequence[str]) -> None:
 
 
 def _told(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> UsageError:
-    from mhsa_cli.commands.words import no_such_option
+    from mhsa_cli.commands.suggestions import no_such_option
 
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):

@@ -40,7 +40,7 @@ def all_overrides(command: str, arguments: list[str] | None, options: list[str] 
     What else is wrong with them, the config says.
     """
     if any("=" not in argument or argument == "=" for argument in arguments or ()):
-        from mhsa_cli.commands.words import check_settings
+        from mhsa_cli.commands.suggestions import check_settings
 
         check_settings(command, arguments or ())
     return [*(arguments or ()), *(options or ())]

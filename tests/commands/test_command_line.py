@@ -11,7 +11,7 @@ import typer
 
 from mhsa_cli.commands.app import app
 from mhsa_cli.commands.command_line import Command, Group
-from mhsa_cli.commands.words import SYNONYMS
+from mhsa_cli.commands.suggestions import SYNONYMS
 from tests.commands.shell import Said, mhsa
 
 WIDTHS = (20, 40, 60, 80)

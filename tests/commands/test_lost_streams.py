@@ -89,10 +89,11 @@ def test_a_sweep_goes_on_to_the_same_results(terminal: bool, monkeypatch: pytest
 def test_streams_closed_from_the_start_get_no_file_of_the_run(tiny: Path) -> None:
     """Else the next file to be opened, metrics.jsonl, is number 2, and a signal's message lands in it."""
     opened = "import os, mhsa_cli.commands.stderr as s; s.open_streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
+    python = shlex.quote(sys.executable)
     for closed in ("2>&-", ">&- 2>&- <&-"):
-        line = f'exec {shlex.quote(sys.executable)} -c "{opened}" {closed}'
+        line = f'exec {python} -c "{opened}" {closed}'
         assert subprocess.run(line, shell=True, env=environment(), check=False).returncode > 2
-        line = f"exec {shlex.quote(sys.executable)} -m mhsa_cli runs gone --json {closed}"  # what it complains of is no JSON
+        line = f"exec {python} -m mhsa_cli runs gone --json {closed}"  # what it complains of is no JSON
         done = subprocess.run(line, shell=True, capture_output=True, env=environment(), check=False)
         assert (done.returncode, done.stdout, done.stderr) == (4, b"", b"")
 

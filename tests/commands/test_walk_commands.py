@@ -6,7 +6,6 @@ A new command or option is walked as soon as it is written; only a new kind of v
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import importlib.util
 import itertools
 import re
@@ -73,15 +72,6 @@ REFUSED = {
 if importlib.util.find_spec("tensorboard") is None:
     REFUSED["export --to tensorboard"] = "its package is not installed"
 LEFT_OUT = {"bench": "it measures for seconds; its own tests run it"}
-
-# Faults that are known, by the id of the case (with *, ? as in file names): to be emptied as they are mended.
-KNOWN: dict[str, str] = {}
-
-
-def case(*values: object, id: str) -> object:  # noqa: A002 - pytest's own word
-    """One case of the walk; a fault that is known is expected until it is mended."""
-    known = [why for pattern, why in KNOWN.items() if fnmatch.fnmatch(id, pattern)]
-    return pytest.param(*values, id=id, marks=[pytest.mark.xfail(strict=True, reason=why) for why in known])
 
 
 @dataclass(frozen=True)
@@ -161,7 +151,7 @@ def offered(said: Said) -> list[list[str]]:
 
 
 LOOKING = [command for command in COMMANDS if "RUN" in command.takes]
-KINDS = [case(c, run, id=f"look-{c}-{kind}") for c in LOOKING for kind, run in RUNS.items()]
+KINDS = [pytest.param(c, run, id=f"look-{c}-{kind}") for c in LOOKING for kind, run in RUNS.items()]
 
 
 @pytest.mark.parametrize(("command", "run"), KINDS)
@@ -183,7 +173,7 @@ def test_looking_back(command: Command, run: str, place: Path) -> None:
 OTHERS = [command for command in COMMANDS if command not in LOOKING and str(command) not in LEFT_OUT]
 
 
-@pytest.mark.parametrize("command", [case(command, id=f"plain-{command}") for command in OTHERS])
+@pytest.mark.parametrize("command", [pytest.param(command, id=f"plain-{command}") for command in OTHERS])
 def test_commands_by_themselves(command: Command, place: Path) -> None:
     for stream in SOME:
         said = stream.run(*line(command))
@@ -191,13 +181,15 @@ def test_commands_by_themselves(command: Command, place: Path) -> None:
         assert str(command) != "check" or stream.terminal or f"{FIVE_FILE}:Five" in said.out, stream
 
 
-@pytest.mark.parametrize("stream", [case(s, id=f"names-{s.encoding}-{s.columns}") for s in ALL if not s.terminal])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(s, id=f"names-{s.encoding}-{s.columns}") for s in ALL if not s.terminal]
+)
 def test_runs_names_every_run_whole(stream: Stream, place: Path) -> None:
     said = stream.run("runs")
     assert said.code == 0 and all(name in said.out for name in (*RUNS.values(), "grid") if "/" not in name)
 
 
-@pytest.mark.parametrize("command", [case(command, id=f"help-{command}") for command in COMMANDS])
+@pytest.mark.parametrize("command", [pytest.param(command, id=f"help-{command}") for command in COMMANDS])
 def test_help_names_every_option(command: Command) -> None:
     for stream in SOME:
         said = stream.run(*command.words, "--help")
@@ -207,7 +199,7 @@ def test_help_names_every_option(command: Command) -> None:
 
 OPTIONS = [(command, option) for command in COMMANDS for option in command.options]
 WALKED = [
-    case(command, option, id=f"option-{command} {option.names[0]}")
+    pytest.param(command, option, id=f"option-{command} {option.names[0]}")
     for command, option in OPTIONS
     if str(command) not in LEFT_OUT
 ]
@@ -233,7 +225,7 @@ def test_options(command: Command, option: Option, place: Path) -> None:
     assert option.kind not in (int, float) or 0 in codes
 
 
-NUMBERS = [case(c, o, id=f"number-{c} {o.names[0]}") for c, o in OPTIONS if o.kind in (int, float)]
+NUMBERS = [pytest.param(c, o, id=f"number-{c} {o.names[0]}") for c, o in OPTIONS if o.kind in (int, float)]
 
 
 @pytest.mark.parametrize(("command", "option"), NUMBERS)
@@ -245,7 +237,9 @@ def test_what_is_no_number_or_too_small_is_refused_and_quoted(command: Command, 
 
 
 SINGLE = [
-    case(c, o, id=f"twice-{c} {o.names[0]}") for c, o in OPTIONS if not o.many and (o.kind is not bool or o.names[1:])
+    pytest.param(c, o, id=f"twice-{c} {o.names[0]}")
+    for c, o in OPTIONS
+    if not o.many and (o.kind is not bool or o.names[1:])
 ]
 
 
@@ -260,7 +254,7 @@ def test_an_option_of_one_value_given_twice_is_refused(command: Command, option:
     assert sorted(place.rglob("*")) == before
 
 
-SETTING = [case(command, id=f"twice-setting-{command}") for command in COMMANDS if "KEY=VALUE" in command.takes]
+SETTING = [pytest.param(command, id=f"twice-setting-{command}") for command in COMMANDS if "KEY=VALUE" in command.takes]
 
 
 @pytest.mark.parametrize("command", SETTING)
@@ -273,7 +267,7 @@ def test_a_setting_given_twice_is_refused(command: Command, place: Path) -> None
         assert first in said.err and second in said.err
 
 
-@pytest.mark.parametrize("kind", [case(kind, id=f"offered-{kind}") for kind in RUNS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=f"offered-{kind}") for kind in RUNS])
 def test_every_offered_command_is_one(kind: str, place: Path) -> None:
     """Those that commands on a run of this kind offer; those of commands without a run stand with the normal one."""
     walked = [*LOOKING, *(OTHERS if kind == "normal" else ())]
