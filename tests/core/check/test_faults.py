@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import string
 
 import pytest
 import torch
 
 from mhsa_cli.core.check.case import Case, inputs
+from mhsa_cli.core.check.combined import often
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.grade import SIZES
 from mhsa_cli.core.check.layouts import Layout
@@ -100,3 +102,28 @@ def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
         found = right(case) or wrong([case])[1]  # type: ignore[index]
         assert found.faults == names
         assert factor is None or found.factor == pytest.approx(factor, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("scale_d_model", "softmax_over_queries", "mask_no_effect"),
+        ("scale_none", "mask_no_effect", "merge_by_view"),
+        ("softmax_twice", "mask_sees_next", "split_by_view", "out_twice"),
+    ],
+)
+def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple[str, ...]) -> None:
+    form = {stage: value for name in names for stage, value in FAULTS[name].forms[0].items()}
+    x, layout = inputs(B, T, D, 1), Layout("as they are", roles(), {})
+    reference = Reference(layout.roles, x)
+    case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
+    found = often(case, math.inf)
+    assert found is not None and set(found.faults) == set(names)
+    early = [Spec(), *(Spec()._replace(**f.forms[0]) for f in (FAULTS[name] for name in EARLY))]
+    for late in ({}, {"merge": "by_view"}, {"split": "by_view", "out": "without_bias"}):
+        specs = [spec._replace(**late) for spec in early]
+        for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
+            assert worst(made, reference.output(spec)) < 1e-12
+
+
+EARLY = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
