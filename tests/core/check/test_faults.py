@@ -119,11 +119,9 @@ def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple
     case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
     found = often(case, math.inf)
     assert found is not None and set(found.faults) == set(names)
-    early = [Spec(), *(Spec()._replace(**f.forms[0]) for f in (FAULTS[name] for name in EARLY))]
+    alone = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
+    early = [Spec(), *(Spec()._replace(**FAULTS[name].forms[0]) for name in alone)]
     for late in ({}, {"merge": "by_view"}, {"split": "by_view", "out": "without_bias"}):
         specs = [spec._replace(**late) for spec in early]
         for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
             assert worst(made, reference.output(spec)) < 1e-12
-
-
-EARLY = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
