@@ -5,6 +5,7 @@ A new setting is walked as soon as its line is written; only a new kind of value
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator
 from pathlib import Path
 

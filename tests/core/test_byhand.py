@@ -15,13 +15,14 @@ from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.stack import Stack, unstack
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
+from tests.settings import later_wins
 
 CPU = torch.device("cpu")
 
 
 def config(*more: str) -> Config:
     sizes = ["task.vocab_size=19", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=7"]
-    return load_config(None, ["task.name=copy", *sizes, *more])
+    return load_config(None, later_wins("task.name=copy", *sizes, *more))
 
 
 def stack_of(settings: Config, seeds: list[int]) -> Stack:

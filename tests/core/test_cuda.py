@@ -24,6 +24,7 @@ from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from tests.devices import on_each_device
+from tests.settings import later_wins
 
 SIZES = ["task.vocab_size=17", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=9"]
 SHORT = ["train.epochs=2", "train.steps_per_epoch=7", "train.eval_sequences=11", "train.grad_clip=0.9"]
@@ -40,7 +41,7 @@ DROPPING = ["model.dropout=0.1"]
 
 
 def config(model: str, *more: str) -> Config:
-    return load_config(None, ["task.name=copy", *SIZES, *SHORT, *MODELS[model], *more])
+    return load_config(None, later_wins("task.name=copy", *SIZES, *SHORT, *MODELS[model], *more))
 
 
 def run(

@@ -18,6 +18,7 @@ from mhsa_cli.core.stack import Stack
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.errors import NonFiniteError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from tests.settings import later_wins
 
 CPU = torch.device("cpu")
 # Every size is different, and every part of the model is there.
@@ -46,7 +47,7 @@ RICH = [
 
 
 def rich(*more: str) -> Config:
-    return load_config(None, [*RICH, *more])
+    return load_config(None, later_wins(*RICH, *more))
 
 
 def run(config: Config, resume: Mapping[str, bytes] | None = None) -> tuple[Trainer, list[Record]]:

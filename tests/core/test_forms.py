@@ -16,6 +16,7 @@ from mhsa_cli.core.stack import stack_models
 from mhsa_cli.core.tasks import build_task
 from tests.core.forms import D_HEAD, FORMS, KINDS, MAX, SCHEMES, WINDOW, B, D, Form, H, T, V, tokens
 from tests.core.reference import draw, worst
+from tests.settings import later_wins
 
 each_form = pytest.mark.parametrize("form", FORMS, ids=str)
 
@@ -194,7 +195,7 @@ def test_copy_is_learned_as_far_as_the_form_can(scheme: str, kind: str) -> None:
     shared = (1, 2, 4)[len(scheme + kind) % 3]
     chosen = [f"positions={name}", f"n_kv_heads={shared}", *(["rope_layout=half"] if half else [])]
     chosen += {"window": [], "softmax": ["window=null"], "linear": ["window=null", "attention=linear"]}[kind]
-    config = load_config(None, [*COPY, *chosen])
+    config = load_config(None, later_wins(*COPY, *chosen))
     trainer = Trainer(config, build_task(config.task), torch.device("cpu"), watch=False)
     assert trainer.last_eval.accuracy < 0.15
     list(trainer.records())

@@ -21,6 +21,7 @@ from mhsa_cli.core.heads.walk import walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
+from tests.settings import later_wins
 
 STEPS, SEED, ROWS = 20, 5, 8
 
@@ -29,7 +30,7 @@ STEPS, SEED, ROWS = 20, 5, 8
 def config(*overrides: str) -> Config:
     settings = ["task.name=copy", "task.vocab_size=17", "task.seq_len=10", "model.d_model=12", "model.n_heads=3"]
     training = [f"train.seed={SEED}", "train.epochs=2", f"train.steps_per_epoch={STEPS // 2}", "train.batch_size=6"]
-    return load_config(None, [*settings, *training, "train.lr=0.02", "train.save_every=1", *overrides])
+    return load_config(None, later_wins(*settings, *training, "train.lr=0.02", "train.save_every=1", *overrides))
 
 
 def run(of: Config, **settings: object) -> tuple[list[Record], Trainer]:

@@ -20,12 +20,13 @@ from mhsa_cli.core.heads.match import compare_models, head_distance, match_heads
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task, fixed_batch
 from mhsa_cli.errors import UsageError
+from tests.settings import later_wins
 
 SIZES = ["vocab_size=11", "seq_len=6", "d_model=20", "n_heads=5", "n_layers=2", "residual=true", "norm=layernorm"]
 
 
 def built(*settings: str) -> tuple[TransformerLM, Task]:
-    config = load_config(None, ["task.name=copy", *SIZES, *settings])
+    config = load_config(None, later_wins("task.name=copy", *SIZES, *settings))
     task = build_task(config.task)
     return build_model(config, task), task
 
