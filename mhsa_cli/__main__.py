@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 
 def main() -> None:
@@ -74,9 +75,21 @@ def _come_again(lost: sys.UnraisableHookArgs) -> None:
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    timer = threading.Timer(0.01, signal.raise_signal, (signal.SIGINT,))
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=_send_again, daemon=True).start()
+
+
+def _send_again() -> None:
+    """Send a Ctrl-C as soon as the main thread is out of the function above, from which Python would drop it too."""
+    while _is_told():
+        time.sleep(0.01)
+    signal.raise_signal(signal.SIGINT)
+
+
+def _is_told() -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code is not _come_again.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def run() -> None:

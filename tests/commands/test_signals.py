@@ -94,8 +94,15 @@ def test_signals_end_a_training_with_a_checkpoint_and_a_way_back(children: dict[
 
 
 DROPPED = """
-import signal, sys, time
+import signal, sys, threading, time
 import mhsa_cli.__main__ as program
+
+class Slow(threading.Thread):  # as on a busy machine: it is at work before the one that starts it goes on
+    def start(self):
+        super().start()
+        time.sleep(0.1)
+
+threading.Thread = Slow
 
 class Dying:
     def __del__(self):
