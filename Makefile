@@ -18,6 +18,9 @@ QUICK = tests/test_architecture.py tests/config tests/renderers $(wildcard tests
 demo: $(VENV)/installed
 	$(BIN)/mhsa train --config configs/repeat.yaml
 
+# Compiled tests are kept, whatever the environment says: compiling them is half of collecting them.
+test quick: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/installed-dev
 	$(PYTEST)
 
