@@ -50,7 +50,7 @@ class Command:
         code = self._server.code(self._number, wait=seconds)
         if code is None:
             self.signal(signal.SIGKILL)
-            self._server.code(self._number, wait=10)
+            self._server.code(self._number, wait=30)
             raise AssertionError(f"hangs after {seconds} s: {self._err.read_text(errors='replace')[-2000:]}")
         texts = [path.read_text(errors="replace") if path.exists() else "" for path in (self._out, self._err)]
         for path in (self._out, self._err):
@@ -82,7 +82,7 @@ class ForkServer:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def start(
         self, argv: Sequence[object], cwd: Path, prepare: Sequence[Prepare] = (), env: dict[str, str] | None = None
