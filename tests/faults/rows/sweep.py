@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mhsa_cli.errors import StorageError
 from tests.faults.client import ForkServer
 from tests.faults.row import Place, Row
 
@@ -124,7 +125,7 @@ def check(case: Case, place: Place) -> None:
     if case.at == "memory":
         ended = place.server.run(GRID, place.path, [*place.mutant, (f"{HERE}:no_memory_for", 43)])
         lost = {name: "failed" if name.endswith("=43") else digest for name, digest in wanted.items()}
-        assert ended.code == 0 and digests(sweep) == lost, ended.err
+        assert ended.code == StorageError.exit_code and digests(sweep) == lost, ended.err
     else:
         ended = place.server.run(GRID, place.path, [*place.mutant, (f"{HERE}:die_at", *case)])
         assert ended.code in (-signal.SIGKILL, 0), f"exit code {ended.code}: {ended.err}"
