@@ -1,4 +1,4 @@
-"""One thread for every test, and no GPU but for those that are marked for it: all others are about a CPU's bits."""
+"""One thread for every test, or TEST_THREADS of them, and no GPU but for those marked for it: the others are a CPU's."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
 
 
 def pytest_collection_finish() -> None:

@@ -9,10 +9,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import mhsa_cli
 from tests.commands.shell import codes_without_torch
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "mhsa_cli"
+PACKAGE = Path(mhsa_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 ALL_FILES = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
@@ -93,7 +94,7 @@ def test_rooms_keep_to_their_libraries_and_neighbours() -> None:
 
 def hidden_modules(package: Path) -> set[str]:
     """List the modules of a package whose names its __init__.py gives to something else."""
-    whole = ".".join(package.parent.relative_to(ROOT).parts)
+    whole = ".".join(package.parent.relative_to(PACKAGE.parent).parts)
     named: set[str] = set()
     for node in ast.walk(ast.parse(package.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.core import attention
 from mhsa_cli.core.check.grade import grade
 from mhsa_cli.core.check.source import load
 from mhsa_cli.records.check import Wishes
@@ -13,7 +14,7 @@ from tests.core.check.grading import grade_text, names_of, told
 from tests.core.check.planted import FRAMED, STYLES
 
 HERE = Path(__file__).parent / "right"
-OURS = Path(__file__).parents[3] / "mhsa_cli" / "core" / "attention.py"
+OURS = Path(attention.__file__)
 
 RIGHT = [
     "bidirectional.py:Attention",
