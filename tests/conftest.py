@@ -1,4 +1,4 @@
-"""One thread for every test, or TEST_THREADS of them, and no GPU but for those marked for it: the others are a CPU's."""
+"""One thread for every test, or TEST_THREADS of them; a GPU only for tests marked for it: the others are a CPU's."""
 
 import gc
 import os
