@@ -100,10 +100,10 @@ def _resume(
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.rundir import RunDir
 
-    path = RunDir.newest(root).path if name == "newest" else name
-    if _is_done(RunDir.open(root, path), changes, as_json):
+    found = RunDir.open(root, name)
+    if _is_done(found, changes, as_json):
         return
-    with RunDir.open(root, path, write=True) as run:
+    with RunDir.open(root, found.path, write=True) as run:
         before, config, checkpoint = _start(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
@@ -157,7 +157,8 @@ def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
     # A run that was killed behind its last step has its results still to write.
     if checkpoint.step < config.total_steps or run.read_run_json().get("status") not in ("finished", "stopped"):
         return False
-    more = f"mhsa train --resume {run_argument(run)} train.epochs={config.train.epochs + 1}"
+    epochs = max(config.train.epochs, -(-checkpoint.step // config.train.steps_per_epoch)) + 1
+    more = f"mhsa train --resume {run_argument(run)} train.epochs={epochs}"
     tell(f"{run.name} is already at step {checkpoint.step} of {config.total_steps}; to go on: {more}")
     if as_json:
         print_json(result_document(run))

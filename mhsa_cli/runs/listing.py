@@ -15,7 +15,7 @@ from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import read_file, show, storage_error, verify_hint
 from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
-from mhsa_cli.runs.names import LONGEST
+from mhsa_cli.runs.names import LONGEST, NEWEST
 
 FORMAT = 1
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
@@ -153,10 +153,15 @@ def newest_run(root: Path) -> Path:
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
-    """Find a run folder by its name in `root`, else as a path. Raises: RunError, StorageError, UsageError."""
+    """Find a run folder by its name in `root`, else as a path; `newest` is the one started last.
+
+    Raises: RunError, StorageError, UsageError.
+    """
     text = os.fspath(name_or_path)
     if not text or "\0" in text:
         raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
+    if text == NEWEST:
+        return newest_run(root)
     is_name = Path(text).name == text and text not in (".", "..")
     wrong = None
     inside = not is_name and not Path(text).is_absolute() and is_sweep((root / text).parent)

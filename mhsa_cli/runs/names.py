@@ -10,6 +10,7 @@ from pathlib import Path
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.disk import show, storage_error
 
+NEWEST = "newest"  # in place of a name: the run that was started last
 LONGEST = 100  # bytes; leaves room for the prefix and suffix of temporary names within the usual 255
 
 _WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)
@@ -25,7 +26,7 @@ def check_name(name: str) -> str:
     problem = None
     if not name:
         problem = "it is empty"
-    elif name == "newest":
+    elif name == NEWEST:
         problem = "it means the newest run, whichever that is"
     elif name[0] in "-.":
         problem = f"it starts with {name[0]!r}"

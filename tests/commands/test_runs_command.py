@@ -80,3 +80,9 @@ def test_one_task_alone() -> None:
     said = mhsa("tasks", "revers")
     assert (said.code, said.out) == (2, "") and "`revers`" in said.err and "mhsa tasks reverse" in said.err
     assert all(task["name"] in mhsa("tasks", "sorting").err for task in whole)
+
+
+@pytest.mark.parametrize("command", [["runs"], ["curve"], ["explain"], ["inspect-heads"], ["verify"]])
+def test_the_newest_run_is_named_by_a_word_everywhere(command: list[str], tiny: Path) -> None:
+    newest, by_name = mhsa(*command, "newest", "--json"), mhsa(*command, "tiny", "--json")
+    assert (newest.code, by_name.code) == (0, 0) and newest.out == by_name.out
