@@ -16,7 +16,7 @@ def main() -> None:
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
-    from mhsa_cli.commands.stderr import open_streams, tell
+    from mhsa_cli.commands.stderr import LOWER_MEMORY, open_streams, tell
     from mhsa_cli.errors import MhsaError, StorageError
 
     open_streams()
@@ -42,12 +42,19 @@ def main() -> None:
         tell(f"error: {error}")
         sys.exit(StorageError.exit_code)
     except Exception as error:
-        from mhsa_cli.commands.room import told_out_of_memory
-
-        if told_out_of_memory(error):
+        if _is_out_of_memory(error):
+            first = str(error).partition("\n")[0]
+            lower = f"{LOWER_MEMORY}, or " if "torch" in sys.modules else ""
+            tell(f"error: out of memory{f': {first}' if first else ''}\n  {lower}give it more memory")
             sys.exit(StorageError.exit_code)
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell whether memory ran out, with nothing loaded for it: this is asked where loading may be what failed."""
+    devices = sys.modules.get("mhsa_cli.core.devices")
+    return isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error))
 
 
 def _forget_output() -> None:
@@ -70,24 +77,25 @@ def write_trace() -> str:
         return f"these details:\n{trace}"
 
 
-def _come_again(lost: sys.UnraisableHookArgs) -> None:
+def _keep_interrupt(lost: sys.UnraisableHookArgs) -> None:
     """Let a Ctrl-C that came inside a destructor, where Python writes a traceback and drops it, come once more."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    threading.Thread(target=_send_again, daemon=True).start()
+    threading.Thread(target=_interrupt_again, daemon=True).start()
 
 
-def _send_again() -> None:
+def _interrupt_again() -> None:
     """Send a Ctrl-C as soon as the main thread is out of the function above, from which Python would drop it too."""
-    while _is_told():
+    while _in_keep_interrupt():
         time.sleep(0.01)
     signal.raise_signal(signal.SIGINT)
 
 
-def _is_told() -> bool:
+def _in_keep_interrupt() -> bool:
+    # A note that the function makes at its end would come too early, still inside it: only the frames tell.
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code is not _come_again.__code__:
+    while frame is not None and frame.f_code is not _keep_interrupt.__code__:
         frame = frame.f_back
     return frame is not None
 
@@ -95,7 +103,7 @@ def _is_told() -> bool:
 def run() -> None:
     """Be the program: as `main`, and gone at once when all is said."""
     code: int | str | None = 0
-    sys.unraisablehook = _come_again
+    sys.unraisablehook = _keep_interrupt
     try:
         try:
             main()

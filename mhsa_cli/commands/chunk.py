@@ -87,11 +87,11 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     """Leave a trial that cannot be trained here as failed; `--resume` tries it again."""
     with sweep.begin(trial.name, time.time_ns() // 1000, ["mhsa", "sweep"]) as run:
         run.write_config(dump_yaml(trial.config))
-        own = {**_failed(trial, message, cause), "again": True}
+        own = {**_failure_entry(trial, message, cause), "again": True}
         run.update(status="failed", step=0, seed=trial.config.train.seed, sweep=own)
 
 
-def _failed(trial: Trial, message: str, cause: Cause) -> dict[str, Any]:
+def _failure_entry(trial: Trial, message: str, cause: Cause) -> dict[str, Any]:
     """Write what run.json keeps of a trial that failed."""
     return {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "cause": cause}
 
@@ -131,7 +131,7 @@ def _train(
         told.add(number, record)
         if isinstance(record, FailRecord):
             books[number].keep(runs[number])
-            own = _failed(chunk.trials[number], record.message, "nonfinite")
+            own = _failure_entry(chunk.trials[number], record.message, "nonfinite")
             runs[number].update(status="failed", step=record.step, seconds=clock.share(len(runs)), sweep=own)
         elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
             for own_number in group.runs:  # the last one's has come, so all have

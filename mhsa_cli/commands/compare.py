@@ -80,7 +80,7 @@ def compare(
         return
     paper = Paper()
     paper.draw(_picture(found, paper.surface))
-    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(second)}")
+    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(second.path)}")
 
 
 def _look(first: RunDir, second: RunDir, given: list[str]) -> Found:

@@ -60,17 +60,18 @@ def curve(
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
     if single:
         show_epochs(paper, epochs_of(folders[0]))
-    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folders[0])}")
+    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folders[0].path)}")
 
 
 def _document(run: RunDir) -> dict[str, Any]:
     """Write one run's curve, and what a reader must know to hold it against another."""
     from mhsa_cli.commands.summary import evaluated_on, history
+    from mhsa_cli.runs.listing import dropped_records
 
     info, series = run.read_run_json(), history(run)
     return {
         "run": str(run.path),
         "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in series],
         **evaluated_on(info),
-        "dropped_records": info.get("dropped_records", 0) + run.half_records(),
+        "dropped_records": dropped_records(info) + run.count_torn_records(),
     }

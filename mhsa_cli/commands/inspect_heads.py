@@ -110,7 +110,7 @@ def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Address], file: 
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
     show_heads(paper, maps, chosen)
-    paper.offer(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder)}")
+    paper.offer(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder.path)}")
 
 
 def _document(maps: HeadMaps, chosen: Sequence[Address]) -> dict[str, Any]:

@@ -129,4 +129,4 @@ def show(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | Non
             paper.say(part.heading)
         paper.draw(part.draw(paper.width, paper.surface))
         paper.say()
-    paper.offer(f"next: mhsa explain {run_argument(folder)}")
+    paper.offer(f"next: mhsa explain {run_argument(folder.path)}")

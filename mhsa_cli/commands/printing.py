@@ -20,7 +20,6 @@ from mhsa_cli.renderers.lines import Lines, safe
 from mhsa_cli.runs.disk import show, write_file_atomic
 from mhsa_cli.runs.listing import is_sweep
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.runs.rundir import RunDir
 
 PICTURE_WIDTH = 96
 
@@ -61,11 +60,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def run_argument(run: RunDir) -> str:
+def run_argument(path: Path) -> str:
     """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
-    root, path = runs_root(), run.path
-    if path == root / run.name:
-        return show(shlex.quote(run.name))
+    root = runs_root()
+    if path == root / path.name:
+        return show(shlex.quote(path.name))
     inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
     return show(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
 

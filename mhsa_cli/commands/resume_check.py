@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -65,7 +64,8 @@ def _train(
 
     files = run.load_checkpoint().files if run.checkpoints() else None
     trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
-    deque(train_and_keep(trainer, run), maxlen=0)
+    for _ in train_and_keep(trainer, run):
+        pass
 
 
 def _difference(first: RunDir, second: RunDir) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mhsa_cli.commands.stderr import tell
+from mhsa_cli.commands.stderr import LOWER_MEMORY
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.claim import check_disk_space
 
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
-LESS = "lower train.batch_size, train.eval_sequences or model.d_model"
 SHARE = 0.9  # of the free memory: the system and the estimates need some air
 
 
@@ -51,7 +49,7 @@ def stack_that_fits(config: Config, memory: int | None) -> int | None:
     if count < 1:
         raise UsageError(
             f"too little memory: a trial needs about {_gib(one + PROCESS)}, and a process has {_gib(memory)}",
-            f"train fewer at a time (--jobs), or {LESS}",
+            f"train fewer at a time (--jobs), or {LOWER_MEMORY}",
         )
     return count
 
@@ -67,19 +65,6 @@ def check_room(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None
     memory = free_memory() if jobs else None
     for cell in cells:
         stack_that_fits(cell[0], memory // jobs if jobs and memory is not None else None)
-
-
-def told_out_of_memory(error: Exception) -> bool:
-    """Say so if an error is that memory ran out: no fault of ours, and there is something to do about it."""
-    out = isinstance(error, MemoryError)
-    if "torch" in sys.modules:
-        from mhsa_cli.core.devices import is_out_of_memory
-
-        out = is_out_of_memory(error)
-    if out:
-        first = str(error).partition("\n")[0]
-        tell(f"error: out of memory{f': {first}' if first else ''}\n  {LESS}, or give it more memory")
-    return out
 
 
 def _gib(size: int) -> str:

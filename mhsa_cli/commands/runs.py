@@ -63,7 +63,6 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
     from mhsa_cli.runs.listing import find_run, summarise
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
 
     summary = summarise(find_run(runs_root(root), name))
     row = _row(summary)
@@ -74,7 +73,7 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     for key, value in row.items():
         if value is not None:
             paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
-    paper.offer(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(RunDir(summary.path))}")
+    paper.offer(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(summary.path)}")
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:

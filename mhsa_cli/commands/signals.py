@@ -43,13 +43,17 @@ class StopSignal:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-        if self.caught is not None:  # the terminal, or whatever reads from a pipe, may be gone as well
-            sys.stdout = losable(sys.stdout)
 
     def hold(self) -> None:
         """Ignore what comes from now on: the end is being noted."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
+
+    def forgive_lost_output(self) -> None:
+        """After a signal, let stdout be lost to it: a hang-up takes the terminal, Ctrl-C also who reads a pipe."""
+        if self.caught is not None:  # a full disk is told all the same, as long as there is somebody to be told
+            hung_up = self.caught == getattr(signal, "SIGHUP", None)
+            sys.stdout = losable(sys.stdout, OSError if hung_up else BrokenPipeError)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.caught is not None:

@@ -9,22 +9,24 @@ from typing import Any, TextIO, cast
 
 from mhsa_cli.runs.disk import show
 
+LOWER_MEMORY = "lower train.batch_size, train.eval_sequences or model.d_model"
+
 
 class _Losable:
-    """A stream that may be lost: from the first write that fails (a terminal that closed, a full disk) all is dropped.
+    """A stream that may be lost: from the first write that fails with an error of the kind `lost`, all is dropped.
 
     What it carries tells how the work goes; the work itself must not end for it.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
+        self._stream, self._lost = stream, lost
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         """Write, or drop."""
-        self._attempt(lambda: self._stream.write(text))
+        self._attempt(self._stream.write, text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -33,18 +35,18 @@ class _Losable:
 
     def flush(self) -> None:
         """Flush, or drop."""
-        self._attempt(lambda: self._stream.flush())
+        self._attempt(self._stream.flush)
 
-    def _attempt(self, act: Callable[[], object]) -> None:
+    def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
         try:
-            act()
-        except OSError:
+            act(*arguments)
+        except self._lost:
             self._stream = open(os.devnull, "w", encoding=self._stream.encoding, errors="replace")  # noqa: PTH123, SIM115
 
 
-def losable(stream: TextIO) -> TextIO:
-    """Make a stream one that may be lost."""
-    return stream if isinstance(stream, _Losable) else cast(TextIO, _Losable(stream))
+def losable(stream: TextIO, lost: type[OSError] = OSError) -> TextIO:
+    """Make a stream one that may be lost by an error of one kind (a terminal that closed, a full disk: any)."""
+    return stream if isinstance(stream, _Losable) else cast(TextIO, _Losable(stream, lost))
 
 
 def open_streams() -> None:

@@ -20,6 +20,7 @@ from mhsa_cli.renderers.lines import Lines
 from mhsa_cli.renderers.table import Column, table
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
+from mhsa_cli.runs.listing import dropped_records
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.rundir import RunDir
 
@@ -60,7 +61,7 @@ def result_document(run: RunDir) -> dict[str, Any]:
             "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs_of(run)],
             "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},
             **evaluated_on(info),
-            "dropped_records": info.get("dropped_records", 0),
+            "dropped_records": dropped_records(info),
             "seconds": info["seconds"],
             "weights_sha256": info["weights_sha256"],
         }
@@ -91,7 +92,7 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     else:
         show_heads(paper, maps_from_dict(run.read_heads()))
     paper.offer(f"\nwrote {run.path}")
-    paper.offer(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run)}")
+    paper.offer(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run.path)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:

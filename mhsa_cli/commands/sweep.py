@@ -78,11 +78,10 @@ def sweep(
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import counted, tell
-    from mhsa_cli.commands.sweep_output import keep, show, tell_failed
+    from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
     from mhsa_cli.runs.sweepdir import SweepDir
 
     if address is not None and engine is not Engines.RAY:
@@ -121,14 +120,16 @@ def sweep(
         faults = train_missing(owned, plan, trials, how, stop, blocks)
         report, curves, machines = _report(owned, plan, trials)
         keep(owned, plan, report)
+    stop.forgive_lost_output()
     show(owned, report, curves, as_json)
     _compare(machines)
-    again = run_argument(RunDir(owned.path))
+    again = run_argument(owned.path)
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
     if left:
         missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
-    code = tell_failed(report, again)
+    tell_failed(report, again)
+    code = exit_code(report)
     if stop.caught is not None or faults or code:
         raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if faults else code)
 

@@ -16,7 +16,7 @@ from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.runs.sweepdir import SweepDir
 
 # What a sweep with such failed trials ends with, the worst first.
-CODES: Mapping[int, set[Cause]] = {
+EXIT_CODES: Mapping[int, set[Cause]] = {
     MhsaError.exit_code: {"crashed"},
     StorageError.exit_code: {"memory", "killed"},
     NonFiniteError.exit_code: {"nonfinite"},
@@ -73,7 +73,6 @@ def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
     from mhsa_cli.renderers.sweep import small_multiples, sweep_table
-    from mhsa_cli.runs.rundir import RunDir
 
     if as_json:
         print_json({"sweep": str(folder.path), **document(report)})
@@ -91,16 +90,24 @@ def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool
     paper.offer(f"\nwrote {folder.path}")
     for trial in report.trials:
         if trial.is_finished:
-            paper.offer(f"next: mhsa explain {run_argument(RunDir(folder.path / Path(trial.run).name))}")
+            paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(trial.run).name)}")
             break
 
 
-def tell_failed(report: SweepReport, sweep: str) -> int:
-    """Say how many trials failed, and the way out of each cause; returns the exit code of the worst, 0 if none did."""
-    causes = Counter(trial.cause for trial in report.trials if trial.cause is not None)
-    for cause, count in causes.items():
+def tell_failed(report: SweepReport, sweep: str) -> None:
+    """Say how many trials failed, and the way out of each cause."""
+    for cause, count in _causes(report).items():
         tell(f"failed: {counted(count, 'trial')} of {len(report.trials)}, {WAYS_OUT[cause].format(sweep)}")
-    return next((code for code, kinds in CODES.items() if causes.keys() & kinds), 0)
+
+
+def exit_code(report: SweepReport) -> int:
+    """Give the exit code of the worst failure, 0 if no trial failed."""
+    causes = _causes(report).keys()
+    return next((code for code, kinds in EXIT_CODES.items() if causes & kinds), 0)
+
+
+def _causes(report: SweepReport) -> Counter[Cause]:
+    return Counter(trial.cause for trial in report.trials if trial.cause is not None)
 
 
 def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:

@@ -176,7 +176,8 @@ class Work:
 
     def _meet(self, fault: Fault, chunk: Chunk, stopping: bool) -> None:
         """Decide what a fault means for what is left of a chunk."""
-        if fault.error is not None:
+        if fault.kind == "common":
+            assert fault.error is not None
             raise fault.error
         if not chunk.trials or (stopping and fault.kind in ("killed", "crashed")):
             return

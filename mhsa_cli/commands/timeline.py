@@ -48,7 +48,7 @@ def timeline(
     file, folder = picture_path(output), open_run(runs, run)
     paper = Paper()
     if replay:
-        _check_replay(paper, as_json, run_argument(folder))
+        _check_replay(paper, as_json, run_argument(folder.path))
     snapshots = _snapshots(folder)
     _check_target(target, snapshots)
     stored, series = _stored(folder), _losses(folder)
@@ -76,7 +76,7 @@ def timeline(
         for note in _notes(stored):
             paper.say(note)
     again = paper.surface.animate and not replay
-    name = run_argument(folder)
+    name = run_argument(folder.path)
     paper.offer(f"\nnext: mhsa timeline {name} --replay" if again else f"\nnext: mhsa inspect-heads {name}")
 
 
@@ -90,7 +90,7 @@ def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     found = snapshots_from_lines(folder.read_head_scores())
     if not found:
         hint = "runs of older versions have none; train it again, under a new name, to have them"
-        raise RunError(f"{run_argument(folder)} has no scores of its heads over training in heads.jsonl", hint)
+        raise RunError(f"{run_argument(folder.path)} has no scores of its heads over training in heads.jsonl", hint)
     return found
 
 

@@ -98,6 +98,7 @@ def _resume(
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.engine import build_model
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.runs.listing import dropped_records
     from mhsa_cli.runs.rundir import RunDir
 
     found = RunDir.open(root, name)
@@ -114,7 +115,7 @@ def _resume(
         model = None if foreign is None else build_model(config, task, foreign=foreign)
         check_room(config, run.path)
         dropped = run.truncate_metrics(checkpoint.step)
-        run.update(dropped_records=int(run.read_run_json().get("dropped_records") or 0) + dropped)
+        run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
         if checkpoint.step and not run.read_metrics():
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
@@ -158,7 +159,7 @@ def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
     if checkpoint.step < config.total_steps or run.read_run_json().get("status") not in ("finished", "stopped"):
         return False
     epochs = max(config.train.epochs, -(-checkpoint.step // config.train.steps_per_epoch)) + 1
-    more = f"mhsa train --resume {run_argument(run)} train.epochs={epochs}"
+    more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
     tell(f"{run.name} is already at step {checkpoint.step} of {config.total_steps}; to go on: {more}")
     if as_json:
         print_json(result_document(run))

@@ -104,10 +104,11 @@ def run_training(
             stop.hold()
             _leave(error, trainer, run, before + time.monotonic() - started, resumed=files is not None)
             raise
+    stop.forgive_lost_output()
     show_run(run, series, as_json)
     if stop.caught is not None:
         if stopped:
-            more = f"mhsa train --resume {run_argument(run)}"
+            more = f"mhsa train --resume {run_argument(run.path)}"
             tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: {more}")
         raise typer.Exit(128 + stop.caught)
 

@@ -53,7 +53,7 @@ def verify_sweep(folder: Path) -> Verification:
 
 def _readable(folder: Path) -> str:
     trials = trial_folders(folder)
-    return f"its {len(trials)} trials are runs of their own: mhsa explain {run_argument(RunDir(trials[0]))}"
+    return f"its {len(trials)} trials are runs of their own: mhsa explain {run_argument(trials[0])}"
 
 
 def _standing(info: Mapping[str, Any], found: Verification) -> str:
@@ -79,7 +79,7 @@ def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> 
         more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
         told.append(f"{kind}: {', '.join(map(show, names[:NAMED]))}{more}")
     if kinds.keys() - set(DONE):
-        told.append(f"to go on: mhsa sweep --resume {run_argument(RunDir(folder))}")
+        told.append(f"to go on: mhsa sweep --resume {run_argument(folder)}")
     return "; ".join(told)
 
 

@@ -30,10 +30,10 @@ WAIT_SECONDS = 0.2
 class Fault:
     """Why a chunk ended without all its results: a fault of ours, or what its trials fail of if they meet it again.
 
-    `error` is one that the others would meet as well.
+    A "common" one the other chunks would meet as well: `error` is what ends the sweep then.
     """
 
-    kind: Cause | Literal["internal"]
+    kind: Cause | Literal["internal", "common"]
     message: str
     trace: str = ""
     error: MhsaError | None = None
@@ -69,7 +69,7 @@ def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], t
         train_chunk(path, chunk, target, stop, tell)
         return None
     except MhsaError as error:
-        return Fault("internal", error.message, error=type(error)(error.message, error.hint))
+        return Fault("common", error.message, error=type(error)(error.message, error.hint))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         if not is_out_of_memory(error):

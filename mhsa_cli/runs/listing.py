@@ -102,6 +102,12 @@ def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:
     return final if isinstance(final, dict) and own else {}
 
 
+def dropped_records(info: Mapping[str, Any]) -> int:
+    """Count the records of metrics that resumes left out, as run.json has it; what is no number counts as 0."""
+    count = info.get("dropped_records")
+    return count if isinstance(count, int) else 0
+
+
 def summarise(run: Path) -> RunSummary:
     """Summarise one folder; whatever is wrong with it becomes its status."""
     try:

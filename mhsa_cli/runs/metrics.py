@@ -70,12 +70,12 @@ def numbered_lines(data: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any
                 raise RunError(error.message, "delete that line to go on without it") from error
 
 
-def half_records(data: bytes, path: Path) -> int:
+def count_torn_records(data: bytes, path: Path) -> int:
     """Count the records that a crash cut short: the last line or none. Raises: RunError if another one is damaged."""
-    return _count(data) - sum(1 for _ in numbered_lines(data, path))
+    return _count_lines(data) - sum(1 for _ in numbered_lines(data, path))
 
 
-def _count(data: bytes) -> int:
+def _count_lines(data: bytes) -> int:
     return sum(1 for line in data.split(b"\n") if line.strip())
 
 
@@ -127,7 +127,7 @@ class MetricsFile:
         kept = b"".join(line + b"\n" for line in lines)
         if kept != data:
             write_file_atomic(self.path, kept)
-        return _count(data) - len(lines)
+        return _count_lines(data) - len(lines)
 
     def sync(self) -> None:
         """Bring what was appended to the disk. Raises: StorageError."""

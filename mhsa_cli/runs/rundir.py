@@ -27,7 +27,7 @@ from mhsa_cli.runs.jsonfile import (
 )
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, root_lock
-from mhsa_cli.runs.metrics import MetricsFile, half_records, parse_metrics
+from mhsa_cli.runs.metrics import MetricsFile, count_torn_records, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
 
 FORMAT = listing.FORMAT
@@ -214,10 +214,10 @@ class RunDir:
         """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
         return self._read_lines(METRICS)
 
-    def half_records(self) -> int:
+    def count_torn_records(self) -> int:
         """Count the records of metrics.jsonl that a crash cut short, 0 or 1. Raises: RunError, StorageError."""
         path = self.path / METRICS
-        return half_records(seal.read_listed(self.path, METRICS), path) if os.path.lexists(path) else 0
+        return count_torn_records(seal.read_listed(self.path, METRICS), path) if os.path.lexists(path) else 0
 
     def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""

@@ -80,6 +80,14 @@ def test_run_json(change: Edit, tiny: Path) -> None:
         assert said.code in (0, 4), said.err
 
 
+@pytest.mark.parametrize("count", ["three", None, [4], 2.5])
+def test_a_count_of_dropped_records_that_is_no_number_counts_as_none(count: object, tiny: Path) -> None:
+    edit(tiny / "run.json", lambda d: d.update(dropped_records=count))
+    assert mhsa("curve", "tiny", "--json").json["runs"][0]["dropped_records"] == 0
+    assert mhsa("train", "--resume", "tiny", "--json").json["dropped_records"] == 0
+    assert mhsa("train", "--resume", "tiny", "train.epochs=3", "--json").json["dropped_records"] == 0
+
+
 @pytest.mark.parametrize("line", ["{", "[]", '{"kind": "step"}', '{"kind": "epoch", "epoch": "x"}', "NaN", "\x00"])
 def test_metrics(line: str, tiny: Path) -> None:
     file = tiny / "metrics.jsonl"

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -123,12 +122,6 @@ def ignore_hang_up(_: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    with ForkServer(tmp_path_factory.mktemp("outputs")) as server:
-        yield server
-
-
 @pytest.mark.parametrize("animated", [False, True], ids=["plain", "animated"])
 def test_a_terminal_that_is_closed_stops_what_trains_with_a_checkpoint(
     animated: bool, here: Path, server: ForkServer
@@ -153,3 +146,29 @@ def test_under_nohup_a_closed_terminal_ends_nothing(here: Path, server: ForkServ
     for command in (["train", *SMALL, "--name", "r"], ["sweep", *SMALL, "--seeds", 1, "--name", "s"]):
         assert server.run([*command, "--json"], here, prepared).code == 5  # what stdout wanted to say has no place
     assert facts(Path("runs/r"))["status"] == facts(Path("runs/s/seed=42"))["status"] == "finished"
+
+
+def full_disk(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Have a full disk as stdout, and a signal in the middle of the second step."""
+    from mhsa_cli.core.stack import Stack
+
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
+    real = Stack.step
+
+    def instead(self: Stack, *given: object) -> None:
+        if self.updates == 1:
+            signal.raise_signal(getattr(signal, name))
+        real(self, *given)  # type: ignore[arg-type]
+
+    patch.setattr(Stack, "step", instead)
+
+
+@pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", 1]], ids=["train", "sweep"])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 5), ("SIGTERM", 5), ("SIGHUP", 129)])
+def test_a_result_that_finds_a_full_disk_is_told_also_after_a_signal(
+    command: list[object], name: str, code: int, here: Path, server: ForkServer
+) -> None:
+    prepared = [("tests.commands.test_lost_streams:full_disk", name)]
+    done = server.run([*command, *SMALL, "--name", "r", "--json"], here, prepared)
+    assert done.code == code
