@@ -55,9 +55,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "trace": trace.trace,
     "verify": verify.verify,
 }
-for name, function in COMMANDS.items():
-    app.command(name, cls=Command)(function)
-app.add_typer(config.app, name="config")
+
+
+def _register_commands() -> None:
+    for name, function in COMMANDS.items():
+        app.command(name, cls=Command)(function)
+    app.add_typer(config.app, name="config")
+
+
+_register_commands()
 
 
 def _version(wanted: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -12,8 +12,9 @@ from typer.core import TyperCommand, TyperGroup
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.disk import show
 
+EXAMPLE = "Example: "  # begins the paragraph of a command's docstring that is an example
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
-_Misread: type[Exception] = typer.BadParameter.__mro__[1]
+_Misread = cast(type[Exception], typer.BadParameter.__base__)
 
 
 class Command(TyperCommand):
@@ -128,7 +129,11 @@ def _print_help(command: Any, ctx: Any) -> None:
         commands.append((name, (command.get_command(ctx, name).help or "").partition("\n\n")[0]))
     usage = " ".join([ctx.command_path, "[OPTIONS]", *(name for name, _ in arguments)])
     usage += " COMMAND ..." if commands else ""
-    text = [*(command.help or "").split("\n\n"), *([command.epilog] if command.epilog else [])]
+    paragraphs = (command.help or "").split("\n\n")
+    examples = [paragraph for paragraph in paragraphs if paragraph.startswith(EXAMPLE)]
+    text = [paragraph for paragraph in paragraphs if paragraph not in examples]
+    examples += [command.epilog] if command.epilog else []
     groups = [("Commands", commands), ("Arguments", arguments), ("Options", options)]
     console = make_console()
-    console.print(help_page(usage, text, [group for group in groups if group[1]], width=console.width), crop=False)
+    groups = [group for group in groups if group[1]]
+    console.print(help_page(usage, text, examples, groups, width=console.width), crop=False)

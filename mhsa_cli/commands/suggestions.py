@@ -82,7 +82,7 @@ def no_such_option(ctx: Any, name: str, args: Sequence[str]) -> UsageError:
     """Say that an option is none of the command; where it is a setting's name, write the setting as it is written."""
     typed, value = _as_typed(name, args)
     message = f"{ctx.command_path} has no option {show(typed)}"
-    takes_settings = any("[KEY=VALUE]" in (param.metavar or "") for param in ctx.command.get_params(ctx))
+    takes_settings = any(param.name == "settings" for param in ctx.command.get_params(ctx))
     if takes_settings and (way := _as_setting(ctx.command_path, typed.lstrip("-"), value)):
         return UsageError(message, way)
     from mhsa_cli.config.near import nearest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from mhsa_cli.config.near import near
 
@@ -94,17 +95,30 @@ SENTENCES: dict[str, str] = {
 }
 
 # Sections of other projects in which a name means what it means alone; in any other, `eval.batch_size`, it does not.
-PLAIN_SECTIONS = (
-    "task model train data dataset system trainer training train_config training_args training_arguments model_config "
-    "model_args transformer gpt network optimizer optimiser optim optimizer_config scheduler lr_scheduler config args "
-    "params hparams hyperparameters experiment general common global settings"
-)
+PLAIN_SECTIONS = frozenset({
+    "task", "model", "train", "data", "dataset", "system", "trainer", "training", "train_config", "training_args",
+    "training_arguments", "model_config", "model_args", "transformer", "gpt", "network", "optimizer", "optimiser",
+    "optim", "optimizer_config", "scheduler", "lr_scheduler", "config", "args", "params", "hparams",
+    "hyperparameters", "experiment", "general", "common", "global", "settings",
+})  # fmt: skip
 LONG_ALIAS = 6  # letters of a foreign name that is still recognised with one of them wrong
 
 SECTIONS = "sections are `task`, `model` and `train`; each setting belongs under one of them"
 
 _BY_ALIAS = {alias: key for key, names in ALIASES.items() for alias in names.split()}
 _SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name in names.split()]
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What an unknown key may have meant, in words, and of which kind that is.
+
+    A "key" of ours, "advice" on a name that has none, or a list where nothing is near: the section's "keys", or the
+    "sections".
+    """
+
+    kind: Literal["key", "advice", "keys", "sections"]
+    text: str
 
 
 def normalise(key: str) -> str:
@@ -124,7 +138,7 @@ def setting(key: str, keys: Iterable[str]) -> str | None:
     return ours if ours in known.values() else None
 
 
-def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> str:
+def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> Suggestion:
     """Say what an unknown `key` may have meant. `section` is where it was found ("" = top), `keys` all dotted keys.
 
     The order: the key itself in another place or spelling, its alias, a sentence, a slip of one letter, the list of
@@ -132,32 +146,33 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> s
     """
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
     name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
-    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS.split()):
+    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS):
         name = joined
     if name in ("task", "model", "train") and section:
-        return f"`{name}:` is a section of its own: write it without indentation"
+        return Suggestion("advice", f"`{name}:` is a section of its own: write it without indentation")
     if name in ("task", "model", "train"):
-        return f"did you mean `{name}:`?"
+        return Suggestion("advice", f"did you mean `{name}:`?")
     if name in known and not (name == "name" and section != "task"):
-        return _elsewhere(name, known[name], section)
+        return Suggestion("key", _elsewhere(name, known[name], section))
     if name in ("warmup", "t_warmup") and isinstance(value, float):
-        return _WARMUP
+        return Suggestion("advice", _WARMUP)
     if name in ("warmup", "t_warmup") and isinstance(value, str) and re.match(r"\d", value):
-        return "write `train.warmup_steps` as a number of steps, without a unit"
+        return Suggestion("advice", "write `train.warmup_steps` as a number of steps, without a unit")
     if (ours := _BY_ALIAS.get(name)) in known.values():
         extra = ": [beta1, beta2]" if ours == "train.betas" and name != "adam_betas" else ""
-        return _did_you_mean(str(ours), section, extra)
+        return Suggestion("key", _did_you_mean(str(ours), section, extra))
     if sentence := sentence_for(name):
-        return sentence
+        return Suggestion("advice", sentence)
     # Aliases take part, so that a misspelt `leraning_rate` still leads to `lr`. Two meanings are none.
     meant = {known[close] for close in near(name, known)}
     meant |= {_BY_ALIAS[close] for close in near(name, _BY_ALIAS, LONG_ALIAS)} & set(known.values())
     if len(meant) == 1:
-        return _did_you_mean(meant.pop(), section)
+        return Suggestion("key", _did_you_mean(meant.pop(), section))
     inside = [dotted for dotted in keys if dotted.startswith(section + ".")] if section else []
     if inside:
-        return f"keys of `{section}`: " + ", ".join(dotted.rpartition(".")[2] for dotted in inside)
-    return SECTIONS
+        names = ", ".join(dotted.rpartition(".")[2] for dotted in inside)
+        return Suggestion("keys", f"keys of `{section}`: {names}")
+    return Suggestion("sections", SECTIONS)
 
 
 def list_keys(keys: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, 
 from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.translate import all_keys
-from mhsa_cli.config.value_lists import SEEDS, no_list, split_values
+from mhsa_cli.config.value_lists import SEED_LIST_REFUSED, bracketed_list_problem, split_values
 from mhsa_cli.config.walk import Document
 from mhsa_cli.errors import UsageError
 
@@ -125,14 +125,14 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
 
 def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]]:
     key, equals, whole = text.partition("=")
-    if equals and (told := no_list(key.strip(), whole)):
+    if equals and (told := bracketed_list_problem(key.strip(), whole)):
         return _Axis(key, []), [_mark(text, len(key) + 1, len(whole)).problem(*told)]
     first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
     dotted = ".".join(first.path)
     if len(items) == 1:
         return _Axis(dotted, [(whole.strip(), first)]), list(first.value.problems)
     if dotted == "train.seed":
-        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem(*SEEDS)]
+        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem(*SEED_LIST_REFUSED)]
     values, problems, gap = [], [], False
     seen: dict[Any, str] = {}
     for at, item in items:

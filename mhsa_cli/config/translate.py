@@ -8,7 +8,7 @@ from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mhsa_cli.config.aliases import SECTIONS, list_keys, normalise, suggest
+from mhsa_cli.config.aliases import list_keys, normalise, suggest
 from mhsa_cli.config.near import nearest
 from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import MAX_DIGITS, ScalarError, resolve, write
@@ -112,12 +112,13 @@ def _unknown(path: Path, document: Document, task: str) -> Problem:
     value = _get(document.data, path)
     if section == "task" and (answer := _task_knob(key, task)):
         return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
-    hint = suggest(key, section, all_keys(), value)
-    if hint == SECTIONS and mark.source.override and not isinstance(value, dict):
+    suggestion = suggest(key, section, all_keys(), value)
+    hint = suggestion.text
+    if suggestion.kind == "sections" and mark.source.override and not isinstance(value, dict):
         hint = list_keys(all_keys())
     if isinstance(value, dict) and not home:
         inner = [
-            f"inside it, `{clip(name)}`: {suggest(f'{key}.{name}', '', all_keys(), item)}"
+            f"inside it, `{clip(name)}`: {suggest(f'{key}.{name}', '', all_keys(), item).text}"
             for name, item in list(value.items())[:4]
         ]
         hint = "\n".join([hint, *inner]) if normalise(key) not in ("task", "model", "train") else hint
@@ -137,7 +138,7 @@ def _task_knob(key: str, task: str) -> str | None:
         return f"it is a knob of {', '.join(f'`{owner}`' for owner in owners)}; {knobs}"
     keys = [f"task.{field}" for field in TASK_SCHEMAS[task].model_fields]
     hint = suggest(key, "task", [*keys, *(k for k in all_keys() if not k.startswith("task."))])
-    return knobs if hint.startswith("keys of") else f"{hint}\n{knobs}"
+    return knobs if hint.kind == "keys" else f"{hint.text}\n{knobs}"
 
 
 def _get(data: Any, path: Path) -> Any:

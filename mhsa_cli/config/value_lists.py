@@ -9,7 +9,7 @@ from mhsa_cli.config.aliases import setting
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.translate import all_keys, is_list, is_text
 
-SEEDS = ("`train.seed` may not be a list here", "write --seeds N: N seeds from `train.seed` on")
+SEED_LIST_REFUSED = ("`train.seed` may not be a list here", "write --seeds N: N seeds from `train.seed` on")
 _CLOSING = {"[": "]", "{": "}"}
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _WRAPPED = re.compile(r"\w*[\[({](.*)[\])}]")
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"range\((\d{1,4})(?:,(\d{1,4}))?(?:,([1-9]\d{0,3}))?\)")
 _FEW = 12  # values of a range that are written out
 
 
-def no_list(key: str, text: str) -> tuple[str, str] | None:
+def bracketed_list_problem(key: str, text: str) -> tuple[str, str] | None:
     """Say what is wrong with a value in brackets or one to be computed, and how it is written; None for any other.
 
     Brackets belong to the values of keys that take a list, and any character to those that take text.
@@ -29,12 +29,12 @@ def no_list(key: str, text: str) -> tuple[str, str] | None:
     if not any(sign in _QUOTED.sub("", text) for sign in signs):
         return None
     if dotted == "train.seed":
-        return SEEDS
-    message = f"`{dotted}`: found `{clip(text.strip())}`, wanted values with commas between them, without brackets"
+        return SEED_LIST_REFUSED
+    message = f"`{dotted}`: found `{clip(text.strip())}`, wanted values with commas between them"
     if is_list(path):
-        return message.removesuffix(", without brackets"), f"for example {key}=[0.9,0.95],[0.9,0.999]"
+        return message, f"for example {key}=[0.9,0.95],[0.9,0.999]"
     values = _values(text.replace(" ", ""))
-    return message, f"write {key}={values}" if values else "for example train.lr=1e-3,3e-3"
+    return f"{message}, without brackets", f"write {key}={values}" if values else "for example train.lr=1e-3,3e-3"
 
 
 def _values(text: str) -> str | None:

@@ -16,17 +16,23 @@ INDENT, GAP = 2, 2
 
 
 def help_page(
-    usage: str, paragraphs: Sequence[str], groups: Sequence[tuple[str, Sequence[Entry]]], *, width: int
+    usage: str,
+    paragraphs: Sequence[str],
+    examples: Sequence[str],
+    groups: Sequence[tuple[str, Sequence[Entry]]],
+    *,
+    width: int,
 ) -> Lines:
-    """Set how a command is called, what it does, and groups of names with their texts under a heading each.
+    """Set how a command is called, what it does, examples, and groups of names with their texts under a heading each.
 
-    A paragraph of one line that shows a command is left whole: a terminal wraps it, and copies it back as one.
+    An example, a line that shows a command, is left whole: a terminal wraps it, and copies it back as one.
     """
     lines: list[list[Piece]] = [[("Usage: ", BOLD), (safe(usage), PLAIN)], []]
     for paragraph in paragraphs:
-        whole = "\n" not in paragraph and ": mhsa " in paragraph
-        lines += [[(line, PLAIN)] for line in ([paragraph] if whole else _wrap(paragraph, width))]
+        lines += [[(line, PLAIN)] for line in _wrap(paragraph, width)]
         lines.append([])
+    for example in examples:
+        lines += [[(example, PLAIN)], []]
     for heading, entries in groups:
         lines.append([(heading, DIM)])
         lines += _columns(entries, width) if width >= LEAST_WIDTH else _pairs(entries, width)

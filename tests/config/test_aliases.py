@@ -28,8 +28,8 @@ def test_no_name_is_alias_of_two_keys_or_alias_and_key() -> None:
 def test_each_foreign_name_suggests_ours(ours: str) -> None:
     section, _, name = ours.partition(".")
     for foreign in set(ALIASES[ours].split()) - {"warmup", "task"}:
-        assert suggest(foreign, section, KEYS).startswith(f"did you mean `{name}")
-        assert suggest(foreign, "", KEYS).endswith(f"under `{section}:`?")
+        assert suggest(foreign, section, KEYS).text.startswith(f"did you mean `{name}")
+        assert suggest(foreign, "", KEYS).text.endswith(f"under `{section}:`?")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_each_foreign_name_suggests_ours(ours: str) -> None:
 )  # fmt: skip
 def test_names_seen_in_the_wild(foreign: str, ours: str) -> None:
     home = next(key for key in KEYS if key.endswith("." + ours)).split(".")[0]
-    assert suggest(foreign, home, KEYS).startswith(f"did you mean `{ours}")
+    assert suggest(foreign, home, KEYS).text.startswith(f"did you mean `{ours}")
 
 
 @pytest.mark.parametrize(
@@ -64,39 +64,42 @@ def test_names_seen_in_the_wild(foreign: str, ours: str) -> None:
     ],
 )  # fmt: skip
 def test_names_without_a_key_get_a_sentence(name: str, words: str) -> None:
-    assert words in suggest(name, "", KEYS)
+    assert suggest(name, "", KEYS).kind == "advice"
+    assert words in suggest(name, "", KEYS).text
 
 
 def test_block_size_suggests_both_of_its_meanings() -> None:
-    assert "`task.seq_len`" in suggest("block_size", "model", KEYS)
-    assert "`model.max_seq_len`" in suggest("block_size", "model", KEYS)
+    assert "`task.seq_len`" in suggest("block_size", "model", KEYS).text
+    assert "`model.max_seq_len`" in suggest("block_size", "model", KEYS).text
 
 
 def test_warmup_depends_on_its_value() -> None:
-    assert suggest("warmup", "train", KEYS, 100) == "did you mean `warmup_steps`?"
-    assert "fraction x epochs x steps_per_epoch" in suggest("warmup", "train", KEYS, 0.01)
-    assert "without a unit" in suggest("t_warmup", "train", KEYS, "100ba")
+    assert suggest("warmup", "train", KEYS, 100).text == "did you mean `warmup_steps`?"
+    assert "fraction x epochs x steps_per_epoch" in suggest("warmup", "train", KEYS, 0.01).text
+    assert "without a unit" in suggest("t_warmup", "train", KEYS, "100ba").text
 
 
 @pytest.mark.parametrize("section", ["", "model"])
 def test_a_known_key_in_the_wrong_place_is_sent_home(section: str) -> None:
-    assert suggest("lr", section, KEYS) == "`lr` belongs under `train:`"
+    assert suggest("lr", section, KEYS).kind == "key"
+    assert suggest("lr", section, KEYS).text == "`lr` belongs under `train:`"
 
 
 def test_sections_in_the_wrong_place_or_case() -> None:
-    assert suggest("Train", "", KEYS) == "did you mean `train:`?"
-    assert "section of its own" in suggest("model", "train", KEYS)
+    assert suggest("Train", "", KEYS).text == "did you mean `train:`?"
+    assert "section of its own" in suggest("model", "train", KEYS).text
 
 
 def test_misspellings_are_matched_last() -> None:
-    assert suggest("leraning_rate", "train", KEYS) == "did you mean `lr`?"
-    assert suggest("n_haeds", "model", KEYS) == "did you mean `n_heads`?"
-    assert suggest("warmup_step", "train", KEYS) == "did you mean `warmup_steps`?"
+    assert suggest("leraning_rate", "train", KEYS).text == "did you mean `lr`?"
+    assert suggest("n_haeds", "model", KEYS).text == "did you mean `n_heads`?"
+    assert suggest("warmup_step", "train", KEYS).text == "did you mean `warmup_steps`?"
 
 
 def test_a_name_like_nothing_gets_the_list_of_keys() -> None:
-    assert suggest("zzz", "model", KEYS).startswith("keys of `model`: d_model, n_heads, ")
-    assert suggest("zzz", "", KEYS).startswith("sections are `task`, `model` and `train`")
+    assert suggest("zzz", "model", KEYS).kind == "keys" and suggest("zzz", "", KEYS).kind == "sections"
+    assert suggest("zzz", "model", KEYS).text.startswith("keys of `model`: d_model, n_heads, ")
+    assert suggest("zzz", "", KEYS).text.startswith("sections are `task`, `model` and `train`")
 
 
 def test_normalise() -> None:

@@ -117,7 +117,7 @@ def test_what_goes_together_is_taken(line: str, load: Load) -> None:
     ],
 )  # fmt: skip
 def test_names_of_other_projects_lead_to_ours(foreign: str, ours: str, complain: Complain) -> None:
-    assert suggest(foreign, "model", all_keys()) == f"did you mean `{ours}`?"
+    assert suggest(foreign, "model", all_keys()).text == f"did you mean `{ours}`?"
     assert f"did you mean `{ours}`?" in complain(f"model: {{{foreign}: 2}}")
 
 

@@ -18,9 +18,9 @@ NAMES = [key.rpartition(".")[2] for key in KEYS]
 def leads_to(name: str, section: str = "") -> set[str]:
     """The keys of ours that the hint for an unknown name offers; the list of all keys of a section offers none."""
     hint = suggest(name, section, KEYS)
-    if hint.startswith(("keys of", "sections are")):
+    if hint.kind in ("keys", "sections"):
         return set()
-    return {key for key in KEYS if any(f"`{form}" in hint for form in (key.rpartition(".")[2], key))}
+    return {key for key in KEYS if any(f"`{form}" in hint.text for form in (key.rpartition(".")[2], key))}
 
 
 @pytest.mark.parametrize(
