@@ -6,15 +6,25 @@ import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 
 from mhsa_cli.commands import grading, workers
 from tests.commands.shell import TINY, mhsa
 from tests.environment import FOREIGN
 from tests.faults.client import ForkServer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_once() -> Iterator[None]:
+    """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import typer.main
 
 from mhsa_cli.__main__ import main
 from tests.environment import FOREIGN, plain
@@ -28,9 +25,6 @@ model: {d_model: 12, n_heads: 3, n_layers: 2, d_mlp: 20, residual: true, norm: l
         positions: learned}
 train: {epochs: 2, steps_per_epoch: 5, batch_size: 7, eval_sequences: 9, warmup_steps: 3, grad_clip: 1.0, seed: 8}
 """
-
-# Made once for thousands of calls, as a process makes it once for its only one: it takes 10 ms.
-typer.main.get_command = cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ HEAD = "import os, signal, sys, time\n\n\nclass Attention:\n    def __call__(sel
 RIGHT = HEAD + "        return x\n"
 WRONG = HEAD + "        return x + 1\n"
 LIE = "[os.write(i, b'\\0\\0\\0\\1x') for i in range(3, 99) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')]"
-LATE = "it did not answer within {} s; the last thing done: calling, at line 6 (in __call__)"
 ENDINGS = {
-    "sleeps": ("time.sleep(600)", LATE.format(4)),
     "leaves": ("os._exit(7)", "it ended its process itself, with exit code 7, while calling"),
     "exits": ("sys.exit(3)", "it ended its process itself, with exit code 3, while calling"),
     "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV while calling, at line 6 (in __call__)"),
@@ -83,7 +81,8 @@ def test_a_grade_as_markdown_and_as_a_picture(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted", "seconds"), [("while True: pass", LATE.format(2), 2), (*ENDINGS["crashes"], 90)]
+    ("line", "wanted", "seconds"),
+    [("while True: pass", "line 6", 2), ("time.sleep(600)", "line 6", 2), (*ENDINGS["crashes"], 90)],
 )
 def test_an_ending_becomes_a_grade(here: Path, line: str, wanted: str, seconds: float) -> None:
     """More of them below, in one folder."""
@@ -186,7 +185,7 @@ def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
     (folder / "sub" / "beside.py").write_text("def same(x):\n    return x\n\nAttention = 5\n")
     (folder / "wrong.md").write_text(f"# Mine\n\n```python\n{WRONG}```\n")
     before = tree(folder), sorted(folder.rglob("*"))
-    said = mhsa("check", folder, "--entry", "Attention", "--seconds", 4, "--jobs", 3, "--json")
+    said = mhsa("check", folder, "--entry", "Attention", "--seconds", 90, "--jobs", 3, "--json")
     assert (tree(folder), sorted(folder.rglob("*"))) == before
     assert said.code == 7 and said.json["passed"] is False
     found = {item["target"]: item for item in said.json["submissions"]}

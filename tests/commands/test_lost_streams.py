@@ -148,11 +148,16 @@ def test_under_nohup_a_closed_terminal_ends_nothing(here: Path, server: ForkServ
     assert facts(Path("runs/r"))["status"] == facts(Path("runs/s/seed=42"))["status"] == "finished"
 
 
-def full_disk(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Have a full disk as stdout, and a signal in the middle of the second step."""
+def lose_stdout(patch: pytest.MonkeyPatch, to: str, name: str) -> None:
+    """Have a full disk as stdout, or a pipe that nobody reads, and a signal in the middle of the second step."""
     from mhsa_cli.core.stack import Stack
 
-    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    if to == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(writer, 1)
     sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
     real = Stack.step
 
@@ -165,10 +170,12 @@ def full_disk(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", 1]], ids=["train", "sweep"])
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 5), ("SIGTERM", 5), ("SIGHUP", 129)])
-def test_a_result_that_finds_a_full_disk_is_told_also_after_a_signal(
-    command: list[object], name: str, code: int, here: Path, server: ForkServer
+@pytest.mark.parametrize(
+    ("to", "name", "code"),
+    [("disk", "SIGINT", 5), ("disk", "SIGTERM", 5), ("disk", "SIGHUP", 129), ("pipe", "SIGINT", 130)],
+)
+def test_after_a_signal_a_full_disk_is_told_and_who_left_as_well_is_not_missed(
+    command: list[object], to: str, name: str, code: int, here: Path, server: ForkServer
 ) -> None:
-    prepared = [("tests.commands.test_lost_streams:full_disk", name)]
-    done = server.run([*command, *SMALL, "--name", "r", "--json"], here, prepared)
-    assert done.code == code
+    prepared = [("tests.commands.test_lost_streams:lose_stdout", to, name)]
+    assert server.run([*command, *SMALL, "--name", "r", "--json"], here, prepared).code == code

@@ -73,14 +73,29 @@ def test_resume_trains_what_is_missing_and_nothing_else() -> None:
     assert "trials 4" not in mhsa("sweep", "--resume", "s").err  # nothing is left to do
 
 
+def hold(patch: pytest.MonkeyPatch, sweep: str, first: str) -> None:
+    """Take no further step once a file is there."""
+    from mhsa_cli.core.stack import Stack
+
+    real = Stack.step
+
+    def instead(self: Stack, *given: object) -> None:
+        while list(Path(sweep).glob(first)):
+            time.sleep(0.002)
+        real(self, *given)  # type: ignore[arg-type]
+
+    patch.setattr(Stack, "step", instead)
+
+
 @pytest.mark.parametrize("first", ["sweep.json", "*/config.yaml", "*/checkpoints/step-*", "*/heads.json"])
 def test_a_killed_sweep_is_completed_by_resume(first: str, here: Path, server: ForkServer) -> None:
     sweep = Path("runs/k")
-    process = server.start(["sweep", *GRID, "--seeds", "3", "--name", "k"], here)
+    held = [("tests.commands.test_sweep_command:hold", str(sweep.absolute()), first)]
+    process = server.start(["sweep", *GRID, "--seeds", "3", "--name", "k"], here, held)
     while not list(sweep.glob(first)) and not process.ended_with():
         time.sleep(0.002)
     process.signal(signal.SIGKILL)
-    assert process.wait().code in (-signal.SIGKILL, 0)  # 0: it was quicker
+    assert process.wait().code == -signal.SIGKILL
     done = {p.parent: tree(p.parent) for p in sweep.glob("*/run.json") if facts(p.parent)["status"] == "finished"}
     assert mhsa("sweep", "--resume", "k").code == 0
     assert len(trials(sweep)) == 6

@@ -251,6 +251,6 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(quick_workers: None) -> 
     said = mhsa("sweep", *LONG, "--name", "s", "--jobs", 2)
     over.set()
     hunter.join()
-    assert said.code == 0 and "was ended by SIGKILL, as by a system out of memory" in said.err
+    assert said.code == 0 and "SIGKILL" in said.err
     assert mhsa("sweep", *LONG, "--name", "whole").code == 0
     assert digests() == digests("whole")

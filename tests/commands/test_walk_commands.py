@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from mhsa_cli.commands import grading
 from mhsa_cli.core.heads import null
 from tests.commands import own
 from tests.commands.shell import Said, at_step, facts, mhsa
-from tests.commands.walk import Command, Option, built_once, commands, values
+from tests.commands.walk import Option, WalkedCommand, commands, values
 
 COMMANDS = list(commands())
 NORMAL = "a-run-with-a-name-that-is-longer-than-any-narrow-terminal-is-wide"
@@ -128,12 +127,11 @@ def place(prepared: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A copy to stand in. The grader is a stand-in, and random heads are few: both take their time elsewhere."""
     monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
     monkeypatch.setattr(null, "HEADS", 3)
-    monkeypatch.setattr(typer.main, "get_command", built_once)
     shutil.copytree(prepared, here, dirs_exist_ok=True)
     yield here
 
 
-def line(command: Command, run: str = NORMAL, option: str = "") -> tuple[str, ...]:
+def line(command: WalkedCommand, run: str = NORMAL, option: str = "") -> tuple[str, ...]:
     """The command with what it needs, beside an option that is to be added."""
     named = f"{command} {option}"
     assert command.takes in ARGUMENTS, f"add a value for the argument {command.takes} to ARGUMENTS"
@@ -155,7 +153,7 @@ KINDS = [pytest.param(c, run, id=f"look-{c}-{kind}") for c in LOOKING for kind, 
 
 
 @pytest.mark.parametrize(("command", "run"), KINDS)
-def test_looking_back(command: Command, run: str, place: Path) -> None:
+def test_looking_back(command: WalkedCommand, run: str, place: Path) -> None:
     heads = [f"L{h['layer']}.H{h['head']}" for h in mhsa("explain", run, "--json").json["heads"]]
     for stream in ALL if run == NORMAL else SOME:
         said = stream.run(*line(command, run))
@@ -174,7 +172,7 @@ OTHERS = [command for command in COMMANDS if command not in LOOKING and str(comm
 
 
 @pytest.mark.parametrize("command", [pytest.param(command, id=f"plain-{command}") for command in OTHERS])
-def test_commands_by_themselves(command: Command, place: Path) -> None:
+def test_commands_by_themselves(command: WalkedCommand, place: Path) -> None:
     for stream in SOME:
         said = stream.run(*line(command))
         assert said.code == 0, (stream, said.err)
@@ -189,14 +187,6 @@ def test_runs_names_every_run_whole(stream: Stream, place: Path) -> None:
     assert said.code == 0 and all(name in said.out for name in (*RUNS.values(), "grid") if "/" not in name)
 
 
-@pytest.mark.parametrize("command", [pytest.param(command, id=f"help-{command}") for command in COMMANDS])
-def test_help_names_every_option(command: Command) -> None:
-    for stream in SOME:
-        said = stream.run(*command.words, "--help")
-        assert said.code == 0 and said.err == "", stream
-        assert all(name in said.out for option in command.options for name in option.names), stream
-
-
 OPTIONS = [(command, option) for command in COMMANDS for option in command.options]
 WALKED = [
     pytest.param(command, option, id=f"option-{command} {option.names[0]}")
@@ -206,7 +196,7 @@ WALKED = [
 
 
 @pytest.mark.parametrize(("command", "option"), WALKED)
-def test_options(command: Command, option: Option, place: Path) -> None:
+def test_options(command: WalkedCommand, option: Option, place: Path) -> None:
     run = "own" if option.metavar == "FILE.py:CLASS" else NORMAL
     codes = []
     for given in values(command, option):
@@ -220,7 +210,7 @@ def test_options(command: Command, option: Option, place: Path) -> None:
             assert said.code == 0, said.err
             if option.metavar in ("PATH", "FILE.svg|.html|.png"):
                 assert Path(given[1]).exists() and f"wrote {given[1]}" in said.out + said.err
-            if option.metavar == "NAME" and (Path("runs") / given[1]).exists():
+            if option.metavar == "NAME":
                 assert f"wrote runs/{given[1]}" in said.out.splitlines() and offered(said)
     assert option.kind not in (int, float) or 0 in codes
 
@@ -229,7 +219,9 @@ NUMBERS = [pytest.param(c, o, id=f"number-{c} {o.names[0]}") for c, o in OPTIONS
 
 
 @pytest.mark.parametrize(("command", "option"), NUMBERS)
-def test_what_is_no_number_or_too_small_is_refused_and_quoted(command: Command, option: Option, place: Path) -> None:
+def test_what_is_no_number_or_too_small_is_refused_and_quoted(
+    command: WalkedCommand, option: Option, place: Path
+) -> None:
     for wrong in ("many", "-1", *(["nan"] if option.kind is float else [])):
         said = Stream(columns=80).run(*line(command, NORMAL, option.names[0]), option.names[0], wrong)
         assert said.code == 2 and said.out == ""
@@ -244,7 +236,7 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("command", "option"), SINGLE)
-def test_an_option_of_one_value_given_twice_is_refused(command: Command, option: Option, place: Path) -> None:
+def test_an_option_of_one_value_given_twice_is_refused(command: WalkedCommand, option: Option, place: Path) -> None:
     first, *more = values(command, option)
     second = more[0] if more else first
     before = sorted(place.rglob("*"))
@@ -258,7 +250,7 @@ SETTING = [pytest.param(command, id=f"twice-setting-{command}") for command in C
 
 
 @pytest.mark.parametrize("command", SETTING)
-def test_a_setting_given_twice_is_refused(command: Command, place: Path) -> None:
+def test_a_setting_given_twice_is_refused(command: WalkedCommand, place: Path) -> None:
     whole = line(command, option="--resume-check") if str(command) == "verify" else line(command)
     whole = (*whole, "--resume-check", "tiny.yaml") if str(command) == "verify" else whole
     for first, second in (("train.lr=0.1", "train.lr=0.2"), ("lr=0.1", "train.lr=0.2")):

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from mhsa_cli.config.load import json_schema
 from mhsa_cli.core.heads import null
 from tests.commands import own
 from tests.commands.shell import Said, mhsa
-from tests.commands.walk import Setting, built_once, settings
+from tests.commands.walk import Setting, settings
 
 # So small that the least of nearly every setting fits with the others.
 BASE = {
@@ -74,7 +73,6 @@ def cases() -> Iterator[object]:
 def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where to stand, with the files that settings name."""
     monkeypatch.setattr(null, "HEADS", 3)  # 200 random heads beside each of these would be half of the time
-    monkeypatch.setattr(typer.main, "get_command", built_once)
     own.write(here)
     (here / "text.txt").write_text("to be or not to be, that is the question: whether 'tis nobler\n" * 3)
     return here
@@ -96,8 +94,12 @@ def test_each_setting(setting: Setting, which: str, chosen: dict[str, str], plac
             assert setting.key in run(2, *command, *given).err
         return
     if which == "most" and any(fnmatch.fnmatch(setting.key, pattern) for pattern in DEAR):
-        said = mhsa("config", "show", *given)
-        assert said.code == 0 or said.code == 2 and setting.key in said.err
+        said = mhsa("config", "show", "--json", *given)
+        section, _, key = setting.key.partition(".")
+        if said.code == 0:
+            assert float(said.json[section][key]) == float(value)
+        else:
+            assert said.code == 2 and setting.key in said.err
         return
     theirs = value.endswith(":Mine")
     named = ["--attention", value] if theirs else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import math
 import types
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
-import typer.main
 from typer.models import ArgumentInfo, OptionInfo
 
 from mhsa_cli.commands.app import app
@@ -53,10 +51,6 @@ TEXTS: dict[str, tuple[str, ...]] = {
 }
 
 
-# typer builds the command line anew for every call, which is a third of the time of one that only looks.
-built_once = functools.cache(typer.main.get_command)
-
-
 @dataclass(frozen=True)
 class Option:
     """One option: its spellings that say different things, its type, and whether it takes several values."""
@@ -69,7 +63,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Command:
+class WalkedCommand:
     """One command: its words, the metavar of its arguments, and its options."""
 
     words: tuple[str, ...]
@@ -80,7 +74,7 @@ class Command:
         return " ".join(self.words)
 
 
-def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[Command]:
+def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[WalkedCommand]:
     """Every command of the program, those of its groups included."""
     for found in group.registered_commands:
         assert found.callback is not None
@@ -93,7 +87,7 @@ def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[
                 takes = str(info.metavar)
             elif isinstance(info, OptionInfo):
                 options.append(_option(of, info))
-        yield Command((*words, found.name or found.callback.__name__), takes, tuple(options))
+        yield WalkedCommand((*words, found.name or found.callback.__name__), takes, tuple(options))
     for inner in group.registered_groups:
         yield from commands(inner.typer_instance or typer.Typer(), (*words, str(inner.name)))
 
@@ -109,7 +103,7 @@ def _option(of: Any, info: OptionInfo) -> Option:
     return Option(names, get_args(of)[0] if many else of, info.metavar, info.min, many)
 
 
-def values(command: Command, option: Option) -> list[tuple[str, ...]]:
+def values(command: WalkedCommand, option: Option) -> list[tuple[str, ...]]:
     """What to write for an option: its choices, the least it takes, or values of its kind."""
     name = option.names[0]
     if option.kind is bool:
