@@ -210,7 +210,7 @@ def test_options(command: WalkedCommand, option: Option, place: Path) -> None:
             assert said.code == 0, said.err
             if option.metavar in ("PATH", "FILE.svg|.html|.png"):
                 assert Path(given[1]).exists() and f"wrote {given[1]}" in said.out + said.err
-            if option.metavar == "NAME":
+            if option.names == ("--name",):
                 assert f"wrote runs/{given[1]}" in said.out.splitlines() and offered(said)
     assert option.kind not in (int, float) or 0 in codes
 
