@@ -39,12 +39,18 @@ def check_vectors(*inputs: Tensor) -> None:
             raise ValueError(f"inputs must be floating-point vectors, got {x.dtype}")
 
 
+def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Tell whether one shape broadcasts to another without making that larger."""
+    extra = len(wanted) - len(given)
+    return extra >= 0 and all(g in (1, w) for g, w in zip(given, wanted[extra:], strict=True))
+
+
 def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
     """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
     given = tuple(mask.shape)
-    if len(given) > len(wanted) or any(g not in (1, w) for g, w in zip(given[::-1], wanted[::-1], strict=False)):
+    if not _broadcasts(given, wanted):
         each = (*wanted[:-3], 1, *wanted[-2:])
         raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
 
@@ -53,11 +59,14 @@ def check_indices(what: str, indices: Tensor, count: int) -> None:
     """Refuse whatever does not point into a table of `count` rows, naming the first.
 
     Torch reads a negative position from the table's end, in a stack an id too large is in the next model's table, and
-    on a CUDA device it ends the process.
+    on a CUDA device it ends the process. A compiled or exported model does not look: its graph sees no numbers.
     """
     if indices.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{what}s must be int64 or int32, got {indices.dtype}")
-    if indices.is_meta or not indices.numel() or (int(indices.min()) >= 0 and int(indices.max()) < count):
+    if torch.compiler.is_compiling() or indices.is_meta or not indices.numel():
+        return
+    low, high = torch.stack(torch.aminmax(indices)).tolist()  # one transfer from a device
+    if low >= 0 and high < count:
         return
     at = tuple(((indices < 0) | (indices >= count)).nonzero()[0].tolist())
     raise ValueError(f"{what} {int(indices[at])} at {at} is outside 0..{count - 1}")
@@ -68,6 +77,5 @@ def check_positions(pos: Tensor, rows: tuple[int, ...]) -> None:
     if pos.is_floating_point() or pos.dtype == torch.bool:
         raise ValueError(f"positions must be whole numbers, got {pos.dtype}")
     given = tuple(pos.shape)
-    fits = 1 <= len(given) <= len(rows) and given[-1] == rows[-1]
-    if not fits or any(g not in (1, r) for g, r in zip(given[::-1], rows[::-1], strict=False)):
+    if not given or given[-1] != rows[-1] or not _broadcasts(given, rows):
         raise ValueError(f"positions must be ({rows[-1]},) or {rows}, got {given}")

@@ -220,3 +220,17 @@ def test_the_last_position_and_the_last_id_are_taken(scheme: str) -> None:
     ids = torch.full((B, MAX), V - 1)
     for dtype in (torch.int64, torch.int32):
         assert model(scheme=scheme)(ids.to(dtype)).shape == (B, MAX, V)
+
+
+@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
+def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
+    """Looking at ids and positions leaves no gap in the graph; what is not compiled is looked at as before."""
+    made = model(scheme=scheme).eval()
+    ids = torch.arange(B * T).view(B, T) % V
+    wanted = made(ids)
+    torch._dynamo.reset()
+    compiled = torch.compile(made, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(ids), wanted) and torch.equal(compiled(ids.flip(0)), wanted.flip(0))
+    assert torch.equal(torch.export.export(made, (ids,)).module()(ids), wanted)
+    with pytest.raises(ValueError):
+        made(ids + V)
