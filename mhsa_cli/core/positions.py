@@ -134,9 +134,10 @@ class RopePositions(Positions):
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Turn x (..., H, T, d) by positions (T,) or (B, T)."""
-        return self._turn(x, *self.angles(x, pos))
+        return self.turn_by(x, *self.angles(x, pos))
 
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def turn_by(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Turn x (..., H, T, d) by angles whose cosine and sine, (T, d/2), were looked up or made elsewhere."""
         a, b = x.chunk(2, dim=-1) if self.layout == "half" else (x[..., 0::2], x[..., 1::2])
         pair = a * cos - b * sin, a * sin + b * cos
         turned = torch.cat(pair, -1) if self.layout == "half" else torch.stack(pair, -1).flatten(-2)
@@ -144,7 +145,7 @@ class RopePositions(Positions):
 
     def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = self.angles(q, pos)
-        return self._turn(q, cos, sin), self._turn(k, cos, sin)
+        return self.turn_by(q, cos, sin), self.turn_by(k, cos, sin)
 
     def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
         if d_head != self.d_head:

@@ -53,6 +53,11 @@ class Case:
         return TOLERANCE * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
 
     @cached_property
+    def is_finite(self) -> bool:
+        """Tell whether every number of the candidate's output is finite."""
+        return bool(self.y.isfinite().all())
+
+    @cached_property
     def _usable(self) -> bool:
         return int(self.y.isfinite().sum()) * 10 >= self.y.numel()
 

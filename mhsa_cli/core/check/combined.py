@@ -72,7 +72,8 @@ def _joined(chosen: Chosen) -> Form | None:
 def _fewest(case: Case, at: int, early: Sequence[tuple[Chosen, Spec]], rest: Chosen) -> Match | None:
     """Compare all forms of the scores and weights at once, with one way to split, merge and project."""
     layout = case.layouts[at]
-    form = _joined(rest) or {}
+    form = _joined(rest)
+    assert form is not None  # each changes a stage of its own
     specs = [spec._replace(**form) for _, spec in early]
     try:
         made = case.reference(at).outputs(specs)
@@ -81,7 +82,7 @@ def _fewest(case: Case, at: int, early: Sequence[tuple[Chosen, Spec]], rest: Cho
     if made.shape[1:] != case.y.shape:
         return None
     off = (made - case.y).abs()
-    if not bool(case.y.isfinite().all()):  # what is infinite in both, or no number in both, is alike
+    if not case.is_finite:  # what is infinite in both, or no number in both, is alike
         same = (made == case.y) | (made.isnan() & case.y.isnan())
         off = torch.where(same, torch.zeros_like(made), off)
     hits = (off.flatten(1).amax(1) <= case.tolerance).nonzero().flatten().tolist()

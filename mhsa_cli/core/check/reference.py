@@ -73,6 +73,7 @@ SOURCES = {
     "names_qkv_kvq": "kvq",
 }
 THETA = 10000.0
+WEIGHT_STAGES = 8  # the weights depend on the stages up to the softmax, and on no later one
 ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # fills that are added to masked scores
 
 
@@ -117,13 +118,17 @@ class Reference:
     def outputs(self, specs: list[Spec]) -> Tensor:
         """Compute many specs at once that differ up to the weights only: (N, B, T, D_out)."""
         first, N = specs[0], len(specs)
-        parts = tuple(spec[:8] for spec in specs)  # all that weights depend on
-        # As one long head for each (b, h), which multiplies faster: (B, H, N * T, T).
-        stacked = lambda: torch.stack([self.weights(spec) for spec in specs], dim=2).flatten(2, 3)  # noqa: E731
-        context = (self._keep(("stacked", parts), stacked) @ self._heads(first, 2)).unflatten(2, (N, -1))
+
+        def stacked() -> Tensor:
+            """As one long head for each (b, h), which multiplies faster: (B, H, N * T, T)."""
+            return torch.stack([self._weights(spec) for spec in specs], dim=2).flatten(2, 3)
+
+        key = ("stacked", tuple(spec[:WEIGHT_STAGES] for spec in specs))
+        weights = self._keep(key, stacked)  # kept here only, not each by itself as well: these are the largest tensors
+        context = (weights @ self._heads(first, 2)).unflatten(2, (N, -1))
         context = context.movedim(2, 0).flatten(0, 1)
         y = self._out(first.out, self.merge(first.merge, context))
-        return self.finish(first.frame, y.view(len(specs), self.B, *y.shape[1:]))
+        return self.finish(first.frame, y.view(N, self.B, *y.shape[1:]))
 
     def finish(self, frame: str, y: Tensor) -> Tensor:
         """Add what stands around attention: the residual, then a norm."""
@@ -133,7 +138,7 @@ class Reference:
 
     def weights(self, spec: Spec) -> Tensor:
         """Compute the attention weights (B, H, T, T)."""
-        return self._keep(("weights", *spec[:8]), lambda: self._weights(spec))
+        return self._keep(("weights", *spec[:WEIGHT_STAGES]), lambda: self._weights(spec))
 
     def _keep(self, key: object, make: Callable[[], Tensor]) -> Tensor:
         if key not in self._kept:
@@ -194,7 +199,7 @@ class Reference:
         cos, sin = angle.cos(), angle.sin()
         if fault == "angles_mixed":
             return self._turn_by_others(layout, x, cos, sin)
-        return RopePositions(1, d, layout=layout)._turn(x, cos, sin)
+        return RopePositions(1, d, layout=layout).turn_by(x, cos, sin)
 
     def _turn_by_others(self, layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Turn the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other."""

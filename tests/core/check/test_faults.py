@@ -125,3 +125,16 @@ def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple
         specs = [spec._replace(**late) for spec in early]
         for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
             assert worst(made, reference.output(spec)) < 1e-12
+
+
+def test_many_computed_together_hold_their_weights_once() -> None:
+    """They are the largest tensors of a search, which goes through many ways to merge and project one set of them."""
+    reference = Reference(roles(), inputs(B, T, D, 1))
+    early = [
+        Spec(mask=mask, softmax=softmax) for mask in ("causal", "none") for softmax in ("keys", "queries", "twice")
+    ]
+    for merge, out in itertools.product(("right", "by_view"), ("right", "twice")):
+        reference.outputs([spec._replace(merge=merge, out=out) for spec in early])
+    held = {t.untyped_storage().data_ptr(): t.numel() for t in reference._kept.values()}
+    weights, scores, heads = len(early) * B * H * T * T, B * H * T * T, 3 * B * T * D
+    assert sum(held.values()) == weights + scores + heads
