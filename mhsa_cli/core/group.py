@@ -169,7 +169,8 @@ class Group:
     def _measure(self, epoch_ends: bool) -> Iterator[tuple[int, Record | FailRecord]]:
         """Evaluate, if that is due after this step, and end its epoch."""
         if self._wants_evaluation and self.runs:
-            yield from self._all(self.evaluate())
+            known = [self.last_eval[run] for run in self.runs]  # a resume was measured as it began
+            yield from self._all(known if all(e.step == self.step for e in known) else self.evaluate())
         step = self.step
         for run in self.runs if epoch_ends else ():
             mean, record = self.epoch_loss_sums[run] / self.train.steps_per_epoch, self.last_eval[run]

@@ -14,8 +14,9 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.engine import Trainer
 from mhsa_cli.core.group import Group
+from mhsa_cli.core.stack import Stack
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.records import FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.records import EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 
 CPU = torch.device("cpu")
 BARE = ["task.name=copy", "vocab_size=13", "seq_len=6", "d_model=20", "n_heads=2", "batch_size=5"]
@@ -67,6 +68,26 @@ def test_a_resumed_group_goes_on_as_if_it_had_never_stopped() -> None:
         assert weights_sha256(again.model(run)) == weights_sha256(whole.model(run))
         steps = [r for r in found[run] if isinstance(r, StepRecord) and r.step > 7]
         assert [r for r in later[run] if isinstance(r, StepRecord)] == steps
+
+
+def test_no_step_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+    real = Stack.evaluate
+
+    def evaluate(stack: Stack, inputs: Tensor, targets: Tensor) -> tuple[list[float], list[float]]:
+        measured.append(stack.updates)
+        return real(stack, inputs, targets)
+
+    monkeypatch.setattr(Stack, "evaluate", evaluate)
+    wanted = configs("bare", [4, 2])
+    _, found = collect(wanted)
+    assert measured == [0, 7, 14]
+    measured.clear()
+    _, later = collect(wanted, [next(s.files for s in saves(records) if s.step == 7) for records in found])
+    assert measured == [7, 14]
+    for before, after in zip(found, later, strict=True):
+        told = [r for r in after if isinstance(r, EvalRecord)]
+        assert told == [r for r in before if isinstance(r, EvalRecord) and r.step >= 7] and len(told) == 2
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
