@@ -22,10 +22,9 @@ class Trainer:
     """One training run: iterate `records()`; afterwards `model()` is the trained model.
 
     It is a group of one. `resume` takes a checkpoint's files; training then goes on as if it had never stopped, with
-    the evaluation of the checkpoint's own step, which comes after its save. `stop`
-    is asked after every step; once it says True the step's checkpoint is yielded and the run ends. `watch` also yields
-    every head's scores at some steps. Reading records late, seldom or never does not change a weight, and neither does
-    watching.
+    the evaluation of the checkpoint's own step, which comes after its save. `stop` is asked after every step; once it
+    says True the step's checkpoint is yielded and the run ends. `watch` also yields every head's scores at some steps.
+    Reading records late, seldom or never does not change a weight, and neither does watching.
     Raises: NonFiniteError before a non-finite loss or gradient reaches the weights.
     """
 

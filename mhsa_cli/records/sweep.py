@@ -26,8 +26,8 @@ class TrialResult:
     """One trained model: `cell` is its group's number in the grid, `run` its folder.
 
     `status` is "finished", or what became of it instead, for which `message` has the reason in words and `cause`, where
-    it failed, as a fact. `final_loss` is in nats;
-    `steps_to_target` is None if it never got there; `labels` are those of its heads, in order, empty if withheld.
+    it failed, as a fact. `final_loss` is in nats; `steps_to_target` is None if it never got there; `labels` are those
+    of its heads, in order, empty if withheld.
     """
 
     run: str
