@@ -136,7 +136,7 @@ class Group:
             batches = [self.batches[run][step] for run in self.runs]
             inputs, targets = self._ids([b.inputs for b in batches]), self._ids([b.targets for b in batches])
             try:
-                self.stack.step(inputs, targets, learning_rate(self.train, step))
+                self.stack.step(inputs, targets, learning_rate(self.train, step), checked=True)
                 self.seconds += self.clock() - began
             except NonFiniteError:
                 yield from self._read(pending)

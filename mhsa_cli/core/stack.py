@@ -17,7 +17,7 @@ from mhsa_cli.core.byhand.gradient import WrittenGradient, is_written_out
 from mhsa_cli.core.foreign import ForeignAttention
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
-from mhsa_cli.core.tasks.base import IGNORE, stream_generator
+from mhsa_cli.core.tasks.base import IGNORE, check_targets, stream_generator
 from mhsa_cli.errors import NonFiniteError
 
 PARAMETER_DTYPE = {"float64": torch.float64}
@@ -65,7 +65,7 @@ class Stack:
         self.config, self.device, self.seeds, self.M = config, device, seeds, len(models)
         self.model = stack_models(models).to(device=device, dtype=PARAMETER_DTYPE.get(config.dtype, torch.float32))
         self.model.train()
-        self.updates = 0
+        self.updates, self.vocab_size = 0, self.model.tok_emb.weight.size(-2)
         self.parameters = dict(self.model.named_parameters())
         self.leaves = list(self.parameters.values())
         self.size = sum(p.numel() for p in self.leaves)
@@ -76,7 +76,8 @@ class Stack:
         self._point_into_buffer()
         self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
         written = is_written_out(self.model, config.dtype)
-        self._by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
+        # Fills the gradients in place of autograd, where the model consists of parts that are written out.
+        self.by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
         self._answers: Answers | None = None
         self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
         self.loss = torch.zeros(self.M, device=device)
@@ -146,17 +147,20 @@ class Stack:
         parts = zip(self.parameters.items(), flat[: self.size].split(sizes), strict=True)
         return {name: part.view(p.shape) for (name, p), part in parts}
 
-    def step(self, inputs: Tensor, targets: Tensor, lr: float) -> None:
-        """Update every model once on its own batch, ids (M, B, T).
+    def step(self, inputs: Tensor, targets: Tensor, lr: float, *, checked: bool = False) -> None:
+        """Update every model once on its own batch, ids (M, B, T); `checked` ones come from Task.draw.
 
-        Raises: NonFiniteError before the update if a loss, gradient or weight is not finite; nothing has changed then.
+        Raises: ValueError for an id or target that is not in the vocabulary; NonFiniteError before the update if a
+        loss, gradient or weight is not finite. Nothing has changed then.
         """
         self._check_shapes(inputs, targets)
+        if not checked:  # to look a second time at what was drawn would be a few percent of a small step
+            check_targets(targets, self.vocab_size)
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
             # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
-        self.loss, self.accuracy = (self._by_hand or self._by_autograd)(inputs, targets)
+        self.loss, self.accuracy = (self.by_hand or self.by_autograd)(inputs, targets)
         # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
         totals = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
         if not all(math.isfinite(float(number)) for number in totals) and len(self.finite_slots()) < self.M:
@@ -171,7 +175,7 @@ class Stack:
             found = f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
             raise ValueError(f"wanted ids and targets (M={self.M}, B, T), got {found}")
 
-    def _by_autograd(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def by_autograd(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Fill the gradients; returns each model's loss (nats) and accuracy, (M,)."""
         with autocast(self.config.dtype, self.device):
             logits = self.model(inputs)
@@ -217,6 +221,7 @@ class Stack:
     def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:
         """Measure loss (nats) and accuracy of each model on its rows (M, N, T): token means over all rows."""
         self._check_shapes(inputs, targets)
+        check_targets(targets, self.vocab_size)
         self.model.eval()
         try:
             parts = []

@@ -57,12 +57,12 @@ def test_every_gradient_equals_autograds(
     stack.weights.normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(wide.task), seed, 7)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
-    assert stack._by_hand is not None
-    stack._by_hand(inputs.flip(0), targets.flip(0))  # its buffers are used again
+    assert stack.by_hand is not None
+    stack.by_hand(inputs.flip(0), targets.flip(0))  # its buffers are used again
     stack.gradients.fill_(7.0)
     if "pos_emb" in str(stack.parameters):
         stack.views(stack.gradients)["positions.pos_emb.weight"].zero_()
-    by_hand, by_hand_gradients = stack._by_hand(inputs, targets), stack.gradients.clone()
+    by_hand, by_hand_gradients = stack.by_hand(inputs, targets), stack.gradients.clone()
     losses = torch.stack([plain_loss(stack, *rows) for rows in enumerate(zip(inputs, targets, strict=True))])
     theirs = dict(zip(stack.parameters, torch.autograd.grad(losses.sum(), stack.leaves), strict=True))
     assert torch.allclose(by_hand[0], losses, atol=1e-12)
@@ -70,7 +70,7 @@ def test_every_gradient_equals_autograds(
         assert torch.allclose(mine, theirs[name], atol=1e-11), name
         # Keys shifted by one constant change no score: their bias has no gradient. All else has.
         assert float(theirs[name].abs().max()) > 1e-6, name
-    by_autograd = stack._by_autograd(inputs, targets)
+    by_autograd = stack.by_autograd(inputs, targets)
     assert torch.equal(by_hand[1], by_autograd[1])
     assert torch.allclose(by_hand_gradients[: stack.size], stack.gradients[: stack.size], atol=1e-11)
 
@@ -128,13 +128,13 @@ def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:
     batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
     stack = stack_of(settings, seeds)
-    assert stack._by_hand is not None
-    stack._by_hand(inputs, targets)
+    assert stack.by_hand is not None
+    stack.by_hand(inputs, targets)
     wanted = stack.gradients.clone()
-    ((_, layout),) = stack._by_hand._layouts[inputs.shape]
-    layout.embedding.in_order = False
+    ((_, layout),) = stack.by_hand._layouts[inputs.shape]
+    layout.embedding.index_add_is_deterministic = False
     stack.gradients.fill_(7.0)
-    stack._by_hand(inputs, targets)
+    stack.by_hand(inputs, targets)
     assert torch.allclose(stack.gradients[: stack.size], wanted[: stack.size], atol=1e-7)
 
 
@@ -143,12 +143,12 @@ def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pyt
     settings = config("n_layers=2", "residual=true")
     batch = TrainBatches(build_task(settings.task), 4, 7)[1]
     whole = stack_of(settings, [4])
-    assert whole._by_hand is not None
-    whole._by_hand(batch.inputs[None], batch.targets[None])
+    assert whole.by_hand is not None
+    whole.by_hand(batch.inputs[None], batch.targets[None])
     monkeypatch.setattr(attention, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
     parts = stack_of(settings, [4])
-    assert parts._by_hand is not None
-    parts._by_hand(batch.inputs[None], batch.targets[None])
+    assert parts.by_hand is not None
+    parts.by_hand(batch.inputs[None], batch.targets[None])
     assert torch.equal(parts.gradients, whole.gradients)
 
 
@@ -166,13 +166,13 @@ def test_a_models_bits_do_not_depend_on_its_stack(
     stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(settings.task), seed, batch)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
-    assert stack._by_hand is not None
-    losses, accuracies = stack._by_hand(inputs, targets)
+    assert stack.by_hand is not None
+    losses, accuracies = stack.by_hand(inputs, targets)
     together = stack.views(stack.gradients)
     for slot in seeds:
         alone = stack.keep([slot])
-        assert alone._by_hand is not None
-        loss, accuracy = alone._by_hand(inputs[slot : slot + 1], targets[slot : slot + 1])
+        assert alone.by_hand is not None
+        loss, accuracy = alone.by_hand(inputs[slot : slot + 1], targets[slot : slot + 1])
         assert (loss, accuracy) == (losses[slot], accuracies[slot])
         for name, own in alone.views(alone.gradients).items():
             assert torch.equal(own[0], together[name][slot]), name

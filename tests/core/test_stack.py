@@ -68,7 +68,7 @@ def test_how_ids_lie_in_memory_changes_nothing(layout: str, settings: tuple[str,
     found = []
     for ids, targets in (plain, others):
         stack = Stack([build_model(config, task, seed) for seed in (1, 2)], [1, 2], config.train, CPU)
-        assert (stack._by_hand is not None) == bool(settings)
+        assert (stack.by_hand is not None) == bool(settings)
         stack.step(ids, targets, 1e-3)
         model = unstack(stack.model).requires_grad_(False)
         walked = walk(model, ids[0], Notes(symbols_of(model, ids[0], config.model.d_mlp), config.model.positions))
@@ -79,20 +79,21 @@ def test_how_ids_lie_in_memory_changes_nothing(layout: str, settings: tuple[str,
 
 
 @pytest.mark.parametrize("settings", [(), FORMS[-1]], ids=["autograd", "by hand"])
-def test_ids_that_are_no_models_own_are_refused_before_the_update(settings: tuple[str, ...]) -> None:
-    """In a stack one too many would be read from the next model's table."""
+def test_ids_and_targets_that_are_no_models_own_are_refused_before_the_update(settings: tuple[str, ...]) -> None:
+    """One too many would be read from the next model's table, a target of -1 would be trained towards token 0."""
     config = rich(*settings)
     task, batch = build_task(config.task), TrainBatches(build_task(config.task), 3, 6)[1]
     stack = Stack([build_model(config, task, seed) for seed in (1, 2, 3)], [1, 2, 3], config.train, CPU)
     ids, targets = (rows.view(3, 2, -1) for rows in (batch.inputs, batch.targets))
     before = stack.weights.clone()
     for wrong in (task.vocab_size, -1):
-        spoilt = ids.clone()
-        spoilt[1, 1, 4] = wrong
-        for call in (stack.step, stack.evaluate):
-            with pytest.raises(ValueError) as caught:
-                call(spoilt, targets, 4)
-            assert str(wrong) in str(caught.value) and "(1, 1, 4)" in str(caught.value)
+        for part in range(2):
+            spoilt = [ids.clone(), targets.clone()]
+            spoilt[part][1, 1, 4] = wrong
+            for call in (stack.step, stack.evaluate):
+                with pytest.raises(ValueError) as caught:
+                    call(*spoilt, 4)
+                assert str(wrong) in str(caught.value) and "(1, 1, 4)" in str(caught.value)
     for rows in (ids[:2], ids[0], ids[..., :-1]):
         with pytest.raises(ValueError) as caught:
             stack.step(rows, targets, 1e-3)
@@ -173,7 +174,7 @@ def poised(count: int, gradient: float | None = None, loss: float = 1.0) -> tupl
     config = rich("train.grad_clip=null", "model.dropout=0.0")
     task, seeds = build_task(config.task), list(range(count))
     stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)
-    real = stack._by_hand or stack._by_autograd
+    real = stack.by_hand or stack.by_autograd
 
     def compute(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         figures = real(inputs, targets)
@@ -181,7 +182,7 @@ def poised(count: int, gradient: float | None = None, loss: float = 1.0) -> tupl
             stack.gradients[: stack.size] = gradient
         return figures[0] * loss, figures[1]
 
-    stack._by_hand = compute  # type: ignore[assignment]
+    stack.by_hand = compute  # type: ignore[assignment]
     batch = TrainBatches(task, 5, count * 4)[1]
     return stack, [rows.view(count, 4, -1) for rows in (batch.inputs, batch.targets)]
 

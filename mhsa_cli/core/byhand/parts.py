@@ -38,7 +38,7 @@ class Embedding:
         self.first = torch.arange(0, M * V, V, device=table.device).view(M, 1, 1)  # where each model's table begins
         self.ids = take("ids", rows[:3], torch.int64)
         self.flat_ids = self.ids.view(-1)
-        self.in_order = not table.is_cuda  # there index_add_ adds in whichever order comes, and bits would differ
+        self.index_add_is_deterministic = not table.is_cuda  # there it adds in whichever order comes
         self.shift = positions.table[:T].to(table.dtype) if isinstance(positions, SinusoidalPositions) else None
         self.d_shift = None
         if isinstance(positions, LearnedPositions):
@@ -52,7 +52,7 @@ class Embedding:
             self.x_rows += self.shift
 
     def backward(self) -> None:
-        if self.in_order:
+        if self.index_add_is_deterministic:
             self.d_table.zero_().index_add_(0, self.flat_ids, self.d_x)
         else:
             back = torch.ops.aten.embedding_dense_backward

@@ -71,8 +71,13 @@ class Task:
         """
         batch = self.sample(n, generator, split=split)
         check_indices("id", batch.inputs, self.vocab_size)
-        check_indices("target", batch.targets.masked_fill(batch.targets == IGNORE, 0), self.vocab_size)
+        check_targets(batch.targets, self.vocab_size)
         return batch
+
+
+def check_targets(targets: Tensor, vocab_size: int) -> None:
+    """Refuse targets that are neither in the vocabulary nor IGNORE, naming the first. Raises: ValueError."""
+    check_indices("target", targets.masked_fill(targets == IGNORE, 0), vocab_size)
 
 
 def stream_generator(seed: int, stream: str, index: int) -> Generator:

@@ -133,7 +133,7 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
         after(answers.Answers, "__call__", lambda _, figures: figures[0][0])
     elif site == "gradient":
         after(gradient.WrittenGradient, "__call__", lambda self, _: self.gradients["lm_head.bias"].view(-1)[0])
-        after(Stack, "_by_autograd", lambda self, _: self.gradients[5])
+        after(Stack, "by_autograd", lambda self, _: self.gradients[5])
 
 
 def nobody_looks(patch: pytest.MonkeyPatch) -> None:
