@@ -128,10 +128,10 @@ def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
 
     original = Stack.step
 
-    def stepping(self: Stack, *given: Any) -> None:
+    def stepping(self: Stack, *given: Any, **more: Any) -> None:
         if self.updates + 1 == step:
             action()
-        original(self, *given)
+        original(self, *given, **more)
 
     with mock.patch.object(Stack, "step", stepping):
         yield

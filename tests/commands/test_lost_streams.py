@@ -109,11 +109,11 @@ def hang_up(patch: pytest.MonkeyPatch, step: int) -> None:
     os.close(slave)
     real = Stack.step
 
-    def instead(self: Stack, *given: object) -> None:
+    def instead(self: Stack, *given: object, **more: object) -> None:
         if self.updates + 1 == step:
             with contextlib.suppress(OSError):
                 os.close(master)
-        real(self, *given)  # type: ignore[arg-type]
+        real(self, *given, **more)  # type: ignore[arg-type]
 
     patch.setattr(Stack, "step", instead)
 

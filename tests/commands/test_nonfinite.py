@@ -50,14 +50,14 @@ def test_one_bad_number_at_any_step(step: int, value: float, monkeypatch: pytest
 
     original = Stack.step
 
-    def poisoned(self, inputs, targets, lr):  # type: ignore[no-untyped-def]
+    def poisoned(self, inputs, targets, lr, **more):  # type: ignore[no-untyped-def]
         if self.updates + 1 == step:
             hook = self.leaves[0].register_hook(lambda gradient: gradient * value)
             try:
-                original(self, inputs, targets, lr)
+                original(self, inputs, targets, lr, **more)
             finally:
                 hook.remove()
-        original(self, inputs, targets, lr)
+        original(self, inputs, targets, lr, **more)
 
     monkeypatch.setattr(Stack, "step", poisoned)
     said = mhsa("train", "--config", "tiny.yaml", "train.grad_clip=null")

@@ -93,10 +93,10 @@ def test_memory_that_ends_in_the_middle_costs_no_step_that_was_saved(unbroken: d
     made: list[tuple[int, int]] = []
     original = Stack.step
 
-    def stepping(self: Stack, *given: Any) -> None:
+    def stepping(self: Stack, *given: Any, **more: Any) -> None:
         if self.M == 3 and self.updates == 7:
             raise MemoryError
-        original(self, *given)
+        original(self, *given, **more)
         made.append((self.M, self.updates))
 
     with (

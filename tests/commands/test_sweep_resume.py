@@ -62,8 +62,8 @@ def steps_counted() -> Iterator[list[tuple[int, int]]]:
     made: list[tuple[int, int]] = []
     original = Stack.step
 
-    def stepping(self: Stack, *given: Any) -> None:
-        original(self, *given)
+    def stepping(self: Stack, *given: Any, **more: Any) -> None:
+        original(self, *given, **more)
         made.append((self.M, self.updates))
 
     with mock.patch.object(Stack, "step", stepping):
@@ -207,10 +207,10 @@ def second_fails_at(step: int) -> Iterator[None]:
     """Let the second model of a stack of three meet a number that is not finite."""
     original = Stack.step
 
-    def stepping(self: Stack, *given: Any) -> None:
+    def stepping(self: Stack, *given: Any, **more: Any) -> None:
         if self.M == 3 and self.updates + 1 == step:
             raise NonFiniteError("poisoned")
-        original(self, *given)
+        original(self, *given, **more)
 
     with mock.patch.object(Stack, "step", stepping), mock.patch.object(Stack, "finite_slots", lambda self: [0, 2]):
         yield

@@ -30,9 +30,9 @@ def test_a_stack_is_timed_as_the_stack_it_is_called() -> None:
     seen: set[int] = set()
     original = Stack.step
 
-    def watched(self: Stack, inputs: torch.Tensor, targets: torch.Tensor, lr: float) -> None:
+    def watched(self: Stack, inputs: torch.Tensor, targets: torch.Tensor, lr: float, **more: bool) -> None:
         seen.add(len(inputs))
-        original(self, inputs, targets, lr)
+        original(self, inputs, targets, lr, **more)
 
     config = bench_sizes(load_config(None, TINY))["config"]
     with mock.patch.object(Stack, "step", watched):

@@ -173,9 +173,9 @@ def test_the_seconds_of_training_are_those_of_its_steps_alone(more: list[str], m
     now = [0.0]
 
     def lasting(seconds: float, real: Callable[..., Any]) -> Callable[..., Any]:
-        def slow(*given: Any) -> Any:
+        def slow(*given: Any, **more: Any) -> Any:
             now[0] += seconds
-            return real(*given)
+            return real(*given, **more)
 
         return slow
 

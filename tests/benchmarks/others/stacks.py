@@ -37,7 +37,7 @@ def ours(config: Config, inputs: Tensor, targets: Tensor) -> float:
     models = [build_model(config, task, seed) for seed in range(MODELS)]
     stack = Stack(models, range(MODELS), config.train, torch.device("cpu"))
     for step, (rows, answers) in enumerate(zip(inputs, targets, strict=True), 1):
-        stack.step(rows, answers, learning_rate(config.train, step))
+        stack.step(rows, answers, learning_rate(config.train, step), checked=True)
     return float(stack.loss.mean())
 
 

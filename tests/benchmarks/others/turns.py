@@ -71,7 +71,7 @@ class Ours:
     def step(self, inputs: Tensor, targets: Tensor) -> float:
         """Make one update; returns the loss before it."""
         rate = learning_rate(self.config.train, self.stack.updates + 1)
-        self.stack.step(inputs.unsqueeze(0), targets.unsqueeze(0), rate)
+        self.stack.step(inputs.unsqueeze(0), targets.unsqueeze(0), rate, checked=True)
         return float(self.stack.loss)
 
 

@@ -76,12 +76,12 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
 
     real_step = Stack.step
 
-    def step_instead(self: Stack, *given: Any) -> None:
+    def step_instead(self: Stack, *given: Any, **more: Any) -> None:
         armed[0] = self.updates + 1 == step
         if site == "weights":
             spoil(self.weights[7])
         try:
-            real_step(self, *given)
+            real_step(self, *given, **more)
         finally:
             armed[0] = False
 

@@ -54,10 +54,10 @@ def stop_at(patch: pytest.MonkeyPatch, step: int) -> None:
 
     real = Stack.step
 
-    def instead(self: Stack, *arguments: Any) -> None:
+    def instead(self: Stack, *arguments: Any, **more: Any) -> None:
         if self.updates + 1 == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        real(self, *arguments)
+        real(self, *arguments, **more)
 
     patch.setattr(Stack, "step", instead)
 

@@ -184,10 +184,10 @@ def stop_itself(patch: pytest.MonkeyPatch, number: int) -> None:
 
     real = Stack.step
 
-    def instead(self: Stack, *arguments: Any) -> None:
+    def instead(self: Stack, *arguments: Any, **more: Any) -> None:
         if self.updates == 9:
             os.kill(os.getpid(), number)
-        real(self, *arguments)
+        real(self, *arguments, **more)
 
     patch.setattr(Stack, "step", instead)
 

@@ -80,12 +80,12 @@ def at_step(patch: pytest.MonkeyPatch, step: int, what: str) -> None:
 
     real = Stack.step
 
-    def instead(self: Stack, *arguments: Any) -> None:
+    def instead(self: Stack, *arguments: Any, **more: Any) -> None:
         if self.updates == step:
             for folder in (Path("disk/r/checkpoints"), Path("disk/r")):
                 folder.chmod(0o555) if what == "closed" else None
             Path("disk/r").rename("moved") if what == "gone" else None
-        real(self, *arguments)
+        real(self, *arguments, **more)
 
     patch.setattr(Stack, "step", instead)
 
