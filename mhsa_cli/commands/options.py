@@ -17,7 +17,10 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE; once for each key.")
 ]
 RunArgument = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="A run's name, or the path of its folder; `newest`, or left out: the one started last.")
+    str | None,
+    typer.Argument(
+        metavar="[RUN]", help="A run's name, or the path of its folder; `newest`, or left out: the one started last."
+    ),
 ]
 RunsOption = Annotated[
     Path | None,
