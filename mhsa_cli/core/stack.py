@@ -17,6 +17,7 @@ from mhsa_cli.core.byhand.gradient import WrittenGradient, is_written_out
 from mhsa_cli.core.foreign import ForeignAttention
 from mhsa_cli.core.layers import Dropout, padded
 from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.core.tasks.base import IGNORE, check_targets, stream_generator
 from mhsa_cli.errors import NonFiniteError
 
@@ -155,6 +156,7 @@ class Stack:
         """
         self._check_shapes(inputs, targets)
         if not checked:  # to look a second time at what was drawn would be a few percent of a small step
+            check_indices("id", inputs, self.vocab_size)
             check_targets(targets, self.vocab_size)
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
