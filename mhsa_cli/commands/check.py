@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,10 +23,28 @@ EntryOption = Annotated[
     str | None, typer.Option("--entry", metavar="NAME", help="The name to grade in every file of a folder.")
 ]
 MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a picture.")]
+
+
+def _at_most(largest: float) -> Callable[[float], float]:
+    """Make the check of an option; the range that typer has lets nan pass."""
+
+    def check_value(value: float) -> float:
+        if not 0.1 <= value <= largest:
+            raise typer.BadParameter(f"wanted a number from 0.1 to {largest:,}")
+        return value
+
+    return check_value
+
+
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", metavar="N", min=0.1, help="What one grade may take; then it is ended.")
+    float,
+    typer.Option(
+        "--seconds", metavar="N", callback=_at_most(86_400), help="What one grade may take; then it is ended."
+    ),
 ]
-MemoryOption = Annotated[float, typer.Option("--memory", min=0.1, metavar="GIB", help="What one grade may take.")]
+MemoryOption = Annotated[
+    float, typer.Option("--memory", metavar="GIB", callback=_at_most(65_536), help="What one grade may take.")
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", "-j", metavar="N", min=1, help="How many are graded at a time; left out, one on each core."),

@@ -19,6 +19,7 @@ HEAD = "import os, signal, sys, time\n\n\nclass Attention:\n    def __call__(sel
 RIGHT = HEAD + "        return x\n"
 WRONG = HEAD + "        return x + 1\n"
 LIE = "[os.write(i, b'\\0\\0\\0\\1x') for i in range(3, 99) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')]"
+FLAGS = "--order qq,--rope x,--with x,--jobs 0,--seconds 0,--seconds nan,--seconds 1e12,--memory inf,--memory 1e30"
 ENDINGS = {
     "leaves": ("os._exit(7)", "it ended its process itself, with exit code 7, while calling"),
     "exits": ("sys.exit(3)", "it ended its process itself, with exit code 3, while calling"),
@@ -168,9 +169,11 @@ def test_flags_become_wishes(here: Path) -> None:
     assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["found"]["wishes"]
 
 
-@pytest.mark.parametrize("flags", ["--order qq", "--rope x", "--with x", "--seconds 0", "--jobs 0"])
+@pytest.mark.parametrize("flags", FLAGS.split(","))
 def test_flags_that_mean_nothing_are_refused(here: Path, flags: str) -> None:
-    assert check(RIGHT, *flags.split()).code == 2
+    Path("mine.py").write_text(RIGHT)
+    said = mhsa("check", "mine.py:Attention", *flags.split())
+    assert (said.code, said.out) == (2, "") and all(word in said.err for word in flags.split())
 
 
 def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
