@@ -16,7 +16,7 @@ def main() -> None:
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
-    from mhsa_cli.commands.stderr import LOWER_MEMORY, open_streams, tell
+    from mhsa_cli.commands.stderr import LOWER_MEMORY, StdoutError, forget_output, open_streams, tell
     from mhsa_cli.errors import MhsaError, StorageError
 
     open_streams()
@@ -35,11 +35,11 @@ def main() -> None:
     except KeyboardInterrupt:  # Ctrl-C before a command has begun; commands see to it themselves
         sys.exit(130)
     except BrokenPipeError:
-        _forget_output()  # whoever read it has seen enough
+        forget_output()  # whoever read it has seen enough
         sys.exit(1)
     except OSError as error:
-        _forget_output()
-        tell(f"error: {error}")
+        forget_output()
+        tell(f"error: {error.strerror if isinstance(error, StdoutError) else error}")
         sys.exit(StorageError.exit_code)
     except Exception as error:
         if _is_out_of_memory(error):
@@ -55,12 +55,6 @@ def _is_out_of_memory(error: Exception) -> bool:
     """Tell whether memory ran out, with nothing loaded for it: this is asked where loading may be what failed."""
     devices = sys.modules.get("mhsa_cli.core.devices")
     return isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error))
-
-
-def _forget_output() -> None:
-    """Send what is still buffered nowhere: Python would complain once more while flushing at exit."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_trace() -> str:

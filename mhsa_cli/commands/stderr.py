@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
+from mhsa_cli.errors import StorageError
 from mhsa_cli.runs.disk import show
 
 LOWER_MEMORY = "lower train.batch_size, train.eval_sequences or model.d_model"
 
 
-class _Losable:
+class StdoutError(OSError):
+    """Stdout could not be written; a reader that left is none of these."""
+
+
+class _Guarded(ABC):
+    """A stream whose writes and flushes all pass through `_attempt`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write the text."""
+        self._attempt(self._stream.write, text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the lines."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._attempt(self._stream.flush)
+
+    @abstractmethod
+    def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
+        """Write or flush, and meet the errors of it."""
+
+
+class _Stdout(_Guarded):
+    """Stdout, which says of an error that it is its own: no other file of a command is meant."""
+
+    def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
+        try:
+            act(*arguments)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StdoutError(error.errno, f"cannot write to stdout: {error.strerror}") from error
+
+
+class _Losable(_Guarded):
     """A stream that may be lost: from the first write that fails with an error of the kind `lost`, all is dropped.
 
     What it carries tells how the work goes; the work itself must not end for it.
     """
 
     def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
-        self._stream, self._lost = stream, lost
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write, or drop."""
-        self._attempt(self._stream.write, text)
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write, or drop."""
-        self.write("".join(lines))
-
-    def flush(self) -> None:
-        """Flush, or drop."""
-        self._attempt(self._stream.flush)
+        super().__init__(stream)
+        self._lost = lost
 
     def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
         try:
@@ -50,7 +82,7 @@ def losable(stream: TextIO, lost: type[OSError] = OSError) -> TextIO:
 
 
 def open_streams() -> None:
-    """Give a process that was started with closed streams new ones that lead nowhere, and let stderr be lost."""
+    """Give a process that was started with closed streams new ones that lead nowhere, and guard both."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -61,6 +93,25 @@ def open_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
     sys.stderr = losable(sys.stderr)
+    if not isinstance(sys.stdout, _Stdout):
+        sys.stdout = cast(TextIO, _Stdout(sys.stdout))
+
+
+def forget_output() -> None:
+    """Send what is still buffered for stdout nowhere: Python would complain once more while flushing at exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def saying_kept(path: Path) -> Iterator[None]:
+    """Print results, and say where they are kept if stdout cannot be written. Raises: StorageError."""
+    try:
+        yield
+        sys.stdout.flush()
+    except StdoutError as error:
+        forget_output()
+        raise StorageError(str(error.strerror), f"the results are kept: {show(path)}") from error
 
 
 def counted(count: int, noun: str) -> str:

@@ -77,7 +77,7 @@ def sweep(
     from mhsa_cli.commands.own_block import named_again
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal
-    from mhsa_cli.commands.stderr import counted, tell
+    from mhsa_cli.commands.stderr import counted, saying_kept, tell
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.renderers.console import make_console, surface_of
@@ -121,7 +121,8 @@ def sweep(
         report, curves, machines = _report(owned, plan, trials)
         keep(owned, plan, report)
     stop.forgive_lost_output()
-    show(owned, report, curves, as_json)
+    with saying_kept(owned.path):
+        show(owned, report, curves, as_json)
     _compare(machines)
     again = run_argument(owned.path)
     left = sum(trial.status not in ("finished", "failed") for trial in report.trials)

@@ -15,7 +15,7 @@ import typer
 from mhsa_cli.commands.own_block import NO_MAPS
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.stderr import tell
+from mhsa_cli.commands.stderr import saying_kept, tell
 from mhsa_cli.commands.summary import history, show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
@@ -105,7 +105,8 @@ def run_training(
             _leave(error, trainer, run, before + time.monotonic() - started, resumed=files is not None)
             raise
     stop.forgive_lost_output()
-    show_run(run, series, as_json)
+    with saying_kept(run.path):
+        show_run(run, series, as_json)
     if stop.caught is not None:
         if stopped:
             more = f"mhsa train --resume {run_argument(run.path)}"
