@@ -117,7 +117,12 @@ def sweep(
             _tell_damage(owned, trials)
         waiting = [trial.config for trial in trials if not owned.is_done(trial.name)]
         blocks = named_again(waiting, plan.get("attention"), None if resume is None else attention or [], owned.name)
-        faults = train_missing(owned, plan, trials, how, stop, blocks)
+        try:
+            faults = train_missing(owned, plan, trials, how, stop, blocks)
+        except SystemExit:  # a second Ctrl-C
+            stop.hold()
+            tell(f"stopped at once; to go on: mhsa sweep --resume {run_argument(owned.path)}")
+            raise
         report, curves, machines = _report(owned, plan, trials)
         keep(owned, plan, report)
     stop.forgive_lost_output()

@@ -120,6 +120,8 @@ def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float, 
         return
     failed = isinstance(error, Exception)  # else a second Ctrl-C
     step = trainer.step
+    if not failed:
+        _tell_cut_off(trainer, run)
     try:
         if isinstance(error, NonFiniteError):
             step = max((item.step for item in run.checkpoints()), default=0)  # a state that is not finite is not saved
@@ -130,6 +132,14 @@ def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float, 
         run.update(status="failed" if failed else "interrupted", step=step, seconds=round(seconds, 3))
     except MhsaError as second:
         tell(f"note: {second}")
+
+
+def _tell_cut_off(trainer: Trainer, run: RunDir) -> None:
+    """Say after a second Ctrl-C which step is saved, and how to go on from it."""
+    saved = max((item.step for item in run.checkpoints()), default=None)
+    kept = "none is saved yet" if saved is None else f"saved is step {saved}"
+    more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
+    tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")
 
 
 def _loop(trainer: Trainer, run: RunDir) -> list[Series]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +88,16 @@ def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken
     assert "mhsa sweep --resume s --jobs 1" in said.err
     again = mhsa("sweep", "--resume", "s")
     assert again.code == 0 and "6 trials, 4 done already" in again.err and digests() == unbroken
+
+
+def test_a_second_signal_ends_a_sweep_at_once_with_the_way_on() -> None:
+    def twice() -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+
+    with at_step(3, twice):
+        said = mhsa("sweep", *GRID, "--name", "s")
+    assert said.code == 130 and said.err.endswith("mhsa sweep --resume s\n")
 
 
 def test_memory_that_ends_in_the_middle_costs_no_step_that_was_saved(unbroken: dict[str, Any]) -> None:
