@@ -134,7 +134,7 @@ def sweep(
     if left:
         missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
-    tell_failed(report, again)
+    tell_failed(report, again, alone=how.engine == "local" and (how.jobs or 1) == 1)
     code = exit_code(report)
     if stop.caught is not None or faults or code:
         raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if faults else code)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from mhsa_cli.commands.stderr import counted, tell
+from mhsa_cli.commands.stderr import LOWER_MEMORY, counted, tell
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.runs.sweepdir import SweepDir
@@ -21,12 +21,11 @@ EXIT_CODES: Mapping[int, set[Cause]] = {
     StorageError.exit_code: {"memory", "killed"},
     NonFiniteError.exit_code: {"nonfinite"},
 }
-_AGAIN = "to try again with fewer at a time: mhsa sweep --resume {} --jobs 1"
-WAYS_OUT: Mapping[Cause, str] = {
-    "nonfinite": "a loss or gradient was not finite: lower train.lr or set train.grad_clip=1.0",
-    "memory": f"no memory was left; {_AGAIN}",
-    "killed": f"the system ended the process; {_AGAIN}",
-    "crashed": f"the process broke off; {_AGAIN}",
+_REASONS: Mapping[Cause, str] = {
+    "nonfinite": "a loss or gradient was not finite",
+    "memory": "no memory was left",
+    "killed": "the system ended the process",
+    "crashed": "the process broke off",
 }
 
 
@@ -94,10 +93,19 @@ def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool
             break
 
 
-def tell_failed(report: SweepReport, sweep: str) -> None:
-    """Say how many trials failed, and the way out of each cause."""
+def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:
+    """Say how many trials failed, and the way out of each cause. `alone` tells that one process trained them all."""
     for cause, count in _causes(report).items():
-        tell(f"failed: {counted(count, 'trial')} of {len(report.trials)}, {WAYS_OUT[cause].format(sweep)}")
+        reason = f"{_REASONS[cause]}; {_way_out(cause, sweep, alone)}"
+        tell(f"failed: {counted(count, 'trial')} of {len(report.trials)}, {reason}")
+
+
+def _way_out(cause: Cause, sweep: str, alone: bool) -> str:
+    if cause == "nonfinite":
+        return "lower train.lr or set train.grad_clip=1.0"
+    if not alone:
+        return f"to try again with fewer at a time: mhsa sweep --resume {sweep} --jobs 1"
+    return f"to try again: mhsa sweep --resume {sweep}" if cause == "crashed" else f"{LOWER_MEMORY} in a new sweep"
 
 
 def exit_code(report: SweepReport) -> int:

@@ -16,13 +16,16 @@ import torch
 
 from mhsa_cli.commands import chunk as chunks
 from mhsa_cli.commands.chunk import Chunk
+from mhsa_cli.commands.sweep_output import tell_failed
 from mhsa_cli.commands.sweeping import Work
 from mhsa_cli.commands.trials import Trial
 from mhsa_cli.commands.workers import Ended, Fault
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.group import Group
 from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.sweep_report import report
 from mhsa_cli.errors import StorageError
+from mhsa_cli.records import TrialResult
 from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import SweepDir
@@ -85,9 +88,15 @@ def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken
     failed = [run for run in said.json["runs"] if run["status"] == "failed"]
     assert [Path(run["run"]).name for run in failed] == lost
     assert all(run["cause"] == "memory" and "no room" in run["message"] for run in failed)
-    assert "mhsa sweep --resume s --jobs 1" in said.err
+    assert "--resume" not in said.err and "train.batch_size" in said.err  # one process is as few as there can be
     again = mhsa("sweep", "--resume", "s")
     assert again.code == 0 and "6 trials, 4 done already" in again.err and digests() == unbroken
+
+
+def test_where_several_processes_had_too_little_memory_one_may_do(capsys: pytest.CaptureFixture[str]) -> None:
+    trial = TrialResult("s/seed=1", 0, 1, "failed", None, None, None, None, (), "", "memory")
+    tell_failed(report([{}], [trial], 0.9, 1), "s", alone=False)
+    assert "mhsa sweep --resume s --jobs 1" in capsys.readouterr().err
 
 
 def test_a_second_signal_ends_a_sweep_at_once_with_the_way_on() -> None:
