@@ -115,7 +115,10 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
         problems += found
         if axis.key in axes:
             mark = _mark(text, 0, len(text.partition("=")[0]))
-            problems.append(changes.set_twice(mark, axis.key, first[axis.key], "write all its values in one list"))
+            before = first[axis.key]
+            same = before.partition("=")[2].strip() == text.partition("=")[2].strip()
+            way = "keep one of them" if same else "write all its values in one list"
+            problems.append(changes.set_twice(mark, axis.key, before, way))
         axes[axis.key] = axis
         first.setdefault(axis.key, text)
     if problems:

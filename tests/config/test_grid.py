@@ -111,6 +111,13 @@ def test_a_list_that_cannot_be_meant_is_refused_at_its_place(argument: str, said
     assert lines[2].startswith("    " + caret)
 
 
+@pytest.mark.parametrize(("first", "again"), [("n_heads=1,2", "model.n_heads=1,2"), ("lr=0.5", "lr= 0.5")])
+def test_equal_values_given_twice_are_not_to_be_joined(first: str, again: str) -> None:
+    other = f"{again.partition('=')[0]}=3"
+    (same, joined) = (refused(first, later).splitlines()[-1] for later in (again, other))
+    assert same != joined and f"`{first}`" in refused(first, again)
+
+
 @pytest.mark.parametrize(
     ("argument", "written"),
     [
