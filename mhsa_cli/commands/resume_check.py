@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import ANSWERED_NO, UsageError
+from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -26,8 +28,15 @@ def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import machine, prepare_device
     from mhsa_cli.config.load import load_config
+    from mhsa_cli.config.overrides import is_override
     from mhsa_cli.core.tasks import build_task
 
+    if is_override(file) and not Path(file).exists():
+        more = " ".join(map(shlex.quote, [file, *overrides]))
+        raise UsageError(
+            f"--resume-check {show(file)}: a config file comes first, then its settings",
+            f"mhsa verify --resume-check FILE {show(more)}",
+        )
     config = load_config(file, overrides)
     total, half = config.total_steps, config.total_steps // 2
     if half == 0:
