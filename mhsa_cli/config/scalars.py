@@ -7,7 +7,7 @@ from typing import Any
 
 MAX_DIGITS = 20  # more cannot be meant, and int() itself refuses some thousands
 
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
@@ -33,7 +33,7 @@ def resolve(text: str) -> Any:
     `no`, `on`, `12:30` and dates are text; `1e-3` is a float.
     Raises: ScalarError for leading zeros, other bases and endless integers.
     """
-    if text in _NULL:
+    if text in NULLS:
         return None
     if text in _BOOL:
         return _BOOL[text]

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from mhsa_cli.config.aliases import list_keys, normalise, suggest
 from mhsa_cli.config.near import nearest
 from mhsa_cli.config.problems import Mark, Problem, clip
-from mhsa_cli.config.scalars import MAX_DIGITS, ScalarError, resolve, write
+from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
 from mhsa_cli.config.walk import Document, Path
@@ -83,7 +83,10 @@ def problem(error: Any, document: Document) -> Problem | None:
         names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
         mark = find(document, *(tuple(name.split(".")) for name in names), path)
         prefix = f"`{_dotted(path)}`: " if context["message"].startswith("found") else ""
-        hint = context["hint"] or _several(_get(document.data, path), mark)
+        value = _get(document.data, path)
+        hint = context["hint"] or _several(value, mark)
+        if hint is None and len(path) == 2 and _is_null(value):
+            hint = _default_hint(sections(task)[str(path[0])].model_fields[str(path[1])])
         return mark.problem(prefix + context["message"], hint)
     return _wrong_value(path, document, task)
 
@@ -198,8 +201,8 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
     kind = base_type(field)
     if get_origin(kind) is not tuple and (several := _several(value, mark)):
         return several
-    if value is None:
-        return None if field.is_required() else f"leave the line out for the default, {write(field.get_default())}"
+    if _is_null(value):
+        return _default_hint(field)
     if choices := options(field):
         return _choice_hint(value, choices)
     if kind is bool and isinstance(value, str):
@@ -211,6 +214,14 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
             return f"write {int(value)}"
         return "a fraction x epochs x steps_per_epoch gives the steps" if key == "warmup_steps" else None
     return _text_hint(value, mark) if kind in (int, float) and isinstance(value, str) else None
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value in NULLS)  # of a key of kind text it is read as a text
+
+
+def _default_hint(field: FieldInfo) -> str | None:
+    return None if field.is_required() else f"leave the line out for the default, {write(field.get_default())}"
 
 
 def _several(value: Any, mark: Mark) -> str | None:

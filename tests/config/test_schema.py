@@ -183,6 +183,15 @@ def test_words_for_booleans_name_the_key_and_the_word(complain: Complain) -> Non
     assert "write `false`" in complain("model: {bias: off}")
 
 
+@pytest.mark.parametrize(
+    ("key", "default"), [("model.attention", "softmax"), ("train.device", "auto"), ("train.dtype", "float32")]
+)
+def test_null_for_a_word_leads_to_the_default_too(key: str, default: str, complain: Complain) -> None:
+    assert complain("", f"{key}=null").splitlines()[-1].endswith(f", {default}")
+    section, name = key.split(".")
+    assert complain(f"{section}: {{{name}: null}}").splitlines()[-1].endswith(f", {default}")
+
+
 def test_null_names_the_key_and_its_default(complain: Complain) -> None:
     assert complain("train:\n  seed:\n  lr: 0.25\n") == (
         "c.yaml:2:3: `train.seed`: found nothing (null), wanted a whole number from 0 to 2**63 - 1\n"
