@@ -37,13 +37,16 @@ OutputOption = Annotated[
 ]
 
 
-def all_overrides(command: str, arguments: list[str] | None, options: list[str] | None) -> list[str]:
+def all_overrides(
+    command: str, arguments: list[str] | None, options: list[str] | None, runs: Path | None = None
+) -> list[str]:
     """Join both spellings of settings, arguments and `--set`. Raises: UsageError for a word that means something else.
 
     What else is wrong with them, the config says.
     """
     if any("=" not in argument or argument == "=" for argument in arguments or ()):
         from mhsa_cli.commands.suggestions import check_settings
+        from mhsa_cli.runs.names import runs_root
 
-        check_settings(command, arguments or ())
+        check_settings(command, arguments or (), runs_root(runs))
     return [*(arguments or ()), *(options or ())]

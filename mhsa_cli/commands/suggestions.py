@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,28 @@ def no_such_command(program: str, args: Sequence[str], known: Sequence[str]) -> 
     return UsageError(f"there is no command `{show(word)}`", f"did you mean: {show(offered)}")
 
 
-def check_settings(command: str, arguments: Sequence[str]) -> None:
-    """Lead on from a word that is a config, a task, or a key with its value behind it. Raises: UsageError."""
+def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
+    """Lead on from a word that is a run, a config, a task, or a key with its value behind it. Raises: UsageError."""
     told = []
     for number, word in enumerate(arguments):
-        if "=" not in word and (ways := _leads_to(word, arguments[number + 1 :])):
+        if "=" in word:
+            continue
+        if ways := _resumes(command, word, root) + _leads_to(word, arguments[number + 1 :]):
             told.append((word, "\n  or: ".join(f"mhsa {command} {way}" for way in ways)))
     if told:
         words = ", ".join(f"`{show(word)}`" for word, _ in told)
         raise UsageError(f"settings are written KEY=VALUE, found {words}", "\n  ".join(way for _, way in told))
+
+
+def _resumes(command: str, word: str, root: Path) -> list[str]:
+    from mhsa_cli.commands.printing import run_argument
+    from mhsa_cli.runs.listing import RUN, is_sweep
+
+    kinds: dict[str, Callable[[Path], bool]] = {"train": lambda path: (path / RUN).is_file(), "sweep": is_sweep}
+    if command not in kinds or len(word) >= LONGEST:
+        return []
+    places = (path for path in (root / word, Path(word)) if kinds[command](path))
+    return [f"--resume {run_argument(path)}" for path in places][:1]
 
 
 def _leads_to(word: str, behind: Sequence[str]) -> list[str]:

@@ -102,7 +102,7 @@ def sweep(
     else:
         folder = _new(
             config,
-            all_overrides("sweep", overrides, settings),
+            all_overrides("sweep", overrides, settings, runs),
             8 if seeds is None else seeds,
             skip_invalid,
             name,

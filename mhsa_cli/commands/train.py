@@ -56,7 +56,7 @@ def train(
     from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.names import runs_root
 
-    changes = all_overrides("train", overrides, settings)
+    changes = all_overrides("train", overrides, settings, runs)
     root = runs_root(runs)
     if attention is not None and resume is None:
         raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={show(attention)}")

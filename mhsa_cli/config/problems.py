@@ -58,7 +58,7 @@ class Problem:
     def place(self) -> str:
         """Name the place as `file:line:col`, or as the override that was typed."""
         if self.override:
-            return f"--set {clip(self.file, EXCERPT)}"
+            return clip(self.file, EXCERPT) or "''"
         parts = [visible(self.file), *(str(n) for n in (self.line, self.col) if n is not None)]
         return ":".join(parts)
 

@@ -166,6 +166,18 @@ def test_a_ready_config_is_offered_where_there_is_one(here: Path) -> None:
     assert "x" * 20 in refused("train", "x" * 9999)  # longer than any file's name
 
 
+def test_the_name_of_a_run_or_a_sweep_leads_to_its_resume(here: Path) -> None:
+    for file in ("runs/r/run.json", "runs/s/sweep.json", "else/r/run.json"):
+        Path(file).parent.mkdir(parents=True)
+        Path(file).write_text("{}")
+    assert refused("train", "r").splitlines()[-1].endswith("mhsa train --resume r")
+    assert refused("sweep", "s").splitlines()[-1].endswith("mhsa sweep --resume s")
+    assert refused("train", "r", "--runs", "else").splitlines()[-1].endswith("mhsa train --resume else/r")
+    for other in (("train", "s"), ("sweep", "r"), ("bench", "r")):
+        told = refused(*other)
+        assert other[1] in told and "--set" not in told and "--resume" not in told
+
+
 def test_a_key_given_twice_is_refused_in_every_spelling() -> None:
     for twice in (["lr=1", "--set", "lr=2"], ["--set", "train.lr=1", "--set", "lr=2"]):
         told = refused("train", *twice)

@@ -22,7 +22,7 @@ def test_a_value_means_the_same_as_in_the_file(value: str, load: Load) -> None:
 )
 def test_a_bad_value_fails_as_in_the_file(value: str, complain: Complain) -> None:
     def message(text: str) -> str:
-        return text.splitlines()[0].removeprefix(f"--set train.lr={value}").removeprefix(f"c.yaml:2:{column}")
+        return text.splitlines()[0].removeprefix(f"train.lr={value}").removeprefix(f"c.yaml:2:{column}")
 
     column = 8 if value == "a: b" else 7  # this one fails at its colon
     assert message(complain("", f"train.lr={value}")) == message(complain(f"train:\n  lr: {value}"))
@@ -30,12 +30,12 @@ def test_a_bad_value_fails_as_in_the_file(value: str, complain: Complain) -> Non
 
 def test_the_place_is_what_was_typed(complain: Complain) -> None:
     assert complain("", "train.lr=abc") == (
-        "--set train.lr=abc: `train.lr`: found the text `abc`, wanted a finite number above 0, at most 10,000\n"
+        "train.lr=abc: `train.lr`: found the text `abc`, wanted a finite number above 0, at most 10,000\n"
         "    train.lr=abc\n"
         "             ^^^"
     )
     assert complain("", "model.n_embd=8") == (
-        "--set model.n_embd=8: unknown key `n_embd` in `model`\n"
+        "model.n_embd=8: unknown key `n_embd` in `model`\n"
         "    model.n_embd=8\n"
         "    ^^^^^^^^^^^^\n"
         "  did you mean `d_model`?"
@@ -65,7 +65,7 @@ def test_a_bare_name_that_two_sections_have_is_refused_with_both() -> None:
 )
 def test_a_key_that_is_set_twice_is_refused_with_both(first: str, again: str, complain: Complain) -> None:
     told = complain("train: {lr: 0.5, seed: 3}", first, "seed=4", again)
-    assert f"--set {again}: " in told and f"`{first}`" in told and "seed" not in told
+    assert f"{again}: " in told and f"`{first}`" in told and "seed" not in told
 
 
 def test_overrides_win_over_the_file(load: Load) -> None:
@@ -78,7 +78,7 @@ def test_an_override_can_mend_the_file(load: Load) -> None:
 
 
 def test_rules_between_fields_point_at_the_override(complain: Complain) -> None:
-    assert complain("model: {d_model: 32}", "n_heads=7").startswith("--set n_heads=7: `model.d_model` (32) is not")
+    assert complain("model: {d_model: 32}", "n_heads=7").startswith("n_heads=7: `model.d_model` (32) is not")
 
 
 @pytest.mark.parametrize("text", ["task=copy", "model={d_model: 3}", "train="])
@@ -105,7 +105,7 @@ def test_a_broken_section_in_the_file_is_not_hidden_by_an_override(complain: Com
 def test_all_problems_of_file_and_overrides_come_together(complain: Complain) -> None:
     message = complain("model: {d_mlp: x}\ntrain: {lr: y}", "seed=z", "keep=w")
     places = [line.split(": ")[0] for line in message.splitlines() if ": `" in line]
-    assert places == ["c.yaml:1:16", "c.yaml:2:13", "--set seed=z", "--set keep=w"]
+    assert places == ["c.yaml:1:16", "c.yaml:2:13", "seed=z", "keep=w"]
 
 
 def test_without_a_file_everything_is_default() -> None:
@@ -126,14 +126,14 @@ def test_files_and_overrides_are_told_apart() -> None:
 
 def test_nothing_of_a_replaced_value_is_left_to_point_at(complain: Complain) -> None:
     message = complain("train: {betas: [0.9, 0.8]}", "betas=[0.5]")
-    assert message.startswith("--set betas=[0.5]: `train.betas`: found a list of 1")
+    assert message.startswith("betas=[0.5]: `train.betas`: found a list of 1")
 
 
 def test_a_section_that_only_an_override_names_is_told_at_the_override(complain: Complain) -> None:
     told = complain("train: {lr: 0.1}", "optimizer.lr=3", "Model.n_heads=8")
     assert [line for line in told.splitlines() if "unknown" in line] == [
-        "--set optimizer.lr=3: unknown key `optimizer`",
-        "--set Model.n_heads=8: unknown key `Model`",
+        "optimizer.lr=3: unknown key `optimizer`",
+        "Model.n_heads=8: unknown key `Model`",
     ]
     assert "    optimizer.lr=3\n    ^^^^^^^^^^^^" in told
 
@@ -168,7 +168,7 @@ def test_what_is_no_list_of_single_values_is_not_taken_for_one(typed: str, compl
 )  # fmt: skip
 def test_a_name_missing_beside_a_dot_is_said(typed: str, way: str, complain: Complain) -> None:
     told = complain("", typed)
-    assert told.startswith(f"--set {typed}: ") and f"`{typed.partition('=')[0]}`" in told
+    assert told.startswith(f"{typed}: ") and f"`{typed.partition('=')[0]}`" in told
     assert "``" not in told and way in told.splitlines()[-1]
     assert is_override(typed)
 

@@ -85,7 +85,7 @@ def table() -> dict[str, Bad]:
         made.append(Bad(f"file {number}: {data[:50]!r}", data, line, col, said))
     for row in OVERRIDES.strip().splitlines():
         text, *said = row.split(" | ")
-        made.append(Bad(f"--set {text}", b"train: {keep: 3}", 0, 0, tuple(said), (text,)))
+        made.append(Bad(text, b"train: {keep: 3}", 0, 0, tuple(said), (text,)))
     made += [Bad(name, b"lr: 3\n", 0, 0, (said,)) for name, said in FILES.items()]
     found = {bad.name: bad for bad in made}
     assert len(found) == len(made), "two of one name"
@@ -152,7 +152,7 @@ def by_hand(bad: Bad, place: Place) -> None:
         if bad.line:
             assert f"{path}:{bad.line}:{bad.col}: " in told, f"wanted {bad.line}:{bad.col}, got: {told}"
         if bad.overrides and bad.said != ("wanted KEY=VALUE",):
-            assert told.startswith(f"--set {bad.overrides[0]}: "), told
+            assert told.startswith(f"{bad.overrides[0]}: "), told
         if list(table()).index(bad.name) % EVERY == 0 or bad.name in FILES:
             argv = ["train", "--config", path, *(part for text in bad.overrides for part in ("--set", text))]
             done = place.server.run(argv, place.path, place.mutant)
