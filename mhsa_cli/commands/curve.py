@@ -30,14 +30,8 @@ def curve(
 
     Example: mhsa curve copy-h4 copy-h8
     """
-    from mhsa_cli.commands.printing import (
-        Paper,
-        picture_path,
-        picture_surface,
-        print_json,
-        run_argument,
-        write_picture,
-    )
+    from mhsa_cli.commands.opening import next_look
+    from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture
     from mhsa_cli.commands.summary import common_chance, epochs_of, history, show_epochs
     from mhsa_cli.renderers.curve import loss_curve
     from mhsa_cli.runs.names import runs_root
@@ -60,7 +54,7 @@ def curve(
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
     if single:
         show_epochs(paper, epochs_of(folders[0]))
-    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folders[0].path)}")
+    paper.offer(f"\nnext: {next_look(folders[0].path)}")
 
 
 def _document(run: RunDir) -> dict[str, Any]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mhsa_cli.commands.stderr import tell
+from mhsa_cli.errors import MhsaError
+from mhsa_cli.runs.checkpoints import list_checkpoints
+from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.listing import CONFIG, HEADS
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
@@ -19,6 +25,18 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
     """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
     return RunDir.newest(root) if name is None else RunDir.open(root, name)
+
+
+def next_look(path: Path) -> str:
+    """Give the command that shows the heads of a run; of one that kept nothing, the command that trains it again."""
+    from mhsa_cli.commands.printing import run_argument
+
+    with contextlib.suppress(MhsaError):  # what is wrong with its checkpoints, verify says
+        if (path / HEADS).exists() or list_checkpoints(path):
+            return f"mhsa inspect-heads {run_argument(path)}"
+        if (path / CONFIG).exists():
+            return f"mhsa train --config {show(shlex.quote(str(path / CONFIG)))}"
+    return f"mhsa verify {run_argument(path)}"
 
 
 def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM, Task, Config, int]:

@@ -60,6 +60,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
+    from mhsa_cli.commands.opening import next_look
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
     from mhsa_cli.runs.listing import find_run, summarise
     from mhsa_cli.runs.names import runs_root
@@ -73,7 +74,8 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     for key, value in row.items():
         if value is not None:
             paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
-    paper.offer(f"\nnext: mhsa {'verify' if summary.damaged else 'inspect-heads'} {run_argument(summary.path)}")
+    more = f"mhsa verify {run_argument(summary.path)}" if summary.damaged else next_look(summary.path)
+    paper.offer(f"\nnext: {more}")
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:

@@ -39,7 +39,7 @@ def timeline(
 
     Example: mhsa timeline copy-h4 --target previous
     """
-    from mhsa_cli.commands.opening import open_run
+    from mhsa_cli.commands.opening import next_look, open_run
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance
     from mhsa_cli.core.heads.onset import histories, largest_drop
@@ -76,8 +76,8 @@ def timeline(
         for note in _notes(stored):
             paper.say(note)
     again = paper.surface.animate and not replay
-    name = run_argument(folder.path)
-    paper.offer(f"\nnext: mhsa timeline {name} --replay" if again else f"\nnext: mhsa inspect-heads {name}")
+    more = f"mhsa timeline {run_argument(folder.path)} --replay" if again else next_look(folder.path)
+    paper.offer(f"\nnext: {more}")
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:

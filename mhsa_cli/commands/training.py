@@ -85,14 +85,15 @@ def run_training(
     from mhsa_cli.core.engine import Trainer
 
     with StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
-        trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
-        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
-        facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
-        run.update(status="running", **facts)
         earlier = run.read_run_json().get("seconds")
         before = earlier if isinstance(earlier, int | float) else 0.0
         started = time.monotonic()
+        trainer: Trainer | None = None
         try:
+            trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
+            facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
+            facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
+            run.update(status="running", **facts)
             series = _loop(trainer, run)
             seconds = round(before + time.monotonic() - started, 3)
             stopped = trainer.step < trainer.total
@@ -114,17 +115,19 @@ def run_training(
         raise typer.Exit(128 + stop.caught)
 
 
-def _leave(error: BaseException, trainer: Trainer, run: RunDir, seconds: float, resumed: bool) -> None:
+def _leave(error: BaseException, trainer: Trainer | None, run: RunDir, seconds: float, resumed: bool) -> None:
     """Note how a training broke off, where the run folder can still be written."""
     if isinstance(error, StorageError):
         return
     failed = isinstance(error, Exception)  # else a second Ctrl-C
-    step = trainer.step
-    if not failed:
+    if not failed and trainer is not None:
         _tell_cut_off(trainer, run)
     try:
+        if trainer is None or isinstance(error, NonFiniteError):  # a state that is not finite is not saved
+            step = max((item.step for item in run.checkpoints()), default=0)
+        else:
+            step = trainer.step
         if isinstance(error, NonFiniteError):
-            step = max((item.step for item in run.checkpoints()), default=0)  # a state that is not finite is not saved
             kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
             more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
             hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]

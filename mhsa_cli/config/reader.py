@@ -25,8 +25,8 @@ def read_bytes(path: str) -> bytes:
     Raises: ConfigError when it is missing, unreadable, not a regular file or too large.
     """
     whole = Mark(Source(path or "''"))
-    if not path:
-        raise ConfigError([whole.problem("the name is empty, wanted that of a YAML file")])
+    if not path or "\0" in path:
+        raise ConfigError([whole.problem("the name is empty or contains a NUL, wanted that of a YAML file")])
     try:
         mode = pathlib.Path(path).stat().st_mode
         if not stat.S_ISREG(mode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,6 +72,38 @@ def test_an_evaluation_that_fails_costs_no_step_that_was_to_be_saved(
     assert list_checkpoints(RUN)[-1].step == saved
     assert (facts(RUN)["status"], facts(RUN)["step"]) == ("failed", step)
     assert mhsa("verify", "r").code == 0
+    assert mhsa("train", "--resume", "r").code == 0
+    assert (facts(RUN)["weights_sha256"], metrics(RUN)) == unbroken
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "status"),
+    [
+        (stumble, 1, "failed"),
+        (out_of_memory, 5, "failed"),
+        (lambda: interrupt(signal.SIGINT, signal.SIGINT), 130, "interrupted"),
+    ],
+)
+def test_a_run_that_fails_before_its_first_step_says_so_and_offers_only_what_works(
+    action: Callable[[], None], code: int, status: str
+) -> None:
+    with evaluation_of(0, action):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == code
+    assert (facts(RUN)["status"], facts(RUN)["step"], list_checkpoints(RUN)) == (status, 0, [])
+    for command in ("runs", "curve", "timeline"):
+        said = mhsa(command, "r")
+        for offered in (line for line in said.out.splitlines() if line.startswith("next: ")):
+            assert mhsa(*shlex.split(offered)[2:]).code == 0, offered
+    trained = mhsa("train", "--config", RUN / "config.yaml", "--name", "again")
+    assert trained.code == 0 and f"--config {RUN}/config.yaml" in mhsa("runs", "r").out
+
+
+def test_a_resume_that_fails_before_its_first_step_stands_where_it_began(unbroken: tuple[Any, list[Any]]) -> None:
+    with at_step(6, lambda: interrupt(signal.SIGINT)):
+        assert mhsa("train", *SETTINGS, "--name", "r").code == 130
+    with evaluation_of(6, stumble):
+        assert mhsa("train", "--resume", "r").code == 1
+    assert (facts(RUN)["status"], facts(RUN)["step"]) == ("failed", 6)
     assert mhsa("train", "--resume", "r").code == 0
     assert (facts(RUN)["weights_sha256"], metrics(RUN)) == unbroken
 

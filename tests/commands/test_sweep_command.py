@@ -79,7 +79,7 @@ def hold(patch: pytest.MonkeyPatch, sweep: str, first: str) -> None:
 
     real = Stack.step
 
-    def instead(self: Stack, *given: object) -> None:
+    def instead(self: Stack, *given: object, **more: object) -> None:
         while list(Path(sweep).glob(first)):
             time.sleep(0.002)
         real(self, *given)  # type: ignore[arg-type]

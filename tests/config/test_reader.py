@@ -165,7 +165,7 @@ def test_a_folder_a_missing_file_and_a_bad_name_are_config_errors(tmp_path: Path
         (tmp_path, "found a directory"),
         ("", "'': the name is empty"),
         (tmp_path / "no.yaml", "there is no such file"),
-        ("a\0b", "null byte"),
+        ("a\0b", r"a\\x00b: the name"),
     ]:
         with pytest.raises(ConfigError, match=found):
             load_config(str(path))
