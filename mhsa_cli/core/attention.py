@@ -10,11 +10,11 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mhsa_cli.config.own_block import KINDS
 from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.layers import Dropout, Linear
+from mhsa_cli.core.layers import Dropout, Linear, WithTables
 from mhsa_cli.core.linear import linear_attention, linear_weights
 from mhsa_cli.core.positions import Positions
 from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
@@ -52,7 +52,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     empty = ~mask.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask, -math.inf)
-    if not bool(empty.any()):
+    if not empty.is_meta and not bool(empty.any()):
         return scores.softmax(-1)
     # An empty row is made harmless before the softmax: patching its NaN afterwards would leave NaN in the gradient.
     return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
@@ -123,7 +123,7 @@ def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
 
 
-class MultiHeadSelfAttention(nn.Module):
+class MultiHeadSelfAttention(WithTables):
     """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
 
     Shapes: x (B, T, D) to (B, T, D); weights (B, H, T, T). `mask` is boolean, True = may attend, broadcastable to
@@ -173,9 +173,11 @@ class MultiHeadSelfAttention(nn.Module):
         if positions is not None and not isinstance(positions, Positions):
             raise ValueError(f"positions ({positions!r}) must be one of the modules of mhsa_cli.core.positions")
         self.positions = positions or Positions()
-        self.positions.check_fit(self.d_head, n_heads, kind)
-        # Not saved: it follows from max_seq_len, and a saved copy would contradict a changed config.
-        self.register_buffer("causal_mask", causal_window(max_seq_len, max_seq_len, window, device), persistent=False)
+        self.positions.check_fit(self.d_head, n_heads, kind, max_seq_len)
+        self.register_tables(device)
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"causal_mask": causal_window(self.max_seq_len, self.max_seq_len, self.window, device)}
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries (..., H, T, d) and keys and values (..., G, T, d) of x (..., T, D), turned by position."""
@@ -225,7 +227,7 @@ class MultiHeadSelfAttention(nn.Module):
             check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
         if pos is None:
             pos = torch.arange(past, past + T, device=x.device)
-        check_positions(pos, tuple(x.shape[:-1]))
+        check_positions(pos, tuple(x.shape[:-1]), x.device)
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
         exact = return_weights or dropping or self.kind == "uniform"

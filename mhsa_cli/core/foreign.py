@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from mhsa_cli.core.layers import WithTables
 from mhsa_cli.core.trial import Findings, examine
 from mhsa_cli.errors import MhsaError, UsageError
 
@@ -115,7 +116,7 @@ class _Call(nn.Module):
         return self.block.attend(x) if look else (self.block(x), None)
 
 
-class ForeignAttention(nn.Module):
+class ForeignAttention(WithTables):
     """The layer around a foreign block, which takes the place of our attention.
 
     Shapes: x (B, T, D) to (B, T, D), and where asked the weights (B, H, T, T). In a stack x is (M, B, T, D), and the
@@ -132,8 +133,11 @@ class ForeignAttention(nn.Module):
         self.inner = _Call(foreign.build(sizes, STILL))
         self.kind = "foreign"
         self.generators: Sequence[Generator] | None = None
-        T = sizes.max_seq_len
-        self.register_buffer("causal_mask", torch.ones(T, T, dtype=torch.bool).tril(), persistent=False)
+        self.register_tables()
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        T = self.sizes.max_seq_len
+        return {"causal_mask": torch.ones(T, T, dtype=torch.bool, device=device).tril()}
 
     def reset_parameters(self, generator: Generator) -> None:
         """Build the block anew, its weights drawn by its own constructor under a seed from `generator`."""

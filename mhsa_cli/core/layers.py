@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +65,33 @@ def broadcast(parameter: Tensor, x: Tensor) -> Tensor:
     return parameter.view(parameter.size(0), *[1] * (x.dim() - 2), parameter.size(-1))
 
 
+class WithTables(nn.Module):
+    """A module with buffers that follow from its sizes: not saved, and filled again where torch leaves them empty.
+
+    A saved copy would contradict a changed config; without one, nothing else fills them after `to_empty`.
+    """
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        """Compute the buffers, by name."""
+        return {}
+
+    def register_tables(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
+        """Make the tables this module's buffers, once its sizes are known."""
+        for name, table in self.tables(device).items():
+            self.register_buffer(name, table.to(device, dtype), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or convert as torch does; what is a new tensor then may be an empty one."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        new = {name: b for name, b in self._buffers.items() if b is not None and b is not before[name]}
+        if any(not b.is_meta for b in new.values()):
+            for name, table in self.tables("cpu").items():
+                if name in new:
+                    new[name].copy_(table)
+        return self
+
+
 class Linear(nn.Module):
     """A linear map (in to out), drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(in)."""
 
@@ -114,7 +142,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=0.02, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
-        check_indices("id", ids, self.weight.size(-2))
+        check_indices("id", ids, self.weight.size(-2), self.weight.device)
         return embed(ids, self.weight)
 
 

@@ -13,7 +13,7 @@ from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.cache import KVCache, LayerCache
 from mhsa_cli.core.foreign import Foreign, ForeignAttention, Sizes
-from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, slotwise
+from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
 from mhsa_cli.core.positions import POSITIONS, Positions
 from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
@@ -99,7 +99,7 @@ class Block(nn.Module):
         return x, weights
 
 
-class TransformerLM(nn.Module):
+class TransformerLM(WithTables):
     """A decoder-only language model over token ids.
 
     Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
@@ -117,7 +117,7 @@ class TransformerLM(nn.Module):
         check_size("vocab_size", vocab_size)
         check_size("max_seq_len", max_seq_len)
         self.max_seq_len = max_seq_len
-        self.register_buffer("pos", torch.arange(max_seq_len), persistent=False)
+        self.register_tables()
         self.tok_emb = Embedding(vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
@@ -127,6 +127,9 @@ class TransformerLM(nn.Module):
         self.lm_head = Linear(config.d_model, vocab_size)
         if config.tie_embeddings:
             self.tie()
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"pos": torch.arange(self.max_seq_len, device=device)}
 
     @property
     def attention(self) -> list[MultiHeadSelfAttention]:

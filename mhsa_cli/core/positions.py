@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.layers import Embedding
+from mhsa_cli.core.layers import Embedding, WithTables
 from mhsa_cli.core.ranges import check_dtype, check_indices, check_size
 
 LAYOUTS = ("interleaved", "half")  # which features rope turns together: (2i, 2i + 1), or (i, i + d/2)
 
 
-class Positions(nn.Module):
+class Positions(WithTables):
     """No positional information at all: every moment does nothing. The other schemes override one of them."""
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class Positions(nn.Module):
         """Give what is added to the scores, (H, Tq, Tk), or None."""
         return None
 
-    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+    def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
         """Refuse a block that this scheme was not made for. Raises: ValueError."""
 
 
@@ -53,10 +53,14 @@ class SinusoidalPositions(Positions):
     ) -> None:
         super().__init__()
         check_dtype(dtype)
-        self.register_buffer("table", sinusoidal_table(max_seq_len, d_model).to(device, dtype), persistent=False)
+        self.max_seq_len, self.d_model = max_seq_len, d_model
+        self.register_tables(device, dtype)
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"table": sinusoidal_table(self.max_seq_len, self.d_model)}
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        check_indices("position", pos, len(self.table))
+        check_indices("position", pos, len(self.table), self.table.device)
         return x + self.table[pos]
 
 
@@ -78,7 +82,7 @@ class LearnedPositions(Positions):
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         table = self.pos_emb.weight  # (max, D), in a stack (M, max, D)
-        check_indices("position", pos, table.size(-2))
+        check_indices("position", pos, table.size(-2), table.device)
         rows = table[..., pos, :]  # (T, D) or (M, T, D)
         return x + (rows if table.dim() == 2 else rows.unsqueeze(1))
 
@@ -127,7 +131,7 @@ class RopePositions(Positions):
 
     def angles(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
         """Look up cosine and sine for x (..., H, T, d) at positions (T,) or (B, T): (T, d/2) or (B, 1, T, d/2)."""
-        check_indices("position", pos, self.max_seq_len)
+        check_indices("position", pos, self.max_seq_len, x.device)
         table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
         cos, sin = table[:, pos] if pos.dim() == 1 else table[:, pos].unsqueeze(-3)  # the same for every head
         return cos, sin
@@ -147,9 +151,14 @@ class RopePositions(Positions):
         cos, sin = self.angles(q, pos)
         return self.turn_by(q, cos, sin), self.turn_by(k, cos, sin)
 
-    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+    def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
         if d_head != self.d_head:
             raise ValueError(f"these rope positions turn heads of d_head {self.d_head}, the block's are {d_head} wide")
+        if self.max_seq_len < max_seq_len:
+            raise ValueError(
+                f"these rope positions end at max_seq_len={self.max_seq_len}, the block's is {max_seq_len}: "
+                f"make the positions at least as long"
+            )
 
 
 def check_layout(layout: str) -> None:
@@ -179,15 +188,17 @@ class AlibiPositions(Positions):
     ) -> None:
         super().__init__()
         check_dtype(dtype)
-        self.register_buffer(
-            "slopes", torch.tensor(alibi_slopes(n_heads), device=device, dtype=dtype), persistent=False
-        )
+        self.n_heads, self.made_in = n_heads, dtype  # in the type they were made in: a later one would round otherwise
+        self.register_tables(device)
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"slopes": torch.tensor(alibi_slopes(self.n_heads), device=device, dtype=self.made_in)}
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # (Tq, Tk) or (B, Tq, Tk)
         return -self.slopes.view(-1, 1, 1) * distance.unsqueeze(-3)
 
-    def check_fit(self, d_head: int, n_heads: int, kind: str) -> None:
+    def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
         if n_heads != len(self.slopes):
             raise ValueError(f"these alibi positions have {len(self.slopes)} slopes, the block has {n_heads} heads")
         if kind == "linear":

@@ -55,14 +55,21 @@ def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
         raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
 
 
-def check_indices(what: str, indices: Tensor, count: int) -> None:
-    """Refuse whatever does not point into a table of `count` rows, naming the first.
+def _check_whole(what: str, indices: Tensor, device: torch.device | None) -> None:
+    """Refuse a type that cannot index, and indices without numbers for what is on a `device` that has them."""
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{what}s must be int64 or int32, got {indices.dtype}")
+    if indices.is_meta and (device is None or device.type != "meta"):
+        raise ValueError(f"{what}s must be on {device or 'cpu'}, got meta, which holds no numbers")
+
+
+def check_indices(what: str, indices: Tensor, count: int, device: torch.device | None = None) -> None:
+    """Refuse whatever does not point into a table of `count` rows on `device`, naming the first.
 
     Torch reads a negative position from the table's end, in a stack an id too large is in the next model's table, and
     on a CUDA device it ends the process. A compiled or exported model does not look: its graph sees no numbers.
     """
-    if indices.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{what}s must be int64 or int32, got {indices.dtype}")
+    _check_whole(what, indices, device)
     if torch.compiler.is_compiling() or indices.is_meta or not indices.numel():
         return
     low, high = torch.stack(torch.aminmax(indices)).tolist()  # one transfer from a device
@@ -72,10 +79,9 @@ def check_indices(what: str, indices: Tensor, count: int) -> None:
     raise ValueError(f"{what} {int(indices[at])} at {at} is outside 0..{count - 1}")
 
 
-def check_positions(pos: Tensor, rows: tuple[int, ...]) -> None:
+def check_positions(pos: Tensor, rows: tuple[int, ...], device: torch.device) -> None:
     """Refuse positions that are not whole numbers, one for each token of rows (..., T) or (T,) for all of them."""
-    if pos.is_floating_point() or pos.dtype == torch.bool:
-        raise ValueError(f"positions must be whole numbers, got {pos.dtype}")
+    _check_whole("position", pos, device)
     given = tuple(pos.shape)
     if not given or given[-1] != rows[-1] or not _broadcasts(given, rows):
         raise ValueError(f"positions must be ({rows[-1]},) or {rows}, got {given}")

@@ -156,7 +156,7 @@ class Stack:
         """
         self._check_shapes(inputs, targets)
         if not checked:  # to look a second time at what was drawn would be a few percent of a small step
-            check_indices("id", inputs, self.vocab_size)
+            check_indices("id", inputs, self.vocab_size, self.device)
             check_targets(targets, self.vocab_size)
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):

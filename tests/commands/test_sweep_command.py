@@ -82,7 +82,7 @@ def hold(patch: pytest.MonkeyPatch, sweep: str, first: str) -> None:
     def instead(self: Stack, *given: object, **more: object) -> None:
         while list(Path(sweep).glob(first)):
             time.sleep(0.002)
-        real(self, *given)  # type: ignore[arg-type]
+        real(self, *given, **more)  # type: ignore[arg-type]
 
     patch.setattr(Stack, "step", instead)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -109,6 +111,7 @@ CHOICES: list[tuple[Callable[[], Any], tuple[object, ...]]] = [
     (lambda: SinusoidalPositions(MAX, D, dtype=torch.int64), ("dtype", torch.int64)),
     (lambda: attend(positions="rope"), ("rope", "positions")),
     (lambda: attend(positions=RopePositions(MAX, 2)), (2, D_HEAD)),  # would be stretched over all pairs
+    (lambda: attend(positions=rope(max_seq_len=MAX - 1)), (MAX - 1, MAX)),  # the block would take what these cannot
     (lambda: attend(positions=AlibiPositions(1)), (1, H)),  # would be every head's slope
     (lambda: attend(positions=AlibiPositions(H), kind="linear"), ("linear", "alibi")),  # would be left out
     (lambda: rope(d_head=3), ("d_head", 3)),
@@ -137,6 +140,7 @@ def filled(block: MultiHeadSelfAttention, rows: int = B) -> LayerCache:
     return cache
 
 
+META, ANYWHERE = torch.device("meta"), torch.zeros(B, T, dtype=torch.int64, device="meta")
 X = draw(B, T, D)
 ROPE, ALIBI, LINEAR = (
     attend(positions=rope()),
@@ -155,7 +159,17 @@ CALLS: list[tuple[Callable[[], Any], tuple[object, ...]]] = [
     (lambda: LearnedPositions(MAX, D).embed(draw(1, 1, D), places(-1)), (-1, MAX - 1)),
     (lambda: rope().turn(draw(1, 1, 1, D_HEAD), torch.tensor([1.0])), (torch.float32,)),
     (lambda: rope().turn(draw(1, 1, MAX, D_HEAD), torch.ones(MAX, dtype=torch.bool)), (torch.bool,)),
-    *((lambda block=block: block(X, pos=torch.rand(T)), (torch.float32,)) for block in (attend(), ROPE, ALIBI)),
+    *(
+        (lambda block=block, dtype=dtype: block(X, pos=torch.ones(T, dtype=dtype)), (dtype,))
+        for block in (attend(), ROPE, ALIBI)
+        for dtype in (torch.float32, torch.bool, torch.uint8, torch.int16, torch.complex64)
+    ),
+    # Ids and positions without numbers, for tables that have them.
+    *((lambda block=block: block(X, pos=ANYWHERE), ("cpu", "meta")) for block in (attend(), ROPE, ALIBI)),
+    (lambda: rope().turn(draw(B, 1, T, D_HEAD), ANYWHERE), ("cpu", "meta")),
+    (lambda: SinusoidalPositions(MAX, D).embed(X, ANYWHERE), ("cpu", "meta")),
+    (lambda: LearnedPositions(MAX, D).embed(X, ANYWHERE), ("cpu", "meta")),
+    (lambda: model()(ANYWHERE), ("cpu", "meta")),
     (lambda: ALIBI(X, pos=places(0, 1)), ((2,), (T,))),
     (lambda: attend()(X, pos=places(0)), ((1,), (T,))),
     (lambda: ROPE(X, pos=torch.zeros(B + 1, T, dtype=torch.int64)), ((B + 1, T), (B, T))),
@@ -234,3 +248,47 @@ def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
     assert torch.equal(torch.export.export(made, (ids,)).module()(ids), wanted)
     with pytest.raises(ValueError):
         made(ids + V)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear", "uniform"])
+@pytest.mark.parametrize("looking", [False, True])
+def test_on_the_meta_device_shapes_come_out(kind: str, looking: bool) -> None:
+    for positions in (rope(), None):
+        y = attend(kind=kind, positions=positions, device="meta")(X.to(META), return_weights=looking)
+        assert (y[0] if looking else y).shape == X.shape
+        assert not looking or y[1].shape == (B, H, T, T)
+    logits, maps = model().to(META)(ANYWHERE, return_weights=True)
+    assert logits.shape == (B, T, V) and {each.shape for each in maps} == {(B, H, T, T)}
+
+
+@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
+def test_what_was_made_without_numbers_has_them_all_once_its_weights_are_loaded(scheme: str) -> None:
+    """Masks, positions and slopes are in no state dict, and `to_empty` leaves whatever was in memory."""
+    with torch.device("meta"):
+        made, held = model(scheme=scheme), attend(window=3)
+    ids, wanted, own = torch.arange(B * T).view(B, T) % V, model(scheme=scheme), attend(window=3)
+    for here, there in ((made, wanted), (held, own)):
+        with _memory_of_others():
+            here.to_empty(device="cpu").load_state_dict(there.state_dict())
+    (logits, maps), (right, right_maps) = (one.eval()(ids, return_weights=True) for one in (made, wanted))
+    assert torch.equal(logits, right) and all(map(torch.equal, maps, right_maps))
+    for looking in (False, True):
+        found, due = (block(X, return_weights=looking) for block in (held, own))
+        assert all(map(torch.equal, found, due))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_moving_a_model_rounds_its_tables_once(dtype: torch.dtype) -> None:
+    for made in (SinusoidalPositions(MAX, D), AlibiPositions(H), attend(), model(scheme="alibi")):
+        wanted = [
+            (buffer if buffer.dtype in (torch.bool, torch.int64) else buffer.to(dtype)) for buffer in made.buffers()
+        ]
+        assert all(map(torch.equal, made.to(dtype).buffers(), wanted))
+
+
+@contextlib.contextmanager
+def _memory_of_others() -> Iterator[None]:
+    """Let what torch leaves empty hold ones, as memory that was used before may."""
+    real = torch.empty_like
+    with mock.patch.object(torch, "empty_like", lambda *given, **more: real(*given, **more).fill_(1)):
+        yield
