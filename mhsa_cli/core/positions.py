@@ -188,11 +188,11 @@ class AlibiPositions(Positions):
     ) -> None:
         super().__init__()
         check_dtype(dtype)
-        self.n_heads, self.made_in = n_heads, dtype  # in the type they were made in: a later one would round otherwise
+        self.n_heads, self._made_in = n_heads, dtype or torch.get_default_dtype()  # what fills them again rounds alike
         self.register_tables(device)
 
     def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
-        return {"slopes": torch.tensor(alibi_slopes(self.n_heads), device=device, dtype=self.made_in)}
+        return {"slopes": torch.tensor(alibi_slopes(self.n_heads), device=device, dtype=self._made_in)}
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         distance = q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)  # (Tq, Tk) or (B, Tq, Tk)
