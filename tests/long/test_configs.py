@@ -13,7 +13,7 @@ from mhsa_cli.core.engine import Trainer
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.records import EpochRecord
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
