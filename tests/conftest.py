@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 # Where a test wants two threads after all: one that waits sleeps, and does not spin. Read when torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # As in the program itself: collecting thousands of tests makes objects that all stay. It takes a third less time.
 gc.set_threshold(100_000, 20, 20)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -118,7 +120,17 @@ def test_a_cache_changes_no_token(form: Form) -> None:
         assert len({*cached, *tokens(9).tolist()}) > 1
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """How many share a product decides its bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @each_form
+@pytest.mark.usefixtures("one_thread")
 def test_a_slot_of_a_stack_is_bit_equal_to_a_stack_of_one(form: Form) -> None:
     """Logits, loss gradients of every parameter, and weights."""
     models = [form.model(seed) for seed in range(3)]
