@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_the_same_as_json(tiny: Path) -> None:
 def test_the_next_line_reads_what_was_written(tiny: Path) -> None:
     for to in ("npz", "csv", "json"):
         said = mhsa("export", "tiny", "--to", to, "-o", f"my {to}")
-        command = said.out.splitlines()[-1].removeprefix("next: ").replace("python ", f"{sys.executable} ")
+        command = said.out.splitlines()[-1].removeprefix("next: ").replace("python ", f"{shlex.quote(sys.executable)} ")
         done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and done.stdout, done.stderr
     assert np.load("my npz")["attention"].shape == (64, 2, 3, 6, 6)

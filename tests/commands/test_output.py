@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,9 +21,9 @@ SOURCE = str(Path(__file__).parents[2])
 
 def process(command: str, **changes: str) -> subprocess.CompletedProcess[bytes]:
     """Run a shell line in which $MHSA is the program."""
-    program = f"{sys.executable} -m mhsa_cli"
-    env = environment(MHSA=program, PYTHONPATH=SOURCE, **changes)
-    line = ["bash", "-c", f"set -o pipefail; {command}"]
+    env = environment(MHSA="program", PYTHONPATH=SOURCE, **changes)
+    program = f'program() {{ {shlex.quote(sys.executable)} -m mhsa_cli "$@"; }}'
+    line = ["bash", "-c", f"set -o pipefail; {program}; {command}"]
     return subprocess.run(line, env=env, capture_output=True, check=False)
 
 
