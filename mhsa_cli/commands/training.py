@@ -123,10 +123,8 @@ def _leave(error: BaseException, trainer: Trainer | None, run: RunDir, seconds: 
     if not failed and trainer is not None:
         _tell_cut_off(trainer, run)
     try:
-        if trainer is None or isinstance(error, NonFiniteError):  # a state that is not finite is not saved
-            step = max((item.step for item in run.checkpoints()), default=0)
-        else:
-            step = trainer.step
+        whole = None if isinstance(error, NonFiniteError) else trainer  # a state that is not finite is not saved
+        step = (_saved_step(run) or 0) if whole is None else whole.step
         if isinstance(error, NonFiniteError):
             kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
             more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
@@ -137,9 +135,14 @@ def _leave(error: BaseException, trainer: Trainer | None, run: RunDir, seconds: 
         tell(f"note: {second}")
 
 
+def _saved_step(run: RunDir) -> int | None:
+    """Find the step of a run's newest checkpoint; None where there is none."""
+    return max((item.step for item in run.checkpoints()), default=None)
+
+
 def _tell_cut_off(trainer: Trainer, run: RunDir) -> None:
     """Say after a second Ctrl-C which step is saved, and how to go on from it."""
-    saved = max((item.step for item in run.checkpoints()), default=None)
+    saved = _saved_step(run)
     kept = "none is saved yet" if saved is None else f"saved is step {saved}"
     more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
     tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")

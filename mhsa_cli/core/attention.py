@@ -227,7 +227,8 @@ class MultiHeadSelfAttention(WithTables):
             check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
         if pos is None:
             pos = torch.arange(past, past + T, device=x.device)
-        check_positions(pos, tuple(x.shape[:-1]), x.device)
+        else:
+            check_positions(pos, tuple(x.shape[:-1]), x.device)
         q, k, v = self.project(x, pos)
         dropping = self.training and self.weights_dropout.p > 0
         exact = return_weights or dropping or self.kind == "uniform"
