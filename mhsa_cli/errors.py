@@ -46,6 +46,10 @@ class RunError(MhsaError):
     exit_code = 4
 
 
+class NewerFormatError(RunError):
+    """A file has a format number that only a newer mhsa reads: it is whole, and must not be changed here."""
+
+
 class StorageError(MhsaError):
     """The disk refused: full, read-only, no permission, or the wrong kind of file."""
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from mhsa_cli.commands.trials import Trial, named
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.errors import MhsaError, NewerFormatError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.rundir import RunDir
@@ -74,6 +74,8 @@ def find_start(
     for step in sorted(set.intersection(*steps), reverse=True):
         try:
             found = _load(sweep, trials, step, own)
+        except NewerFormatError:
+            raise
         except MhsaError as error:
             problems.append(error.message)
             continue

@@ -30,7 +30,7 @@ def curve(
 
     Example: mhsa curve copy-h4 copy-h8
     """
-    from mhsa_cli.commands.opening import next_look
+    from mhsa_cli.commands.opening import next_look, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture
     from mhsa_cli.commands.summary import common_chance, epochs_of, history, show_epochs
     from mhsa_cli.renderers.curve import loss_curve
@@ -39,6 +39,8 @@ def curve(
 
     root, file = runs_root(runs), picture_path(output)
     folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]
+    for folder in folders:
+        tell_edited(folder)
     single = len(folders) == 1
     series = [s for folder in folders for s in history(folder, None if single else folder.name)]
     guess = common_chance(folders)

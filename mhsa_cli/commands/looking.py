@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mhsa_cli.commands.opening import tell_edited
 from mhsa_cli.commands.own_block import check_maps, check_shown
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadReport
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import HEADS
+from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.rundir import RunDir
 
 Address = tuple[int, int]
@@ -24,13 +25,17 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
     if not (folder.path / HEADS).exists():
         return None
     content = folder.read_heads()
-    return None if is_stale(folder, content) else maps_from_dict(content)
+    if is_stale(folder, content):
+        return None
+    tell_edited(folder)
+    return maps_from_dict(content)
 
 
 def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
-    """Tell whether training went on after the content of heads.json was measured."""
-    step, saved = heads.get("step"), folder.checkpoints()
-    return isinstance(step, int) and bool(saved) and saved[-1].step != step
+    """Tell whether training went on after heads.json was measured, or broke off before its weights were noted."""
+    step, own, saved = heads.get("step"), heads.get(WEIGHTS), folder.checkpoints()
+    moved_on = isinstance(step, int) and bool(saved) and saved[-1].step != step
+    return moved_on or (own is not None and own != folder.read_run_json().get(WEIGHTS))
 
 
 def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:

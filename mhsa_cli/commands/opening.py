@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.errors import MhsaError
+from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, HEADS
@@ -25,6 +25,19 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
     """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
     return RunDir.newest(root) if name is None else RunDir.open(root, name)
+
+
+def tell_edited(run: RunDir) -> None:
+    """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
+    from mhsa_cli.commands.resuming import run_config
+
+    try:
+        run.read_config_text()  # its hash alone; the settings are read where that differs
+    except RunError:
+        try:
+            run_config(run)
+        except RunError as error:
+            tell(f"note: {error.message}; what is shown is of the training as it was")
 
 
 def next_look(path: Path) -> str:

@@ -102,12 +102,23 @@ def keep_text(config: Config, run: RunDir) -> None:
 
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], run: RunDir) -> None:
-    """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs."""
-    wrong = _edited(config, trained_with, CHANGEABLE | ELSEWHERE)
+    """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs.
+
+    What may change does so in a run alone that was gone on with so: its run.json lists it.
+    """
+    wrong = _edited(config, trained_with, ELSEWHERE | (CHANGEABLE if _was_changed(run) else set()))
     if wrong and CONFIG in listed_files(run.path):  # then it is the config that the run ended with: it was compared
         said = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
         raise RunError(said, verify_hint(run.path))
     _refuse(wrong)
+
+
+def _was_changed(run: RunDir) -> bool:
+    """Tell whether a resume changed a setting, for all that can be known."""
+    try:
+        return bool(run.read_run_json().get("changes"))
+    except RunError:
+        return True
 
 
 def _edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +13,17 @@ import typer
 
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
 from mhsa_cli.commands.own_block import AttentionsOption
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import MhsaError, RunError, UsageError
 
 if TYPE_CHECKING:
     from mhsa_cli.commands.sweeping import How
     from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.grid import Grid
-    from mhsa_cli.records import SweepReport
+    from mhsa_cli.records import SweepReport, TrialResult
     from mhsa_cli.runs.sweepdir import SweepDir
 
 
+LEFT_OUT = "left out"  # the status of a trial whose folder holds another training than the plan's
 CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is left to `mhsa verify`
 
 
@@ -80,6 +82,7 @@ def sweep(
     from mhsa_cli.commands.stderr import counted, saying_kept, tell
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
+    from mhsa_cli.commands.trials import planned
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweepdir import SweepDir
@@ -112,30 +115,33 @@ def sweep(
         )
     with folder as owned, StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         plan = owned.read()
-        trials = _trials(plan)
+        trials = planned(plan)
+        left_out: dict[str, str] = {}
         if resume is not None:
+            left_out = _left_out(owned, plan, trials)
             _tell_damage(owned, trials)
-        waiting = [trial.config for trial in trials if not owned.is_done(trial.name)]
+        ours = [trial for trial in trials if trial.name not in left_out]
+        waiting = [trial.config for trial in ours if not owned.is_done(trial.name)]
         blocks = named_again(waiting, plan.get("attention"), None if resume is None else attention or [], owned.name)
         try:
-            faults = train_missing(owned, plan, trials, how, stop, blocks)
+            faults = train_missing(owned, plan, ours, how, stop, blocks)
         except SystemExit:  # a second Ctrl-C
             stop.hold()
             tell(f"stopped at once; to go on: mhsa sweep --resume {run_argument(owned.path)}")
             raise
-        report, curves, machines = _report(owned, plan, trials)
+        report, curves, machines = _report(owned, plan, trials, left_out)
         keep(owned, plan, report)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
         show(owned, report, curves, as_json)
     _compare(machines)
     again = run_argument(owned.path)
-    left = sum(trial.status not in ("finished", "failed") for trial in report.trials)
+    left = sum(trial.status not in ("finished", "failed", LEFT_OUT) for trial in report.trials)
     if left:
         missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
     tell_failed(report, again, alone=how.engine == "local" and (how.jobs or 1) == 1)
-    code = exit_code(report)
+    code = exit_code(report) or (RunError.exit_code if left_out else 0)
     if stop.caught is not None or faults or code:
         raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if faults else code)
 
@@ -183,6 +189,23 @@ def _new(
     return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
 
 
+def _left_out(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> dict[str, str]:
+    """Find the folders that hold another training than the plan's, by name with the reason, and say so of each."""
+    from mhsa_cli.commands.printing import run_argument
+    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.commands.trials import reported_weights, why_not_planned
+    from mhsa_cli.runs.disk import show
+
+    reported = reported_weights(plan)
+    reasons = {trial.name: why_not_planned(folder, trial, reported.get(trial.name)) for trial in trials}
+    found = {name: why for name, why in reasons.items() if why is not None}
+    for name, why in found.items():
+        tell(f"left out: {show(str(folder.path / name))}: {why}")
+    if found:
+        tell(f"  to train them anew: move their folders away, then mhsa sweep --resume {run_argument(folder.path)}")
+    return found
+
+
 def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
     """Name the finished trials that are not what they ended with: their figures are read all the same."""
     from mhsa_cli.commands.stderr import tell
@@ -197,22 +220,8 @@ def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
         )
 
 
-def _trials(plan: dict[str, Any]) -> list[Trial]:
-    from mhsa_cli.commands.trials import Trial
-    from mhsa_cli.config.load import Config
-    from mhsa_cli.runs.sweepdir import trial_name
-
-    found = []
-    for number, cell in enumerate(plan["cells"]):
-        first = Config.model_validate(cell["config"])
-        for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
-            config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
-            found.append(Trial(number, trial_name(cell["overrides"], config.train.seed, number), config))
-    return found
-
-
 def _report(
-    folder: SweepDir, plan: dict[str, Any], trials: list[Trial]
+    folder: SweepDir, plan: dict[str, Any], trials: list[Trial], left_out: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
     from mhsa_cli.commands.trials import outcome
@@ -223,8 +232,15 @@ def _report(
     machines: Counter[tuple[str, str]] = Counter()
     curves: list[list[Any]] = [[] for _ in plan["cells"]]
     for trial in trials:
+        if trial.name in left_out:
+            results.append(_without_result(folder, trial, LEFT_OUT, left_out[trial.name]))
+            continue
         info = folder.info(trial.name)
-        own = outcome(info)
+        try:
+            own = outcome(folder, trial, info, plan["target"])
+        except MhsaError as error:
+            results.append(_without_result(folder, trial, "damaged", error.message))
+            continue
         machines.update([(str(info["torch"]), str(info["cpu"]))] if {"torch", "cpu"} <= info.keys() else [])
         status = info.get("status", "missing")
         results.append(
@@ -240,12 +256,21 @@ def _report(
                 labels=own.get("labels", ()),
                 message=own.get("message", ""),
                 cause=own.get("cause"),
+                weights_sha256=info.get("weights_sha256") if status == "finished" else None,
             )
         )
         if own.get("curve") and status == "finished":
             curves[trial.cell].append(own["curve"])
     cells = [cell["overrides"] for cell in plan["cells"]]
     return report(cells, results, plan["target"], trials[0].config.train.seed), curves, machines
+
+
+def _without_result(folder: SweepDir, trial: Trial, status: str, why: str) -> TrialResult:
+    """Make the row of a trial whose folder tells nothing of it."""
+    from mhsa_cli.records import TrialResult
+
+    run, seed = str(folder.path / trial.name), trial.config.train.seed
+    return TrialResult(run, trial.cell, seed, status, None, None, None, None, message=why)
 
 
 def _compare(machines: Counter[tuple[str, str]]) -> None:

@@ -39,7 +39,7 @@ def timeline(
 
     Example: mhsa timeline copy-h4 --target previous
     """
-    from mhsa_cli.commands.opening import next_look, open_run
+    from mhsa_cli.commands.opening import next_look, open_run, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance
     from mhsa_cli.core.heads.onset import histories, largest_drop
@@ -49,6 +49,7 @@ def timeline(
     paper = Paper()
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
+    tell_edited(folder)
     snapshots = _snapshots(folder)
     _check_target(target, snapshots)
     stored, series = _stored(folder), _losses(folder)

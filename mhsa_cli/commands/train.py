@@ -120,10 +120,12 @@ def _resume(
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
             _tell_rate(before, config, checkpoint.step)
-            run.write_config(dump_yaml(config))
             earlier = run.read_run_json().get("changes")
             one = {"step": checkpoint.step, "settings": changes}
             run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
+            if config != before:
+                _tell_sweep(run)
+            run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
         run_training(config, task, device, run, as_json, checkpoint.files, model)
 
 
@@ -136,6 +138,16 @@ def _tell_rate(before: Config, after: Config, step: int) -> None:
     was, now = (learning_rate(config.train, step) for config in (before, after))
     tell(f"note: the {after.train.schedule} schedule now ends at step {after.total_steps}, not {before.total_steps}:")
     tell(f"  step {step} had the learning rate {was:.3g}; at this place of the new schedule it is {now:.3g}")
+
+
+def _tell_sweep(run: RunDir) -> None:
+    """Say so where the run is a trial: with other settings it is no longer the one that its sweep planned."""
+    from mhsa_cli.runs.disk import show
+    from mhsa_cli.runs.listing import SWEEP
+
+    sweep = run.path.parent
+    if (sweep / SWEEP).is_file():
+        tell(f"note: this is no longer the trial that the sweep {show(sweep.name)} planned; its report leaves it out")
 
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:

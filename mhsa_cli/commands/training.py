@@ -25,7 +25,7 @@ from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.claim import check_disk_space
 from mhsa_cli.runs.heads import maps_to_dict
-from mhsa_cli.runs.listing import CONFIG
+from mhsa_cli.runs.listing import CONFIG, WEIGHTS
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
@@ -214,9 +214,9 @@ def finish(
     from mhsa_cli.core.checkpoint import weights_sha256
     from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
 
-    train = config.train
+    train, digest = config.train, weights_sha256(model)
     if maps.weights:
-        run.write_heads({"run": run.name, **maps_to_dict(maps)})
+        run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})
     else:
         run.update(**{NO_MAPS: maps.note})
     run.update(
@@ -228,6 +228,6 @@ def finish(
         eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
         eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
-        weights_sha256=weights_sha256(model),
+        weights_sha256=digest,
         **more,
     )

@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from mhsa_cli.config.load import Config
-from mhsa_cli.records import Cause, StepRecord
+from mhsa_cli.commands.looking import stored_maps
+from mhsa_cli.commands.resuming import differences, flat
+from mhsa_cli.config.load import Config, dump_yaml, parse
+from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.records import Cause, HeadMaps, StepRecord
+from mhsa_cli.runs.listing import SWEEP
+from mhsa_cli.runs.metrics import records_of
+from mhsa_cli.runs.newer import refuse_newer
 from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.sweepdir import SweepDir, trial_name
 
 if TYPE_CHECKING:
     from mhsa_cli.core.group import Group
@@ -30,6 +37,56 @@ def named(trials: Sequence[Trial]) -> str:
     return trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
 
 
+def planned(plan: Mapping[str, Any]) -> list[Trial]:
+    """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none that can be read."""
+    found = []
+    try:
+        for number, cell in enumerate(plan["cells"]):
+            first = Config.model_validate(cell["config"])
+            for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
+                config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
+                found.append(Trial(number, trial_name(cell["overrides"], seed, number), config))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
+    return found
+
+
+def reported_weights(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Read from a sweep.json with a report the digest of each finished trial's weights, by the trial's name."""
+    report = plan.get("report")
+    runs = report.get("runs") if isinstance(report, dict) else None
+    rows = [row for row in runs if isinstance(row, dict)] if isinstance(runs, list) else []
+    told = [(row.get("run"), row.get("weights_sha256")) for row in rows]
+    return {run.rpartition("/")[2]: digest for run, digest in told if isinstance(run, str) and isinstance(digest, str)}
+
+
+def why_not_planned(sweep: SweepDir, trial: Trial, weights: str | None = None) -> str | None:
+    """Say why a trial's folder holds another training than the plan's; None if it holds that one, or none to speak of.
+
+    A folder's name proves nothing: config, seed and the digest of the weights do, `weights` being the one reported.
+    What cannot be read is damage and told elsewhere. Raises: NewerFormatError.
+    """
+    run = RunDir(sweep.path / trial.name)
+    info = sweep.info(trial.name)
+    try:
+        text = run.read_config_text(compare=False)
+        config = trial.config if text == dump_yaml(trial.config) else parse(text.encode(), str(run.path))
+    except MhsaError:
+        config = trial.config
+    if changed := differences(flat(trial.config.to_dict()), flat(config.to_dict()), frozenset()):
+        return f"its config is not the plan's: {'; '.join(changed)}"
+    entry = info.get("sweep")
+    told = {"seed": info.get("seed"), **(entry if isinstance(entry, dict) else {})}
+    for key, wanted in (("seed", trial.config.train.seed), ("cell", trial.cell)):
+        if told.get(key) not in (None, wanted):
+            return f"its run.json is of another trial: {key} {told[key]}, not {wanted}"
+    if weights is not None and info.get("status") == "finished" and info.get("weights_sha256") != weights:
+        return f"its weights are not those of the sweep's report: sha256 {info.get('weights_sha256')}, not {weights}"
+    if not sweep.is_done(trial.name):  # it will be gone on with, or trained anew
+        refuse_newer(run.path)
+    return None
+
+
 def write_trial(
     run: RunDir,
     trial: Trial,
@@ -42,15 +99,22 @@ def write_trial(
 ) -> None:
     """Look at a trained trial and write what it came to; its checkpoint and its curve are on the disk already."""
     from mhsa_cli.commands.training import finish, look
-    from mhsa_cli.core.statistics import steps_to_target
 
     model, last = group.model(number), group.last_eval[number]
     maps = look(trial.config, group.task, model, group.step, limits)
-    labels = [] if maps.report is None else [head.label for head in maps.report.heads if head.label is not None]
+    own = _entry(trial, steps, maps, target)
+    finish(run, trial.config, group.task, model, maps, last, seconds, "finished", sweep=own)
+
+
+def _entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
+    """Write what a trial's run.json keeps for the sweep."""
+    from mhsa_cli.core.statistics import steps_to_target
+
+    report = None if maps is None else maps.report
+    labels = [] if report is None else [head.label for head in report.heads if head.label is not None]
     reached = steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target)
     own: dict[str, Any] = {"cell": trial.cell, "seed": trial.config.train.seed}
-    own |= {"steps_to_target": reached, "labels": labels, "curve": _curve(steps)}
-    finish(run, trial.config, group.task, model, maps, last, seconds, "finished", sweep=own)
+    return own | {"steps_to_target": reached, "labels": labels, "curve": _curve(steps)}
 
 
 def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
@@ -60,9 +124,16 @@ def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
     return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
 
 
-def outcome(info: dict[str, Any]) -> dict[str, Any]:
-    """Read what a trial that ended left in its run.json."""
+def outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target: float) -> dict[str, Any]:
+    """Read what a trial that ended left; one that `mhsa train --resume` brought to its end is measured from its files.
+
+    Raises: RunError, StorageError if those are damaged.
+    """
     own, final = info.get("sweep"), info.get("final")
+    if info.get("status") == "finished" and not isinstance(own, dict):
+        run = RunDir(sweep.path / trial.name)
+        steps = [record for record in records_of(run.read_metrics()) if isinstance(record, StepRecord)]
+        own = _entry(trial, steps, stored_maps(run), target)
     found = {**(own if isinstance(own, dict) else {}), **(final if isinstance(final, dict) else {})}
     if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
         found["cause"] = "memory" if found.get("again") else "nonfinite"

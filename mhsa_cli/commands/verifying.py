@@ -9,6 +9,7 @@ from typing import Any
 
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
+from mhsa_cli.commands.trials import Trial, planned, reported_weights, why_not_planned
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.tasks import Text
@@ -20,7 +21,7 @@ from mhsa_cli.runs.continuity import Rhythm
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
 from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import DONE, SweepDir, planned_trials
+from mhsa_cli.runs.sweepdir import DONE, SweepDir
 from mhsa_cli.runs.verify import Plan, Verifier
 
 NAMED = 5  # trials without a result that a line names
@@ -29,24 +30,30 @@ NAMED = 5  # trials without a result that a line names
 def verify_sweep(folder: Path) -> Verification:
     """Check a sweep's plan and each of its trials, a line for each; trials without a result are no damage."""
     sweep, usable, statuses = SweepDir(folder), [], dict[str, str]()
-    planned: list[str] | None = None
+    trials: dict[str, Trial] | None = None
+    reported: Mapping[str, str] = {}
     try:
         plan = sweep.read()
-        planned = planned_trials(plan)
+        trials, reported = {trial.name: trial for trial in planned(plan)}, reported_weights(plan)
         checks = [Check(SWEEP, "ok", f"{len(plan['cells'])} settings, its own hash")]
     except MhsaError as error:
         checks = [Check(SWEEP, "wrong", error.message)]
         usable += [_readable(folder)] if trial_folders(folder) else []
     for path in trial_folders(folder):
         found = verify_run(RunDir(path))
-        info = sweep.info(path.name)
+        info = _info(RunDir(path)) or {}
         status = statuses[path.name] = str(info.get("status", "damaged"))
         wrong = "; ".join(f"{check.name}: {check.found}" for check in found.damage)
+        if trials is not None and path.name not in trials:
+            checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
+            continue
+        if trials is not None and not wrong:
+            wrong = why_not_planned(sweep, trials[path.name], reported.get(path.name)) or ""
         checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or _standing(info, found)))
         if wrong:
             statuses[path.name] = status if status in DONE else "damaged"
             usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
-    if planned is not None and (left := _left(folder, planned, statuses)):
+    if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))
     return Verification(checks, usable, None)
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.stack import Stack
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.records.formats import FORMAT
 
-FORMAT = 1
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -69,15 +69,18 @@ def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, An
 
 
 def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Read the loop's position. Raises: RunError if a key is missing or the format is not this one."""
+    """Read the loop's position. Raises: RunError if a key is missing, NewerFormatError if a newer mhsa wrote it."""
     try:
         state = json.loads(files["state.json"])
         found = state["format"]
+        if type(found) is int and found > FORMAT:
+            why = f"the checkpoint was made by a newer mhsa (format {found}, this one reads up to {FORMAT})"
+            raise NewerFormatError(why, "update mhsa-cli to read it")
         state["step"], state["seed"], state["epoch_loss_sum"], state["config"]  # noqa: B018
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error})") from error
     if type(found) is not int or found != FORMAT:  # JSON's true equals 1
-        raise RunError(f"the checkpoint has format {found!r}, this mhsa reads {FORMAT}", "use the mhsa that made it")
+        raise RunError(f"the checkpoint has the unknown format number {found!r}: expected {FORMAT}")
     return dict(state)
 
 

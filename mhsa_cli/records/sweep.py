@@ -26,8 +26,9 @@ class TrialResult:
     """One trained model: `cell` is its group's number in the grid, `run` its folder.
 
     `status` is "finished", or what became of it instead, for which `message` has the reason in words and `cause`, where
-    it failed, as a fact. `final_loss` is in nats; `steps_to_target` is None if it never got there; `labels` are those
-    of its heads, in order, empty if withheld.
+    it failed, as a fact; "left out" is a folder that holds another training than the plan's. `final_loss` is in nats;
+    `steps_to_target` is None if it never got there; `labels` are those of its heads, in order, empty if withheld;
+    `weights_sha256` is the digest of its weights, where it finished.
     """
 
     run: str
@@ -41,6 +42,7 @@ class TrialResult:
     labels: Sequence[str] = ()
     message: str = ""
     cause: Cause | None = None
+    weights_sha256: str | None = None
 
     @property
     def is_finished(self) -> bool:

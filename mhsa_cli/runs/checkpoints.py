@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.errors import NewerFormatError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
 from mhsa_cli.runs.disk import retried, show, storage_error
 
@@ -117,7 +117,7 @@ def _still_valid(before: list[Checkpoint]) -> str:
 def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
     """Read the newest checkpoint that is whole, or exactly the one of `step`.
 
-    Raises: RunError if there is none, with the reason for each that is there.
+    Raises: RunError if there is none, with the reason for each that is there; NewerFormatError at the first of those.
     """
     problems: list[str] = []
     for _ in range(_ATTEMPTS):
@@ -127,6 +127,8 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         for item in reversed(wanted):
             try:
                 files = read_checkpoint(item)
+            except NewerFormatError:
+                raise  # whole, for all that can be told: an older one is not what the run has come to
             except (RunError, StorageError) as error:
                 problems.append(f"{item.path.name}: {error.message}")
                 continue

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import RunError
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.disk import (
     in_flight,
     read_file,
@@ -31,7 +32,6 @@ from mhsa_cli.runs.jsonfile import check_format, parse_json
 
 __all__ = ["commit_directory", "discard", "read_directory", "sweep_orphans", "write_file_atomic"]
 
-FORMAT = 1
 MANIFEST = "MANIFEST.json"
 REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
 
@@ -104,7 +104,7 @@ def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
     manifest = path / MANIFEST
     raw = read_file(manifest, _MANIFEST_LIMIT)
     content = parse_json(raw, manifest)
-    check_format(content, FORMAT, manifest)
+    check_format(content, manifest)
     entries = content.get("files")
     if not isinstance(entries, dict):
         raise RunError(f"{show(manifest)} is not a manifest: no list of files")

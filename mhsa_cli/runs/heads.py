@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.listing import WEIGHTS
 from mhsa_cli.runs.report import report_from_dict, score_to_dict, verdict_to_dict
+
+ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
 
 
 def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
@@ -24,6 +29,16 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
         "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),
         "heads": [{**asdict(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
     }
+
+
+def check_measured(content: Mapping[str, Any], info: Mapping[str, Any], path: Path) -> None:
+    """Make sure that maps of a run's last step were measured on its weights; older versions noted no digest.
+
+    Raises: RunError.
+    """
+    own, wanted = content.get(WEIGHTS), info.get(WEIGHTS)
+    if content.get("step") == info.get("step") and None not in (own, wanted) and own != wanted:
+        raise RunError(f"{show(path)} was measured on the weights of another run: sha256 {show(str(own))}", ANEW)
 
 
 def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
@@ -45,8 +60,7 @@ def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
             if type(error) is ValueError
             else "a part is of the wrong kind"
         )
-        hint = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
-        raise RunError(f"heads.json is damaged: {wrong}", hint) from error
+        raise RunError(f"heads.json is damaged: {wrong}", ANEW) from error
     return maps
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.disk import show
 
 NONFINITE = "nonfinite"
@@ -45,19 +46,19 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-def check_format(content: Mapping[str, Any], newest: int, path: Path) -> None:
-    """Refuse a file whose format number this program does not know. Raises: RunError."""
+def check_format(content: Mapping[str, Any], path: Path) -> None:
+    """Refuse a file whose format number this program does not know. Raises: NewerFormatError, RunError."""
     number = content.get("format")
     if isinstance(number, bool) or not isinstance(number, int):
         found = "no format number" if number is None else f"the format number {show(repr(number))[:40]}"
-        raise RunError(f"{show(path)} has {found}: expected {newest}")
-    if number > newest:
-        raise RunError(
-            f"{show(path)} was made by a newer mhsa (format {number}, this one reads up to {newest})",
+        raise RunError(f"{show(path)} has {found}: expected {FORMAT}")
+    if number > FORMAT:
+        raise NewerFormatError(
+            f"{show(path)} was made by a newer mhsa (format {number}, this one reads up to {FORMAT})",
             "update mhsa-cli to read it",
         )
-    if number < newest:
-        raise RunError(f"{show(path)} has the unknown format number {number}: expected {newest}")
+    if number < FORMAT:
+        raise RunError(f"{show(path)} has the unknown format number {number}: expected {FORMAT}")
 
 
 def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:

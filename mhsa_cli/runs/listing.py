@@ -17,10 +17,10 @@ from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, 
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST
 
-FORMAT = 1
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
 SWEEP = "sweep.json"
+WEIGHTS = "weights_sha256"  # in run.json of the run's last step, in heads.json of what its maps were measured on
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
 _TRIAL = re.compile(r"seed=[0-9]+$")
@@ -66,7 +66,7 @@ def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
     """Read a JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
     raw = read_file(path, limit)
     content = parse_json(raw, path)
-    check_format(content, FORMAT, path)
+    check_format(content, path)
     check_sealed(raw, content, path)
     content.pop(OWN_HASH, None)
     return restore_nonfinite(content)

@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import Any
 
 from mhsa_cli import __version__
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, listing, seal
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.claim import check_disk_space, claim
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, remove, show, write_file_atomic
+from mhsa_cli.runs.heads import check_measured
 from mhsa_cli.runs.jsonfile import (
     FILES,
     check_format,
@@ -29,8 +31,8 @@ from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, Run
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.metrics import MetricsFile, count_torn_records, parse_metrics
 from mhsa_cli.runs.names import check_name, prepare_root
+from mhsa_cli.runs.newer import refuse_newer
 
-FORMAT = listing.FORMAT
 _TEXT_LIMIT = 1 << 20
 _HEADS_LIMIT = 1 << 30
 
@@ -103,6 +105,11 @@ class RunDir:
         load_info(run.path)
         if write:
             run._lock.acquire()
+            try:
+                refuse_newer(run.path)
+            except NewerFormatError:
+                run.close()
+                raise
             sweep_orphans(run.path)
             sweep_orphans(run.path / checkpoints.FOLDER)
         return run
@@ -188,7 +195,8 @@ class RunDir:
         """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
         path = self.path / HEADS
         content = parse_json(seal.read_listed(self.path, HEADS, _HEADS_LIMIT), path)
-        check_format(content, FORMAT, path)
+        check_format(content, path)
+        check_measured(content, load_info(self.path), path)
         return restore_nonfinite(content)
 
     # -- metrics ------------------------------------------------------------------------------------------------------

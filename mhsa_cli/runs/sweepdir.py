@@ -10,14 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.errors import MhsaError, NewerFormatError, RunError, UsageError
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
-from mhsa_cli.runs.listing import FORMAT, LOCK, SWEEP, is_sweep, load_sealed, read_info
+from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
+from mhsa_cli.runs.newer import refuse_newer
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.seal import listed_files, read_listed
 
@@ -102,10 +104,15 @@ class SweepDir:
         write_file_atomic(self.path / TABLE, text.getvalue().encode())
 
     def is_done(self, trial: str) -> bool:
-        """Tell whether a trial has its result; one that this machine had no memory for may yet get another."""
+        """Tell whether a trial has its result; one that this machine had no memory for may yet get another.
+
+        One that failed in other hands than the sweep's has none: it is gone on with.
+        """
         info = self.info(trial)
         own = info.get("sweep")
-        return info.get("status") in DONE and not (isinstance(own, dict) and own.get("again"))
+        if not isinstance(own, dict):
+            return info.get("status") == "finished"
+        return info.get("status") in DONE and not own.get("again")
 
     def steps(self, trial: str) -> list[int]:
         """List the steps of a trial's checkpoints, lowest first, unread."""
@@ -127,9 +134,11 @@ class SweepDir:
         return False
 
     def info(self, trial: str) -> dict[str, Any]:
-        """Read a trial's run.json; empty if there is none, or none that can be read."""
+        """Read a trial's run.json; empty if there is none, or none that can be read. Raises: NewerFormatError."""
         try:
             return read_info(self.path / trial)
+        except NewerFormatError:
+            raise
         except MhsaError:
             return {}
 
@@ -146,7 +155,7 @@ class SweepDir:
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
         """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed.
 
-        Raises: BusyError if that attempt is still alive, StorageError.
+        Raises: BusyError if that attempt is still alive, NewerFormatError, StorageError.
         """
         path = self.path / trial
         if self.is_done(trial):
@@ -155,24 +164,13 @@ class SweepDir:
             left = RunLock(path / LOCK)
             left.acquire()
             left.release()
+        refuse_newer(path)
         remove(path)
         try:
             retried(path.mkdir)
         except OSError as error:
             raise storage_error("create", path, error) from error
         return RunDir.start(path, order, command)
-
-
-def planned_trials(plan: Mapping[str, Any]) -> list[str]:
-    """Name all trials of a sweep's plan, in its order. Raises: RunError if it names none."""
-    try:
-        return [
-            trial_name(cell["overrides"], cell["config"]["train"]["seed"] + i, number)
-            for number, cell in enumerate(plan["cells"])
-            for i in range(cell["seeds"])
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
 
 
 def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:

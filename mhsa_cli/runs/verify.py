@@ -15,9 +15,9 @@ from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_ch
 from mhsa_cli.runs.commit import REPLACED
 from mhsa_cli.runs.continuity import Curve, Rhythm
 from mhsa_cli.runs.disk import read_file, show
-from mhsa_cli.runs.heads import maps_from_dict
+from mhsa_cli.runs.heads import check_measured, maps_from_dict
 from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
-from mhsa_cli.runs.listing import CONFIG, FORMAT, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
 from mhsa_cli.runs.metrics import parse_metrics
 from mhsa_cli.runs.snapshots import snapshots_from_lines
 
@@ -121,7 +121,8 @@ class Verifier:
     def _heads(self, data: bytes) -> str:
         path = self.run / HEADS
         content = parse_json(data, path)
-        check_format(content, FORMAT, path)
+        check_format(content, path)
+        check_measured(content, self.info, path)
         maps = maps_from_dict(restore_nonfinite(content))
         self._same_heads([(head.layer, head.head) for head in maps.heads])
         step, last = maps.step, self.info.get("step")

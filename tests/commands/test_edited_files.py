@@ -102,3 +102,32 @@ def test_metrics(line: str, tiny: Path) -> None:
     assert mhsa("curve", "tiny").code == 0
     file.unlink()
     assert mhsa("curve", "tiny").code == 0
+
+
+@pytest.mark.parametrize("command", [["inspect-heads"], ["explain", "--json"], ["curve"], ["timeline", "--json"]])
+def test_a_setting_that_was_changed_after_training_is_said(command: list[str], tiny: Path) -> None:
+    before = mhsa(*command)
+    config = tiny / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 8", "seed: 9"))
+    said = mhsa(*command)
+    assert (said.code, said.out) == (0, before.out)
+    assert before.err == "" and "train.seed: 8 -> 9" in said.err
+    config.write_text("# a comment\n" + config.read_text().replace("seed: 9", "seed: 8"))
+    assert mhsa(*command).err == ""
+
+
+def test_maps_that_were_measured_on_other_weights_are_refused(tiny: Path) -> None:
+    edit(tiny / "heads.json", lambda d: d.update(weights_sha256="0" * 64))
+    for command in ("inspect-heads", "explain", "verify"):
+        assert mhsa(command, "tiny").code == 4
+    edit(tiny / "heads.json", lambda d: d.pop("weights_sha256"))  # as older versions wrote it
+    assert mhsa("explain", "tiny").code == 0
+
+
+def test_maps_whose_weights_were_never_noted_are_measured_again(tiny: Path) -> None:
+    """Broken off between heads.json and run.json: the maps may be of any weights."""
+    wanted = mhsa("explain", "tiny", "--json").json
+    edit(tiny / "heads.json", lambda d: d["heads"][0].update(label="induction"))
+    edit(tiny / "run.json", lambda d: [d.pop(key) for key in ("weights_sha256", "final", "step")])
+    found = mhsa("explain", "tiny", "--json").json
+    assert [head.get("label") for head in found["heads"]] == [head.get("label") for head in wanted["heads"]]

@@ -13,7 +13,7 @@ import pytest
 from mhsa_cli.commands import chunk as chunks
 from mhsa_cli.commands.chunk import Chunk
 from mhsa_cli.commands.ray_engine import train_away
-from mhsa_cli.commands.sweep import _trials
+from mhsa_cli.commands.trials import planned
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.parcel import pack_run, unpack_runs
@@ -25,7 +25,7 @@ from tests.commands.test_sweep_resume import GRID, broken_off, kept, steps_count
 def test_trials_trained_away_are_those_trained_here() -> None:
     broken_off(9, 4)
     sweep = SweepDir(Path("runs/s"))
-    trials = _trials(sweep.read())
+    trials = planned(sweep.read())
     said: list[Any] = []
     for number, some in enumerate((trials[:3], trials[3:])):
         given = {trial.name: pack_run(sweep.path / trial.name) for trial in some if sweep.steps(trial.name)}
@@ -41,7 +41,7 @@ def test_trials_trained_away_are_those_trained_here() -> None:
 
 def test_what_goes_wrong_away_comes_back_with_what_there_is() -> None:
     assert mhsa("sweep", *GRID, "--name", "s").code == 0
-    trials = tuple(_trials(SweepDir(Path("runs/s")).read())[:3])
+    trials = tuple(planned(SweepDir(Path("runs/s")).read())[:3])
     original = chunks.write_trial
 
     def full(run: Any, trial: Any, *given: Any) -> None:

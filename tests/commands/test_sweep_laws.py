@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.commands import chunk, sweeping, workers
-from mhsa_cli.commands import sweep as command
+from mhsa_cli.commands.trials import planned
 from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer
@@ -41,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize(("size", "shuffle"), [(1, None), (2, 1), (3, 2), (64, 3)])
 def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | None, alone: dict[str, str]) -> None:
-    in_order = command._trials
+    in_order = planned
 
     def trials(plan: dict[str, Any]) -> list[Any]:
         found = in_order(plan)
@@ -49,7 +49,7 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
             random.Random(shuffle).shuffle(found)
         return found
 
-    with mock.patch.object(sweeping, "MAX_STACK", size), mock.patch.object(command, "_trials", trials):
+    with mock.patch.object(sweeping, "MAX_STACK", size), mock.patch("mhsa_cli.commands.trials.planned", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
     assert digests("s") == alone
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.commands.shell import TINY, mhsa
+from mhsa_cli.runs.jsonfile import dump_sealed
+from mhsa_cli.runs.listing import load_info
+from tests.commands.shell import TINY, mhsa, tree
 from tests.commands.test_verify_command import flip, states
 
 
@@ -107,3 +109,54 @@ def test_a_sweep_is_no_run_and_is_not_a_dead_end(grid: Path) -> None:
     assert mhsa("runs").out.endswith(line) and [one["run"] for one in mhsa("runs", "--json").json] == ["runs/alone"]
     inside = mhsa("runs", "--runs", "runs/g")
     assert inside.code == 0 and inside.out.count("n_heads=3_seed=") == 3 and "sweep:" not in inside.out
+
+
+def statuses(sweep: str) -> tuple[int, dict[str, str]]:
+    """How `sweep --resume` ended, and each trial's status in its report."""
+    said = mhsa("sweep", "--resume", sweep, "--json")
+    return said.code, {Path(row["run"]).name: row["status"] for row in said.json["runs"]}
+
+
+def test_a_trial_is_not_known_by_its_name(grid: Path) -> None:
+    """A trial that was trained on and a finished run that was moved in are left out, kept, and named by verify."""
+    on, other = grid / "n_heads=2_seed=9", grid / "n_heads=3_seed=10"
+    assert mhsa("train", "--resume", on, "train.epochs=2").code == 0
+    shutil.rmtree(other)
+    shutil.copytree(grid / "n_heads=2_seed=8", other)
+    before = {folder: tree(folder) for folder in (on, other)}
+    code, found = statuses("g")
+    assert code == 4 and {name for name, status in found.items() if status == "left out"} == {on.name, other.name}
+    assert set(found.values()) == {"left out", "finished"} and {folder: tree(folder) for folder in before} == before
+    assert [name for name, state in states("g").items() if state == "wrong"] == [on.name, other.name]
+    for folder in before:
+        shutil.rmtree(folder)
+    assert statuses("g") == (0, dict.fromkeys(found, "finished")) and mhsa("verify", "g").code == 0
+
+
+def test_a_trial_with_other_weights_than_reported_is_left_out(grid: Path) -> None:
+    trial = grid / "n_heads=3_seed=9"
+    info = load_info(trial)
+    (trial / "run.json").write_bytes(dump_sealed({**info, "weights_sha256": "0" * 64}))
+    code, found = statuses("g")
+    assert code == 4 and [name for name, status in found.items() if status == "left out"] == [trial.name]
+
+
+def test_a_trial_that_was_brought_to_its_end_by_hand_counts(grid: Path) -> None:
+    trial, content = grid / "n_heads=2_seed=10", json.loads((grid / "sweep.json").read_text())
+    before = {Path(row["run"]).name: row for row in content["report"]["runs"]}
+    info = load_info(trial)
+    (trial / "run.json").write_bytes(dump_sealed({key: info[key] for key in info if key != "sweep"}))
+    said = mhsa("sweep", "--resume", "g", "--json")
+    assert said.code == 0
+    rows = {Path(row["run"]).name: {**row, "run": before[Path(row["run"]).name]["run"]} for row in said.json["runs"]}
+    assert rows == before
+
+
+def test_a_trial_of_a_newer_mhsa_stops_a_sweep_before_anything_is_touched(grid: Path) -> None:
+    newer, missing = grid / "n_heads=2_seed=8", grid / "n_heads=3_seed=8"
+    (newer / "run.json").write_bytes(dump_sealed({**load_info(newer), "format": 2}))
+    shutil.rmtree(missing)
+    before = tree(newer)
+    assert mhsa("sweep", "--resume", "g").code == 4
+    assert tree(newer) == before and not missing.exists()
+    assert states("g")[newer.name] == "wrong"

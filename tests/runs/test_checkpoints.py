@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.runs import checkpoints as room
+from mhsa_cli.runs import commit
 from mhsa_cli.runs.rundir import RunDir
+from tests.commands.shell import tree
 
 
 @pytest.fixture
@@ -47,6 +50,22 @@ def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(run: RunDir) -> None
     assert len(notes) == 2
     assert "step-00000004" in notes[0] and "a is missing" in notes[0]
     assert "step-00000003" in notes[1] and "truncated: 0 of 1 bytes" in notes[1]
+
+
+def test_a_checkpoint_of_a_newer_format_is_no_damage(run: RunDir) -> None:
+    for step in (1, 2):
+        run.commit_checkpoint(step, {"a": b"%d" % step, "state.json": b'{"format": 1}'}, 9)
+    manifest = run.checkpoints()[-1].path / "MANIFEST.json"
+    newer = json.loads(manifest.read_bytes()) | {"format": 2}
+    manifest.write_bytes(commit._render({key: newer[key] for key in newer if key != "sha256"}))
+    before = tree(run.path / "checkpoints")
+    with pytest.raises(NewerFormatError):
+        run.load_checkpoint()
+    assert run.load_checkpoint(1).files["a"] == b"1"
+    run.close()
+    with pytest.raises(NewerFormatError):
+        RunDir.open(run.path.parent, "mine", write=True)
+    assert tree(run.path / "checkpoints") == before
 
 
 def test_stale_higher_steps_neither_survive_nor_win(run: RunDir) -> None:
