@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.core.checkpoint import read_state
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import NewerFormatError, RunError
 
 STATE = {"format": 1, "step": 7, "seed": 3, "epoch_loss_sum": 0.5, "config": {}}
 
@@ -21,10 +21,15 @@ def test_the_format_that_is_written_is_read() -> None:
     assert read_state(files()) == STATE
 
 
-@pytest.mark.parametrize("number", [0, 2, True, 1.0, "1", None, [1]])
+@pytest.mark.parametrize("number", [0, 2, 99, True, 1.0, "1", None, [1]])
 def test_another_format_is_named(number: Any) -> None:
-    with pytest.raises(RunError, match="this mhsa reads 1"):
+    with pytest.raises(RunError) as refused:
         read_state(files(format=number))
+    newer = type(number) is int and number > 1  # it may hold what this version does not know by name
+    assert repr(number) in refused.value.message and isinstance(refused.value, NewerFormatError) == newer
+    if newer:
+        with pytest.raises(NewerFormatError):
+            read_state({"state.json": json.dumps({"format": number}).encode()})
 
 
 @pytest.mark.parametrize("key", STATE)

@@ -236,21 +236,6 @@ def test_the_last_position_and_the_last_id_are_taken(scheme: str) -> None:
         assert model(scheme=scheme)(ids.to(dtype)).shape == (B, MAX, V)
 
 
-@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
-def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
-    """Looking at ids and positions leaves no gap in the graph; what is not compiled is looked at as before."""
-    made = model(scheme=scheme).eval()
-    ids = torch.arange(B * T).view(B, T) % V
-    wanted = made(ids)
-    torch._dynamo.reset()
-    compiled = torch.compile(made, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(ids), wanted)
-    torch.testing.assert_close(compiled(ids.flip(0)), wanted.flip(0))
-    torch.testing.assert_close(torch.export.export(made, (ids,)).module()(ids), wanted)
-    with pytest.raises(ValueError):
-        made(ids + V)
-
-
 @pytest.mark.parametrize("kind", ["softmax", "linear", "uniform"])
 @pytest.mark.parametrize("looking", [False, True])
 def test_on_the_meta_device_shapes_come_out(kind: str, looking: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
 import signal
 from collections.abc import Callable
@@ -189,50 +188,6 @@ def test_death_before_any_call_leaves_a_whole_checkpoint(situation) -> None:
             return
         assert os.WTERMSIG(status) == signal.SIGKILL
     raise AssertionError("the save never got through")
-
-
-SAVE_LOOP = """
-from pathlib import Path
-from mhsa_cli.runs.rundir import RunDir
-run = RunDir.open(Path(sys.argv[1]), "kill", write=True)
-step = run.load_checkpoint().step
-while True:
-    step += 1
-    run.append_metrics([{"kind": "step", "step": step}])
-    run.commit_checkpoint(step, {"weights": b"%09d" % step * 20_000, "state": b"%d" % step}, int(sys.argv[2]))
-    print(step, flush=True)
-"""
-
-
-@pytest.mark.parametrize("keep", [1, 2])
-def test_kill_9_in_a_save_loop_loses_nothing(start, tmp_path: Path, keep: int) -> None:
-    from mhsa_cli.runs.rundir import RunDir
-
-    with RunDir.create(tmp_path, "kill") as run:
-        run.commit_checkpoint(0, {"weights": b"%09d" % 0 * 20_000, "state": b"0"}, keep)
-    chance = random.Random(keep)
-    orphans = 0
-    for _ in range(20):
-        process = start(SAVE_LOOP, tmp_path, keep)
-        reported = 0
-        for _ in range(chance.randint(1, 4)):
-            reported = int(process.stdout.readline())
-        signal.sigtimedwait([], chance.random() * 0.01)  # a moment, anywhere within the next saves
-        process.kill()
-        rest, _ = process.communicate()
-        reported = int(([reported, *rest.split(b"\n")[:-1]])[-1])
-        run = RunDir.open(tmp_path, "kill")
-        step, found, notes = run.load_checkpoint()
-        assert step >= reported
-        assert not notes
-        assert found == {"weights": b"%09d" % step * 20_000, "state": b"%d" % step}
-        assert run.read_run_json()["status"] == "interrupted"
-        assert [line["step"] for line in run.read_metrics()][:step] == list(range(1, step + 1))
-        orphans += any(name.startswith(".tmp-") for name in names(run.path))
-        with RunDir.open(tmp_path, "kill", write=True) as run:
-            run.truncate_metrics(step)
-            assert not [name for name in names(run.path) if name.startswith(".tmp-")]
-    assert orphans  # otherwise no kill ever struck within a save, and the test shows nothing
 
 
 def test_a_full_disk_ends_in_a_reason(tmp_path: Path, in_child) -> None:
