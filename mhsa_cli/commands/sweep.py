@@ -119,8 +119,9 @@ def sweep(
         left_out: dict[str, str] = {}
         if resume is not None:
             left_out = _left_out(owned, plan, trials)
-            _tell_damage(owned, trials)
         ours = [trial for trial in trials if trial.name not in left_out]
+        if resume is not None:
+            _tell_damage(owned, ours)
         waiting = [trial.config for trial in ours if not owned.is_done(trial.name)]
         blocks = named_again(waiting, plan.get("attention"), None if resume is None else attention or [], owned.name)
         try:

@@ -40,15 +40,20 @@ def verify_sweep(folder: Path) -> Verification:
         checks = [Check(SWEEP, "wrong", error.message)]
         usable += [_readable(folder)] if trial_folders(folder) else []
     for path in trial_folders(folder):
+        trial = None if trials is None else trials.get(path.name)
+        if trials is not None and trial is None:
+            checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
+            continue
         found = verify_run(RunDir(path))
         info = _info(RunDir(path)) or {}
         status = statuses[path.name] = str(info.get("status", "damaged"))
         wrong = "; ".join(f"{check.name}: {check.found}" for check in found.damage)
-        if trials is not None and path.name not in trials:
-            checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
+        other = None if trial is None or wrong else why_not_planned(sweep, trial, reported.get(path.name))
+        if other is not None:
+            checks.append(Check(path.name, "wrong", other))
+            statuses[path.name] = "left out"
+            usable.append(f"to train {show(path.name)} anew: move its folder away, then {_going_on(folder)}")
             continue
-        if trials is not None and not wrong:
-            wrong = why_not_planned(sweep, trials[path.name], reported.get(path.name)) or ""
         checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or _standing(info, found)))
         if wrong:
             statuses[path.name] = status if status in DONE else "damaged"
@@ -61,6 +66,11 @@ def verify_sweep(folder: Path) -> Verification:
 def _readable(folder: Path) -> str:
     trials = trial_folders(folder)
     return f"its {len(trials)} trials are runs of their own: mhsa explain {run_argument(trials[0])}"
+
+
+def _going_on(folder: Path) -> str:
+    """Give the command that trains what a sweep has no result of."""
+    return f"mhsa sweep --resume {run_argument(folder)}"
 
 
 def _standing(info: Mapping[str, Any], found: Verification) -> str:
@@ -86,7 +96,7 @@ def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> 
         more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
         told.append(f"{kind}: {', '.join(map(show, names[:NAMED]))}{more}")
     if kinds.keys() - set(DONE):
-        told.append(f"to go on: mhsa sweep --resume {run_argument(folder)}")
+        told.append(f"to go on: {_going_on(folder)}")
     return "; ".join(told)
 
 
