@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,8 +35,10 @@ LOADS = {
         "import json, safetensors.torch\n"
         "from transformer_lens import HookedTransformer, HookedTransformerConfig\n"
         "config = json.load(open('{1}/config.json'))\n"
+        "weights = safetensors.torch.load_file('{1}/model.safetensors')\n"
+        "config['dtype'] = weights['embed.W_E'].dtype\n"
         "model = HookedTransformer(HookedTransformerConfig.from_dict(config))\n"
-        "model.load_state_dict(safetensors.torch.load_file('{1}/model.safetensors'), strict=False)"
+        "model.load_state_dict(weights, strict=False)"
     ),
     "tensorboard": "tensorboard --logdir {0}",
 }
@@ -84,18 +87,28 @@ def _source(folder: RunDir, attention: str | None) -> Source:
     from mhsa_cli.core.export.source import Source
     from mhsa_cli.runs.listing import HEADS
 
-    config = run_config(folder)
+    config, info = run_config(folder), folder.read_run_json()
     closed = is_file(config.model.attention) and attention is None
     return Source(
         name=folder.name,
         config=config,
-        info=folder.read_run_json(),
+        info=info,
         heads=folder.read_heads() if (folder.path / HEADS).exists() else None,
         metrics=folder.read_metrics(),
         head_scores=folder.read_head_scores(),
         trained=lambda: _trained(folder, attention),
-        checkpoint=folder.load_checkpoint().files if closed else None,
+        checkpoint=_checkpoint(folder, info) if closed else None,
     )
+
+
+def _checkpoint(folder: RunDir, info: Mapping[str, Any]) -> Mapping[str, bytes]:
+    """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
+    from mhsa_cli.commands.opening import check_weights
+    from mhsa_cli.core.checkpoint import digest, weights_of
+
+    loaded = folder.load_checkpoint()
+    check_weights(folder, info, loaded.step, digest(weights_of(loaded.files)))
+    return loaded.files
 
 
 def _trained(folder: RunDir, attention: str | None) -> Trained:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.runs.checkpoints import list_checkpoints
-from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.listing import CONFIG, HEADS
+from mhsa_cli.runs.disk import show, verify_hint
+from mhsa_cli.runs.listing import CONFIG, HEADS, RUN
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
@@ -52,22 +53,34 @@ def next_look(path: Path) -> str:
     return f"mhsa verify {run_argument(path)}"
 
 
+def check_weights(folder: RunDir, info: Mapping[str, Any], step: int, sha256: str) -> None:
+    """Refuse a checkpoint of the step a run ended at, if `sha256` of its weights is not what run.json tells of them."""
+    told = info.get("weights_sha256")
+    if told is not None and info.get("step") == step and told != sha256:
+        said = f"the checkpoint of step {step} is of another training: its weights are not those of {RUN}"
+        raise RunError(f"{said}: sha256 {sha256}, not {show(str(told))}", verify_hint(folder.path))
+
+
 def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM, Task, Config, int]:
     """Load the newest whole checkpoint: its model in eval mode, the task, the config, and the step it was saved at.
 
     `attention` names the block of a run that was trained with somebody's own.
-    Raises: RunError if none is whole, or the config was edited since; UsageError if that block is not named.
+    Raises: RunError if none is whole, it is of another training, or the config was edited since; UsageError if that
+    block is not named.
     """
     from mhsa_cli.commands.own_block import again
     from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
+    from mhsa_cli.core.checkpoint import weights_sha256
     from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
 
     config = own_text(run_config(folder), folder)
-    foreign = again(config, folder.read_run_json(), attention, who=folder.name)
+    info = folder.read_run_json()
+    foreign = again(config, info, attention, who=folder.name)
     step, files, notes = folder.load_checkpoint()
     for note in notes:
         tell(f"note: {note}")
     task = build_task(config.task)
     model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), foreign)
+    check_weights(folder, info, step, weights_sha256(model))
     return model, task, config, step

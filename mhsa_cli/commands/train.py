@@ -152,12 +152,14 @@ def _tell_sweep(run: RunDir) -> None:
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
     """Find what a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
+    from mhsa_cli.commands.opening import check_weights
     from mhsa_cli.commands.resuming import check_unedited, run_config
-    from mhsa_cli.core.checkpoint import read_state
+    from mhsa_cli.core.checkpoint import digest, read_state, weights_of
 
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)
     check_unedited(before, read_state(checkpoint.files)["config"], run)
+    check_weights(run, run.read_run_json(), checkpoint.step, digest(weights_of(checkpoint.files)))
     return before, config, checkpoint
 
 

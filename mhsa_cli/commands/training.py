@@ -93,6 +93,7 @@ def run_training(
             trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
             facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
             facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
+            facts |= {} if files is None else {"weights_sha256": None}  # those of the end before, if it had one
             run.update(status="running", **facts)
             series = _loop(trainer, run)
             seconds = round(before + time.monotonic() - started, 3)

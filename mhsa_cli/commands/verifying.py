@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.commands.opening import check_weights
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
 from mhsa_cli.commands.trials import Trial, planned, reported_weights, why_not_planned
@@ -167,9 +168,7 @@ class _Fit:
         if self._task is None:
             self._task = self._build_task()
         digest, finite = check_fit(self.config, self._task, loaded.files)
-        told = self.info.get("weights_sha256")
-        if told is not None and self.info.get("step") == loaded.step and told != digest:
-            raise RunError(f"its weights are not those of {RUN}: sha256 {digest}, not {told}")
+        check_weights(self.run, self.info, loaded.step, digest)
         # Somebody's own block is not built here: that would run its file.
         fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
         return fits if finite else f"{fits}, but hold NaN or infinity"

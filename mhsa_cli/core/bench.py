@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from mhsa_cli.config.estimate import estimate
-from mhsa_cli.config.schema import Config, ModelConfig
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.group import Group
 from mhsa_cli.core.heads.capture import weight_blocks
 from mhsa_cli.core.model import TransformerLM, build
+from mhsa_cli.core.stack import autocast, parameter_dtype
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.timing import PATIENCE, StepClock, call_seconds, clock, peak_bytes, spread
 from mhsa_cli.errors import NonFiniteError
@@ -65,7 +66,7 @@ def measure(config: Config, device: torch.device, effort: Effort) -> Iterator[Be
             yield from step_speeds(name, size, device, effort.seconds)
         yield from stack_speeds(sizes["config"], device, effort)
         torch.set_num_threads(config.train.threads)
-        yield from attention_speeds(config.model, device, effort)
+        yield from attention_speeds(config, device, effort)
         yield import_speed(effort.imports)
     finally:
         torch.set_num_threads(before)
@@ -164,10 +165,8 @@ def stack_speeds(config: Config, device: torch.device, effort: Effort) -> Iterat
         yield StackSpeed(models, milliseconds(found[threads]), models / found[threads][1])
 
 
-def attention_speeds(
-    config: ModelConfig, device: torch.device, effort: Effort
-) -> Iterator[AttentionSpeed | NotMeasured]:
-    """Measure the ways through one attention block of the config's form, for a row of T tokens."""
+def attention_speeds(config: Config, device: torch.device, effort: Effort) -> Iterator[AttentionSpeed | NotMeasured]:
+    """Measure the ways through one attention block of the config's form and dtype, for a row of T tokens."""
     for path in PATHS:
         before = 0.0
         for T in effort.lengths:
@@ -183,36 +182,48 @@ def attention_speeds(
             yield AttentionSpeed(path, T, milliseconds(found), None if extra is None else extra / 1e6)
 
 
-def trained(config: ModelConfig, T: int, device: torch.device) -> Callable[[], object]:
+def trained(config: Config, T: int, device: torch.device) -> Callable[[], object]:
     """Prepare one attention block's forward and backward pass over T tokens, with the fused kernel."""
-    return _pass(config.model_copy(update={"attention": "softmax"}), T, device)
+    return _pass(changed(config, {"model": {"attention": "softmax"}}), T, device)
 
 
-def trained_linear(config: ModelConfig, T: int, device: torch.device) -> Callable[[], object]:
+def trained_linear(config: Config, T: int, device: torch.device) -> Callable[[], object]:
     """Prepare the same with linear attention, which takes neither a window nor a bias."""
-    positions = "none" if config.positions == "alibi" else config.positions
+    positions = "none" if config.model.positions == "alibi" else config.model.positions
     linear = {"attention": "linear", "window": None, "positions": positions}
-    return _pass(config.model_copy(update=linear), T, device)
+    return _pass(changed(config, {"model": linear}), T, device)
 
 
-def _one_block(config: ModelConfig, T: int, device: torch.device) -> TransformerLM:
+def _one_block(config: Config, T: int, device: torch.device) -> TransformerLM:
     """Build one block for T tokens, without an MLP and without dropout."""
-    plain = config.model_copy(update={"n_layers": 1, "d_mlp": 0, "dropout": 0.0, "max_seq_len": T})
-    return build(plain, vocab_size=VOCAB, max_seq_len=T, generator=torch.Generator().manual_seed(0)).to(device)
+    plain = config.model.model_copy(update={"n_layers": 1, "d_mlp": 0, "dropout": 0.0, "max_seq_len": T})
+    model = build(plain, vocab_size=VOCAB, max_seq_len=T, generator=torch.Generator().manual_seed(0))
+    return model.to(device, parameter_dtype(config.train))
 
 
-def _pass(config: ModelConfig, T: int, device: torch.device) -> Callable[[], object]:
-    block = _one_block(config, T, device).attention[0]
-    x = torch.randn(1, T, config.d_model, generator=torch.Generator().manual_seed(1)).to(device)
+def _pass(config: Config, T: int, device: torch.device) -> Callable[[], object]:
+    block, dtype = _one_block(config, T, device).attention[0], parameter_dtype(config.train)
+    x = torch.randn(1, T, config.model.d_model, generator=torch.Generator().manual_seed(1)).to(device, dtype)
     leaves = list(block.parameters())
-    return lambda: torch.autograd.grad(block(x).sum(), leaves, materialize_grads=True)
+
+    def work() -> object:
+        with autocast(config.train.dtype, device):
+            y = block(x)
+        return torch.autograd.grad(y.sum(), leaves, materialize_grads=True)
+
+    return work
 
 
-def every_weight(config: ModelConfig, T: int, device: torch.device) -> Callable[[], object]:
+def every_weight(config: Config, T: int, device: torch.device) -> Callable[[], object]:
     """Prepare the reading of every attention weight of a row of T tokens, a few queries at a time."""
     model = _one_block(config, T, device).eval()
     ids = torch.randint(VOCAB, (1, T), generator=torch.Generator().manual_seed(1)).to(device)
-    return lambda: [None for _ in weight_blocks(model, ids)]
+
+    def work() -> object:
+        with autocast(config.train.dtype, device):
+            return [None for _ in weight_blocks(model, ids)]
+
+    return work
 
 
 PATHS = {"fused": trained, "linear": trained_linear, "weights": every_weight}

@@ -18,8 +18,6 @@ from mhsa_cli.core.stack import Stack
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 
-NAMES = {torch.float32: "float32", torch.float64: "float64"}
-
 
 def unpack(data: bytes, name: str) -> dict[str, Tensor]:
     """Read a safetensors file. Raises: RunError naming the file if it is not one."""
@@ -35,6 +33,11 @@ def tensor_bytes(tensor: Tensor) -> bytes:
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
+def dtype_name(tensor: Tensor) -> str:
+    """Name a tensor's type as a config does: float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def weights_sha256(model: TransformerLM) -> str:
     """Digest every parameter's name, shape and bits, in order of name: equal digests are equal models."""
     return digest(dict(model.named_parameters()))
@@ -44,7 +47,7 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
     """Digest parameters by name as `weights_sha256` does those of a model."""
     found = hashlib.sha256()
     for name, parameter in sorted(parameters.items(), key=lambda item: item[0]):
-        found.update(f"{name} {tuple(parameter.shape)} {NAMES[parameter.dtype]}\n".encode())
+        found.update(f"{name} {tuple(parameter.shape)} {dtype_name(parameter)}\n".encode())
         found.update(tensor_bytes(parameter))
     return found.hexdigest()
 
@@ -85,14 +88,15 @@ def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def copy_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy tensors by name. Raises: RunError in a config's words if names or shapes differ."""
+    """Copy tensors by name. Raises: RunError in a config's words if names, shapes or dtypes differ."""
     missing, extra = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
     if missing or extra:
         raise RunError(f"{what} does not fit its config: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
     for name, target in targets.items():
-        if target.shape != tensors[name].shape:
-            found, wanted = tuple(tensors[name].shape), tuple(target.shape)
-            raise RunError(f"{what} does not fit its config: {name} is {found}, the config makes it {wanted}")
+        found, wanted = ((tuple(t.shape), dtype_name(t)) for t in (tensors[name], target))
+        for mine, its in zip(found, wanted, strict=True):
+            if mine != its:
+                raise RunError(f"{what} does not fit its config: {name} is {mine}, the config makes it {its}")
         with torch.no_grad():
             target.copy_(tensors[name])
 

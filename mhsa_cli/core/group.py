@@ -14,7 +14,7 @@ from mhsa_cli.core.checkpoint import pack, restore
 from mhsa_cli.core.foreign import Foreign
 from mhsa_cli.core.heads.snapshots import Snapshots, snapshot_steps
 from mhsa_cli.core.model import TransformerLM, build
-from mhsa_cli.core.stack import Stack, learning_rate, unstack
+from mhsa_cli.core.stack import Stack, learning_rate, parameter_dtype, unstack
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.errors import NonFiniteError
@@ -25,14 +25,15 @@ MAX_RECORDS = 2000  # step records of a run when log_every is left out
 
 
 def build_model(config: Config, task: Task, seed: int | None = None, foreign: Foreign | None = None) -> TransformerLM:
-    """Build the model of a config with the initial weights of its seed (or of another one).
+    """Build the model of a config with the initial weights of its seed (or of another one), in the config's dtype.
 
     `foreign` is somebody's own block, where model.attention names one. Raises: UsageError without it.
     """
     generator = stream_generator(config.train.seed if seed is None else seed, "init", 0)
     max_seq_len = config.model.max_seq_len or task.seq_len
     sizes = {"vocab_size": task.vocab_size, "max_seq_len": max_seq_len}
-    return build(config.model, **sizes, generator=generator, foreign=foreign)
+    model = build(config.model, **sizes, generator=generator, foreign=foreign)
+    return model.to(parameter_dtype(config.train))
 
 
 class Group:

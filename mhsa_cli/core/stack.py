@@ -21,8 +21,6 @@ from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.core.tasks.base import IGNORE, check_targets, stream_generator
 from mhsa_cli.errors import NonFiniteError
 
-PARAMETER_DTYPE = {"float64": torch.float64}
-
 
 def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
     """Make one module whose parameters carry a leading M from M models of one shape; slot m equals models[m]."""
@@ -64,7 +62,7 @@ class Stack:
         self, models: Sequence[TransformerLM], seeds: Sequence[int], config: TrainConfig, device: torch.device
     ) -> None:
         self.config, self.device, self.seeds, self.M = config, device, seeds, len(models)
-        self.model = stack_models(models).to(device=device, dtype=PARAMETER_DTYPE.get(config.dtype, torch.float32))
+        self.model = stack_models(models).to(device=device, dtype=parameter_dtype(config))
         self.model.train()
         self.updates, self.vocab_size = 0, self.model.tok_emb.weight.size(-2)
         self.parameters = dict(self.model.named_parameters())
@@ -236,6 +234,11 @@ class Stack:
             self.model.train()
         loss, right, count = torch.stack(parts).sum(0)  # not the mean of the chunks' means
         return (loss / count).tolist(), (right / count).tolist()
+
+
+def parameter_dtype(config: TrainConfig) -> torch.dtype:
+    """Give the type that weights and moments are held in; with bfloat16 that is float32."""
+    return torch.float64 if config.dtype == "float64" else torch.float32
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:

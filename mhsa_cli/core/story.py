@@ -9,7 +9,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.cache import KVCache
 from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.model import TransformerLM
-from mhsa_cli.core.stack import PARAMETER_DTYPE, autocast, sums
+from mhsa_cli.core.stack import autocast, sums
 from mhsa_cli.core.story_checks import attention_formula, attention_parameters, checks, gradients_check
 from mhsa_cli.core.tasks import Batch, Task, TrainBatches
 from mhsa_cli.core.trace import Notes, symbols_of, walk
@@ -25,7 +25,7 @@ def tell(
     """
     torch.set_num_threads(config.train.threads)
     device, train = device or torch.device("cpu"), config.train
-    model = build_model(config, task).eval().to(device=device, dtype=PARAMETER_DTYPE.get(train.dtype, torch.float32))
+    model = build_model(config, task).eval().to(device)
     ids, targets = first_rows(config, task, batch, device)
     note = Notes(symbols_of(model, ids, config.model.d_mlp), config.model.positions)
     cache = KVCache(config.model.n_layers)

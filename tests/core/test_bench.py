@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.config.schema import Config, ModelConfig
 from mhsa_cli.core import bench
+from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.bench import EFFORTS, PATHS, Effort, attention_speeds, bench_sizes, import_speed, stack_speeds
 from mhsa_cli.core.stack import Stack
 from mhsa_cli.errors import NonFiniteError
@@ -78,15 +80,32 @@ def test_more_threads_are_recommended_only_where_they_pay() -> None:
     ],
 )
 def test_every_path_runs_for_every_form_of_attention(model: ModelConfig) -> None:
-    records = list(attention_speeds(model, CPU, Effort(0.0, (), (10, 31), 0)))
+    records = list(attention_speeds(Config().model_copy(update={"model": model}), CPU, Effort(0.0, (), (10, 31), 0)))
     assert [(r.path, r.seq_len) for r in records if isinstance(r, AttentionSpeed)] == [
         (path, T) for path in PATHS for T in (10, 31)
     ]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_attention_is_timed_in_the_dtype_of_the_config(dtype: str) -> None:
+    met: set[torch.dtype] = set()
+    real = MultiHeadSelfAttention.project
+
+    def project(self: MultiHeadSelfAttention, *given: Any) -> Any:
+        found = real(self, *given)
+        met.update(part.dtype for part in found)
+        return found
+
+    config = load_config(None, [*TINY, f"train.dtype={dtype}"])
+    with mock.patch.object(MultiHeadSelfAttention, "project", project):
+        assert list(attention_speeds(config, CPU, Effort(0.0, (), (10,), 0)))
+    assert met == {getattr(torch, dtype)}
+
+
 def test_rows_that_would_take_too_long_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "PATIENCE", 0.0)
-    records = list(attention_speeds(ModelConfig(d_model=12, n_heads=3), CPU, Effort(0.0, (), (10, 31), 0)))
+    config = Config(model=ModelConfig(d_model=12, n_heads=3))
+    records = list(attention_speeds(config, CPU, Effort(0.0, (), (10, 31), 0)))
     assert [r.what for r in records if isinstance(r, NotMeasured)] == [f"{path}, T=31" for path in PATHS]
 
 

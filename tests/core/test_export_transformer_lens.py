@@ -144,7 +144,7 @@ def test_transformer_lens_computes_our_logits_and_patterns(case: str) -> None:
     except ImportError:  # TransformerLens 4 has taken them out
         pytest.skip("this TransformerLens has no HookedTransformer")
     model, weights, config = made(CASES[case])
-    hooked = kind(kind_of_config.from_dict(config))
+    hooked = kind(kind_of_config.from_dict({**config, "dtype": weights["embed.W_E"].dtype}))
     missing, unexpected = hooked.load_state_dict(weights, strict=False)
     buffers = {name for name, _ in hooked.named_buffers()}
     assert set(missing) <= buffers and not unexpected

@@ -57,7 +57,7 @@ def _without_model(run: Source, files: Mapping[str, bytes]) -> Files:
     }
     maps = None if run.heads is None else run.heads.get("weights")
     if maps:
-        arrays["attention"] = np.array(maps, dtype=np.float32)[None]  # (1, L, H, T, T)
+        arrays["attention"] = np.array(maps, dtype=np.float32)[None]  # (1, L, H, T, T); of 7 digits in heads.json
         arrays["symbols"] = np.array([run.heads["tokens"]])  # type: ignore[index]
     return _write(arrays | {f"model.{name}": tensor.numpy() for name, tensor in weights_of(files).items()})
 

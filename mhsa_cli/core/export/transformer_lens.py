@@ -9,7 +9,6 @@ import json
 import math
 from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -27,6 +26,7 @@ EPS = 1e-5  # of both norms here: F.layer_norm's default, and what RMSNorm passe
 def to_transformer_lens(run: Source) -> Files:
     """Write model.safetensors, a HookedTransformer's state dict, and config.json, its HookedTransformerConfig.
 
+    The weights keep the run's dtype. JSON cannot name that for `from_dict`: whoever loads takes it from the weights.
     Raises: UsageError with every reason why TransformerLens cannot compute what this model does.
     """
     reasons = obstacles(run.config.model)
@@ -96,18 +96,17 @@ def state_dict(model: TransformerLM) -> dict[str, Tensor]:
 
     Shapes: W_Q (H, D, d), W_K and W_V (G, D, d), W_O (H, d, D), their biases (H, d), (G, d), (D,); W_in (D, d_mlp).
     """
-    D = model.tok_emb.weight.size(1)
     found: dict[str, Tensor] = {"embed.W_E": model.tok_emb.weight}
     table = position_table(model)
     if table is not None:
         found["pos_embed.W_pos"] = table
     for layer, block in enumerate(model.blocks):
         if isinstance(block, Block):
-            parts = _block(block, D)
+            parts = _block(block)
             found |= {f"blocks.{layer}.{name}": tensor for name, tensor in parts.items()}
-    found |= _norm("ln_final", model.final_norm, D)
+    found |= _norm("ln_final", model.final_norm)
     found["unembed.W_U"] = model.lm_head.weight.T
-    found["unembed.b_U"] = _bias(model.lm_head.bias, model.lm_head.weight.size(0))
+    found["unembed.b_U"] = _bias(model.lm_head)
     return found
 
 
@@ -120,45 +119,45 @@ def position_table(model: TransformerLM) -> Tensor | None:
         return positions.pos_emb.weight
     if isinstance(positions, SinusoidalPositions):
         return positions.table
-    return torch.zeros(model.max_seq_len, model.tok_emb.weight.size(1))  # alibi, too, has an unused one there
+    return model.tok_emb.weight.new_zeros(model.max_seq_len, model.tok_emb.weight.size(1))  # alibi has an unused one
 
 
-def _block(block: Block, D: int) -> dict[str, Tensor]:
-    found = _norm("ln1", block.attn_norm, D) | {f"attn.{n}": t for n, t in _attention(block.inner).items()}
+def _block(block: Block) -> dict[str, Tensor]:
+    found = _norm("ln1", block.attn_norm) | {f"attn.{n}": t for n, t in _attention(block.inner).items()}
     if block.mlp is not None and block.mlp_norm is not None:
-        found |= _norm("ln2", block.mlp_norm, D) | {f"mlp.{n}": t for n, t in _mlp(block.mlp).items()}
+        found |= _norm("ln2", block.mlp_norm) | {f"mlp.{n}": t for n, t in _mlp(block.mlp).items()}
     return found
 
 
 def _attention(attn: MultiHeadSelfAttention) -> dict[str, Tensor]:
     H, G, d = attn.n_heads, attn.n_kv_heads, attn.d_head
     weights = attn.qkv_proj.weight.split(attn.widths)  # rows of Q, K, V: (H d, D), (G d, D), (G d, D)
-    biases = _bias(attn.qkv_proj.bias, sum(attn.widths)).split(attn.widths)
+    biases = _bias(attn.qkv_proj).split(attn.widths)
     found = {}
     for name, heads, weight, bias in zip("QKV", (H, G, G), weights, biases, strict=True):
         mark = "_" if heads != H else ""  # grouped heads are stored once under a name of their own
         found[f"{mark}W_{name}"] = weight.unflatten(0, (heads, d)).transpose(1, 2)  # (heads, D, d)
         found[f"{mark}b_{name}"] = bias.unflatten(0, (heads, d))
     found["W_O"] = attn.out_proj.weight.T.unflatten(0, (H, d))  # (H, d, D)
-    found["b_O"] = _bias(attn.out_proj.bias, attn.d_model)
+    found["b_O"] = _bias(attn.out_proj)
     return found
 
 
 def _mlp(mlp: MLP) -> dict[str, Tensor]:
-    width, D = mlp.up.weight.shape
-    found = {"W_in": mlp.up.weight.T, "b_in": _bias(mlp.up.bias, width)}
+    found = {"W_in": mlp.up.weight.T, "b_in": _bias(mlp.up)}
     if mlp.gate is not None:
         found["W_gate"] = mlp.gate.weight.T
-    return found | {"W_out": mlp.down.weight.T, "b_out": _bias(mlp.down.bias, D)}
+    return found | {"W_out": mlp.down.weight.T, "b_out": _bias(mlp.down)}
 
 
-def _norm(name: str, norm: Any, D: int) -> dict[str, Tensor]:
+def _norm(name: str, norm: Any) -> dict[str, Tensor]:
     weight = getattr(norm, "weight", None)
     if weight is None:
         return {}
     centred = hasattr(norm, "bias")  # LayerNorm has one or None, RMSNorm knows none
-    return {f"{name}.w": weight} | ({f"{name}.b": _bias(norm.bias, D)} if centred else {})
+    return {f"{name}.w": weight} | ({f"{name}.b": _bias(norm)} if centred else {})
 
 
-def _bias(bias: Tensor | None, size: int) -> Tensor:
-    return torch.zeros(size) if bias is None else bias
+def _bias(part: Any) -> Tensor:
+    """Give a layer's bias, zeros of its weights' type where it has none."""
+    return part.weight.new_zeros(part.weight.size(0)) if part.bias is None else part.bias

@@ -35,7 +35,7 @@ def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
         raise UsageError(f"{B} x {n_heads} x {T} x {T} weights are too many to look at", "use fewer or shorter rows")
     with eval_mode(model):
         _, weights = model(ids.to(next(model.parameters()).device), return_weights=True)
-    return [w.detach().float().cpu() for w in weights]
+    return [readable(w) for w in weights]
 
 
 @torch.no_grad()
@@ -57,16 +57,21 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                 x, whole = block(x, pos, True)
                 for first in range(0, T, rows):
                     end = min(first + rows, T)
-                    yield layer, first, whole[..., first:end, :end].float().cpu()
+                    yield layer, first, readable(whole[..., first:end, :end])
                 continue
             q, k, _ = attn.project(block.attn_norm(x), pos)  # type: ignore[operator]
             k = share_heads(k, H)
             for first in range(0, T, rows):
                 end = min(first + rows, T)
                 part = attn.weights(q[..., first:end, :], k[..., :end, :], None, pos[first:end], pos[:end], first)
-                yield layer, first, part.float().cpu()
+                yield layer, first, readable(part)
             if layer + 1 < len(model.blocks):  # nobody asks what comes out of the last one
                 x, _ = block(x, pos)
+
+
+def readable(weights: Tensor) -> Tensor:
+    """Bring weights to the CPU, in the type they were computed in but for half precision, which becomes float32."""
+    return weights.detach().to(torch.promote_types(weights.dtype, torch.float32)).cpu()
 
 
 def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
@@ -76,7 +81,7 @@ def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
     cannot spread over keys that it may not see.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)  # nats
-    return entropy / torch.log(torch.arange(first + 1, first + 1 + weights.size(-2)))
+    return entropy / torch.log(torch.arange(first + 1, first + 1 + weights.size(-2), dtype=weights.dtype))
 
 
 def source_mass(weights: Tensor, source: Tensor) -> Tensor:
@@ -95,8 +100,9 @@ def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list
     while n_maps * math.ceil(T / pool) ** 2 > MAX_CELLS:
         pool *= 2
     t = math.ceil(T / pool)
-    maps = [torch.zeros(block.n_heads, t, t) for block in model.mixers]
-    entropy = [torch.zeros(block.n_heads) for block in model.mixers]
+    dtype = next(model.parameters()).dtype
+    maps = [torch.zeros(block.n_heads, t, t, dtype=dtype) for block in model.mixers]
+    entropy = [torch.zeros(block.n_heads, dtype=dtype) for block in model.mixers]
     for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
         pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
         maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
@@ -113,7 +119,7 @@ def source_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list
     source = task.source(rows)
     if source is None or not bool((source >= 0).any()):
         return None
-    mass = [torch.zeros(block.n_heads) for block in model.mixers]
+    mass = [torch.zeros(block.n_heads, dtype=next(model.parameters()).dtype) for block in model.mixers]
     for layer, first, block in weight_blocks(model, rows):
         mass[layer] += source_mass(block, source[:, first : first + block.size(-2)])
     seen = torch.arange(1, rows.size(1) + 1).expand_as(rows)[source >= 0]  # keys that each such query sees
