@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Generator
 
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, fixed_batch
-from mhsa_cli.core.tasks.base import BLOCK, stream_generator
+from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
 from mhsa_cli.core.tasks.overlap import seen_in_training
 from mhsa_cli.core.tasks.show import example, small_task
 from mhsa_cli.errors import UsageError
@@ -80,17 +84,67 @@ def test_the_source_holds_the_answer(name: str, min_length: int | None) -> None:
     assert torch.equal(batch.inputs.gather(1, source.clamp(min=0))[scored], batch.targets[scored])
 
 
-@pytest.mark.parametrize("name", list(TASKS))
-def test_chance_is_what_guessing_scores(name: str) -> None:
-    """The best constant guess, measured over many answers, scores the stated chance."""
-    task = small_task(name)
-    batch = task.sample(20_000, stream_generator(2, "test", 0), split="eval")
-    answers = batch.targets[batch.targets != IGNORE]
-    counts = torch.bincount(answers, minlength=task.vocab_size).double()
-    share = counts / counts.sum()
-    assert float(share.max()) == pytest.approx(task.chance_accuracy, abs=0.015)
-    entropy = float(-torch.xlogy(share, share).sum())
-    assert entropy == pytest.approx(task.chance_loss, abs=0.03)
+def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
+    """Entropy and accuracy of the best guess at each position, from every answer met there; unscored ones left out."""
+    met = [Counter(column) for column in zip(*answers, strict=True)]
+    for counts in met:
+        del counts[IGNORE]
+    total = sum(counts.total() for counts in met)
+    entropy = -sum(c * math.log(c / counts.total()) for counts in met for c in counts.values()) / total
+    return entropy, sum(max(counts.values(), default=0) for counts in met) / total
+
+
+OTHERS: dict[str, Callable[[], Task]] = {
+    "copy, lengths": lambda: TASKS["copy"](vocab_size=9, seq_len=8, min_length=2),
+    "reverse, lengths": lambda: TASKS["reverse"](vocab_size=9, seq_len=8, min_length=1),
+    "induction, one period": lambda: TASKS["induction"](vocab_size=5, seq_len=7, min_period=3, max_period=3),
+    "shift, few symbols": lambda: TASKS["shift"](vocab_size=3, seq_len=7),
+}
+
+
+@pytest.mark.parametrize("name", [*(name for name in TASKS if name != "text"), *OTHERS])
+def test_chance_is_what_guessing_by_position_scores(name: str) -> None:
+    """Over many rows, with what the task says of itself, and with what is counted for a task that says nothing."""
+    task = OTHERS[name]() if name in OTHERS else small_task(name)
+    rows = task.sample(10_000, stream_generator(2, "test", 0), split="eval").targets.tolist()
+    loss, accuracy = constant_guess(rows)
+    assert loss == pytest.approx(task.chance_loss, abs=0.01) and accuracy == pytest.approx(
+        task.chance_accuracy, abs=0.02
+    )
+    assert counted_chance(task) == pytest.approx((task.chance_loss, task.chance_accuracy), abs=0.01)
+
+
+def test_chance_on_text_is_guessing_by_character_frequency(tmp_path: Path) -> None:
+    """Position adds nothing: rows begin anywhere. Counted by position, both parts being drawn from one distribution."""
+    letters = torch.multinomial(torch.tensor([5.0, 3, 1, 1]), 8000, True, generator=torch.Generator().manual_seed(1))
+    task = text(write(tmp_path, "".join("abc "[i] for i in letters.tolist()).encode()))
+    assert counted_chance(task) == pytest.approx((task.chance_loss, task.chance_accuracy), abs=0.03)
+    p = [0.5, 0.3, 0.1, 0.1]
+    assert task.chance_loss == pytest.approx(-sum(x * math.log(x) for x in p), abs=0.05)
+
+
+class Sort(Task):
+    """L random symbols, a separator, and the same in order. It says nothing of chance."""
+
+    def __init__(self, n_symbols: int, length: int) -> None:
+        self.vocab_size, self.seq_len, self.length = n_symbols + 1, 2 * length, length
+
+    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+        drawn = torch.randint(self.vocab_size - 1, (n, self.length), generator=generator)
+        rows = torch.cat([drawn, torch.full((n, 1), self.vocab_size - 1), drawn.sort(1).values], 1)
+        targets = rows[:, 1:].clone()
+        targets[:, : self.length] = IGNORE
+        return Batch(rows[:, :-1], targets)
+
+
+@pytest.mark.parametrize(("n_symbols", "length"), [(5, 3), (2, 4), (7, 2)])
+def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
+    """Sorted symbols, enumerated: the first is mostly small and the last large, though over all each is as frequent."""
+    every = [sorted(row) for row in itertools.product(range(n_symbols), repeat=length)]
+    loss, accuracy = constant_guess(every)
+    task = Sort(n_symbols, length)
+    assert (task.chance_loss, task.chance_accuracy) == pytest.approx((loss, accuracy), abs=0.005)
+    assert accuracy > 1.3 / n_symbols and loss < 0.95 * math.log(n_symbols)  # what position alone tells
 
 
 @pytest.mark.parametrize("name", list(TASKS))

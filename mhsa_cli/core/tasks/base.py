@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from mhsa_cli.core.ranges import check_indices
 
 IGNORE = -100  # a target position without an answer: neither loss nor accuracy sees it
 BLOCK = 32  # steps whose batches are drawn together
+COUNTED = 2**19  # answers over which chance is counted, where a task does not know it
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Batch:
 class Task:
     """A toy task. `vocab_size` counts every id the model may meet, specials included.
 
-    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input.
+    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input but may know which
+    position is asked: they are counted, and a task that knows them exactly sets them instead.
     `note` is what whoever looks at this task's heads must know. `n_rows` is the number of different rows that exist,
     or None if it is not counted. `gaps` are the distances at which its rows repeat symbols on purpose.
     """
@@ -37,8 +40,6 @@ class Task:
     note: ClassVar[str] = ""
     vocab_size: int
     seq_len: int
-    chance_loss: float
-    chance_accuracy: float
     n_rows: int | None = None
     gaps: Sequence[int] = ()
     target_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
@@ -47,6 +48,16 @@ class Task:
     def n_symbols(self) -> int:
         """Count the ordinary symbols: ids 0..n_symbols-1; separators and padding come after them."""
         return self.vocab_size
+
+    @cached_property
+    def chance_loss(self) -> float:
+        """Give the loss of the best guess that ignores the input, nats."""
+        return counted_chance(self)[0]
+
+    @cached_property
+    def chance_accuracy(self) -> float:
+        """Give the accuracy of the best guess that ignores the input."""
+        return counted_chance(self)[1]
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         """Make n rows for `draw`. Only tasks over given data look at `split` ("train" or "eval")."""
@@ -78,6 +89,27 @@ class Task:
 def check_targets(targets: Tensor, vocab_size: int) -> None:
     """Refuse targets that are neither in the vocabulary nor IGNORE, naming the first. Raises: ValueError."""
     check_indices("target", targets.masked_fill(targets == IGNORE, 0), vocab_size)
+
+
+def counted_chance(task: Task) -> tuple[float, float]:
+    """Guess by how often each answer stands at each position of training rows: loss (nats) and accuracy of that.
+
+    Both are measured on evaluation rows. An answer that was never met counts as met once: no guess is infinitely wrong.
+    """
+    V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
+    met, asked = (_at_positions(task, n, index, split) for index, split in enumerate(("train", "eval")))
+    best, total = met.argmax(-1, keepdim=True), asked.sum()
+    log_p = (met + 1).log() - (met.sum(-1, keepdim=True) + V).log()
+    return float(-(asked * log_p).sum() / total), float(asked.gather(-1, best).sum() / total)
+
+
+def _at_positions(task: Task, n: int, index: int, split: str) -> Tensor:
+    """Count over n rows how often each answer stands at each position: (T, V), float64."""
+    targets = task.draw(n, stream_generator(0, "chance", index), split=split).targets
+    place = torch.arange(targets.size(1)) * task.vocab_size
+    cells = (targets + place)[targets != IGNORE]
+    counts = torch.bincount(cells, minlength=targets.size(1) * task.vocab_size)
+    return counts.view(-1, task.vocab_size).double()
 
 
 def stream_generator(seed: int, stream: str, index: int) -> Generator:

@@ -23,6 +23,7 @@ class Text(Task):
     targets  e l l o
     ```
     Chance is guessing by character frequency: the loss is the training part's own statistics on the evaluation part.
+    Rows begin anywhere in a part, so which position is asked tells nothing more.
     Raises: UsageError if the file is missing, binary, or too short.
     """
 
