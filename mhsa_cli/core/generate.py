@@ -55,7 +55,8 @@ def generate(
 ) -> Iterator[int]:
     """Yield `steps` ids that continue prompt (T,), each as soon as it is known.
 
-    The cache changes the time, not the tokens. The last token is never read back, so T + steps - 1 tokens must fit.
+    The cache changes the time, and of the logits their rounding: the tokens are the same, unless two logits tie within
+    it or a draw falls on the border of two tokens. The last token is never read back, so T + steps - 1 tokens must fit.
     Raises: UsageError with the numbers if they do not, or if a token of the prompt is not in the vocabulary.
     """
     if prompt.dim() != 1:

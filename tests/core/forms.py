@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.generate import generate
 from mhsa_cli.core.model import TransformerLM
 from tests.core.reference import redraw
 
@@ -71,3 +72,23 @@ FORMS = [
 def tokens(*shape: int, seed: int = 1) -> Tensor:
     """Draw ids."""
     return torch.randint(0, V, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def check_same_but_for_ties(model: TransformerLM, prompt: Tensor, steps: int, roundings: float = 64) -> list[int]:
+    """Hold greedy generation with a cache to the one without; where they part first, rounding decides.
+
+    There both tokens' logits, all computed afresh, are so close. Returns what was said with a cache.
+    """
+    cached, plain = (list(generate(model, prompt, steps, use_cache=use)) for use in (True, False))
+    assert len(cached) == len(plain) == steps
+    at = next((i for i, pair in enumerate(zip(cached, plain, strict=True)) if pair[0] != pair[1]), None)
+    if at is not None:
+        read = torch.cat([prompt, prompt.new_tensor(cached[:at])])
+        logits = model(read.unsqueeze(0))[0, -1]
+        gap = abs(float(logits[cached[at]] - logits[plain[at]]))
+        limit = roundings * torch.finfo(logits.dtype).eps * max(1.0, float(logits.abs().max()))
+        assert gap <= limit, (
+            f"token {at} is {cached[at]} with a cache, {plain[at]} without: their logits are {gap} apart"
+        )
+    return cached

@@ -1,4 +1,4 @@
-"""Generation: tokens come one by one, the cache changes none of them, and the draws follow the model's beliefs."""
+"""Generation: tokens come one by one, the cache changes none but ties, and the draws follow the model's beliefs."""
 
 from __future__ import annotations
 
