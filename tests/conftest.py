@@ -1,4 +1,7 @@
-"""One thread for every test, or TEST_THREADS of them; a GPU only for tests marked for it: the others are a CPU's."""
+"""One thread for every test, or TEST_THREADS of them; a GPU only for tests marked for it: the others are a CPU's.
+
+No test asks how long something took: a busy machine is slow.
+"""
 
 import gc
 import os
@@ -6,7 +9,10 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 # Where a test wants two threads after all: one that waits sleeps, and does not spin. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # As in the program itself: collecting thousands of tests makes objects that all stay. It takes a third less time.

@@ -121,6 +121,15 @@ def without_hashes(run: Path) -> None:
     (run / "run.json").write_text(json.dumps(facts(run)))
 
 
+def alive(pid: int) -> bool:
+    """Whether a process is at work: not gone, and no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+
+
 @contextlib.contextmanager
 def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
     """Do something in the middle of one training step."""

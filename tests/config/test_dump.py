@@ -141,7 +141,7 @@ def mutants(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(mutants())
 def test_a_damaged_file_is_a_config_or_a_config_error(data: bytes) -> None:
     try:
@@ -158,7 +158,7 @@ def test_a_damaged_file_is_a_config_or_a_config_error(data: bytes) -> None:
         assert parse(dump_yaml(config).encode(), "again") == config
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=30))
 def test_any_override_is_a_config_or_a_config_error(text: str) -> None:
     try:

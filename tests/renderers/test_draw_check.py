@@ -56,7 +56,7 @@ def test_nothing_is_wider_than_its_width_or_moves_the_cursor(surface: str) -> No
             assert all(fits(line, width) and line.plain.isprintable() for line in picture)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(st.text(max_size=90), min_size=7, max_size=7), figure=st.floats(), width=st.integers(20, 200),
        verdict=st.sampled_from(sorted(words.VERDICTS)))  # fmt: skip
 def test_any_texts_and_figures_keep_within_the_width(texts: list[str], figure: float, width: int, verdict: str) -> None:

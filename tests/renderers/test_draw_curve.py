@@ -59,7 +59,7 @@ _series = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     series=st.lists(_series, max_size=9),
     width=st.integers(20, 200),

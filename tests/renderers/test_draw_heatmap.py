@@ -172,7 +172,7 @@ def test_a_layer_starts_a_new_row() -> None:
     assert [row.split()[0] for row in rows if ".H0" in row] == ["L0.H0", "L1.H0", "L2.H0"]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     width=st.integers(20, 200),
     length=st.integers(1, 70),

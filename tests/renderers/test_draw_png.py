@@ -109,7 +109,7 @@ def test_letters_fill_their_word_and_figures_stand_in_columns() -> None:
     assert [inked(picture("1.51"), i) for i in (2, 3)] == [inked(picture("9951"), i) for i in (2, 3)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=20), max_size=4), st.text(max_size=20), st.one_of(st.none(), st.integers(1, 50)))
 def test_any_text_is_a_picture_of_the_right_size(texts: list[str], title: str, columns: int | None) -> None:
     lines = [Text(text) for text in texts]

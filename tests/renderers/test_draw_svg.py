@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 from rich.text import Text
@@ -67,7 +67,6 @@ def test_every_word_is_stretched_to_its_cells() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(), max_size=5), st.text(), st.one_of(st.none(), st.integers(1, 50)))
 def test_any_text_is_well_formed(texts: list[str], title: str, columns: int | None) -> None:
     svg = to_svg([Text(text) for text in texts], title=title, columns=columns)

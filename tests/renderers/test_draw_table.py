@@ -65,7 +65,7 @@ def test_a_legend_explains_the_columns_that_are_there() -> None:
     assert legend(COLUMNS, ROWS, said, width=42, surface=COLOR).plain == "runs here   steps: how many"
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     rows=st.lists(st.lists(st.text(max_size=60), max_size=6), max_size=5),
     width=st.integers(20, 200),
@@ -100,7 +100,6 @@ def test_task_pictures_stay_as_they_were(width: int) -> None:
     golden(f"task-{width}", task_picture(TASK, width=width, surface=COLOR).plain)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=30), st.lists(st.text(max_size=12), max_size=30), st.integers(20, 200))
 def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str], width: int) -> None:
     info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5)
@@ -190,7 +189,7 @@ def test_what_may_have_to_be_typed_is_never_cut_and_no_word_is_broken(width: int
         assert text.startswith("run:") and "loss: 0.0025" in text and "task: copy" in text
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(rows=st.lists(st.lists(st.text(max_size=60), max_size=4), max_size=5), width=st.integers(20, 200))
 def test_only_a_single_word_is_wider_than_a_table_that_cuts_nothing(rows: list[list[str]], width: int) -> None:
     picture = table(RUNS, rows, width=width, surface=COLOR)

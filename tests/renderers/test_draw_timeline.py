@@ -191,7 +191,7 @@ _histories = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     histories=_histories,
     width=st.integers(20, 200),

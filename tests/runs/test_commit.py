@@ -59,7 +59,7 @@ def test_round_trip_and_layout(saved: Path) -> None:
     assert (saved / MANIFEST).read_bytes().endswith(b"}\n")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.dictionaries(st.text("abc[]. é\udce9", min_size=1, max_size=9), st.binary(max_size=60), max_size=4))
 def test_any_files_round_trip(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
     files = {name: data for name, data in files.items() if name not in (".", "..")}

@@ -55,7 +55,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=4).filter(lambda key: key != "nonfinite"), values, max_size=4))
 def test_any_object_is_strict_json_and_comes_back(content: dict) -> None:
     text = dump_json(content)
