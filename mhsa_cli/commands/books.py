@@ -106,7 +106,7 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         every = log_every(trial.config.train)
         if any(not 0 <= later - earlier <= every for earlier, later in pairwise(told)):
             raise RunError(f"its metrics do not reach its checkpoint of step {step} whole")
-        looked = {line["step"] for line in run.read_head_scores() if line.get("step", step) <= step}
+        looked = {line["step"] for line in run.read_head_scores() if line.get("step", step + 1) <= step}
         if looked and looked != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
             raise RunError(f"its head scores do not reach its checkpoint of step {step} whole")
         files.append(loaded.files)

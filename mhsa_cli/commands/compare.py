@@ -159,13 +159,14 @@ def _match(
 
 
 def _picture(found: Found, surface: Surface) -> Lines:
-    from mhsa_cli.commands.summary import common_chance, history
+    from mhsa_cli.commands.history import History
+    from mhsa_cli.commands.summary import common_chance
     from mhsa_cli.renderers.compare import beside, comparison, differing_settings, matched_heads, unmatched
     from mhsa_cli.renderers.curve import loss_curve
 
     names, width = _names(*found.folders), surface.width
     distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
-    series = [line for folder, name in distinct.values() for line in history(folder, name)]
+    series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
     guess = common_chance(found.folders)
     baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
     figures = [[title, *(_written(key, final[key]) for final in found.finals)] for key, title in FIGURES.items()]

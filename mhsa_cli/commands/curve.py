@@ -30,9 +30,10 @@ def curve(
 
     Example: mhsa curve copy-h4 copy-h8
     """
+    from mhsa_cli.commands.history import History
     from mhsa_cli.commands.opening import next_look, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture
-    from mhsa_cli.commands.summary import common_chance, epochs_of, history, show_epochs
+    from mhsa_cli.commands.summary import common_chance, show_epochs
     from mhsa_cli.renderers.curve import loss_curve
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.rundir import RunDir
@@ -42,10 +43,12 @@ def curve(
     for folder in folders:
         tell_edited(folder)
     single = len(folders) == 1
-    series = [s for folder in folders for s in history(folder, None if single else folder.name)]
-    guess = common_chance(folders)
-    baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
-    scale = log if log is not None else not single
+    if file is not None or not as_json:
+        histories = [History(folder) for folder in folders]
+        series = [s for f, h in zip(folders, histories, strict=True) for s in h.series(None if single else f.name)]
+        guess = common_chance(folders)
+        baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
+        scale = log if log is not None else not single
     if file is not None:
         picture = loss_curve(series, width=88, surface=picture_surface(file), baseline=baseline, log=scale)
         write_picture(file, picture, "loss of " + ", ".join(f.name for f in folders))
@@ -55,19 +58,20 @@ def curve(
     paper = Paper()
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
     if single:
-        show_epochs(paper, epochs_of(folders[0]))
+        show_epochs(paper, histories[0].epochs)
     paper.offer(f"\nnext: {next_look(folders[0].path)}")
 
 
 def _document(run: RunDir) -> dict[str, Any]:
     """Write one run's curve, and what a reader must know to hold it against another."""
-    from mhsa_cli.commands.summary import evaluated_on, history
+    from mhsa_cli.commands.history import History
+    from mhsa_cli.commands.summary import evaluated_on
     from mhsa_cli.runs.listing import dropped_records
 
-    info, series = run.read_run_json(), history(run)
+    info, history = run.read_run_json(), History(run, whole=True)
     return {
         "run": str(run.path),
-        "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in series],
+        "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in history.series()],
         **evaluated_on(info),
-        "dropped_records": dropped_records(info) + run.count_torn_records(),
+        "dropped_records": dropped_records(info) + history.torn,
     }

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from mhsa_cli.runs.listing import is_sweep
 from mhsa_cli.runs.names import runs_root
 
 PICTURE_WIDTH = 96
+PIECES = 20_000
+_STRICT = json.JSONEncoder(allow_nan=False)
 
 
 class Paper:
@@ -49,7 +52,10 @@ class Paper:
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one strict JSON document; NaN and infinities become null."""
-    sys.stdout.write(json.dumps(_finite(document), allow_nan=False, ensure_ascii=True) + "\n")
+    pieces = _STRICT.iterencode(_finite(document))  # a curve may have millions of points: never all of its text at once
+    while block := "".join(islice(pieces, PIECES)):
+        sys.stdout.write(block)
+    sys.stdout.write("\n")
 
 
 def _finite(value: Any) -> Any:

@@ -68,12 +68,13 @@ def _train(
     config: Config, task: Task, device: Any, run: RunDir, model: TransformerLM | None, stop: int | None = None
 ) -> None:
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
+    from mhsa_cli.commands.history import History
     from mhsa_cli.commands.training import train_and_keep
     from mhsa_cli.core.engine import Trainer
 
     files = run.load_checkpoint().files if run.checkpoints() else None
     trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
-    for _ in train_and_keep(trainer, run):
+    for _ in train_and_keep(trainer, run, History(run)):
         pass
 
 

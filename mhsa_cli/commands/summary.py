@@ -10,7 +10,7 @@ from rich.text import Text
 from mhsa_cli.commands.own_block import without_maps
 from mhsa_cli.commands.printing import Paper, print_json, run_argument
 from mhsa_cli.errors import RunError
-from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Series, StepRecord
+from mhsa_cli.records import EpochRecord, HeadMaps, Series
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.explain import explain_model
@@ -25,22 +25,6 @@ from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.rundir import RunDir
 
 
-def history(run: RunDir, name: str | None = None) -> list[Series]:
-    """Read a run's curve from its metrics: a train and an eval series (called `name`, if given), without empty ones."""
-    records = records_of(run.read_metrics())
-    found = []
-    for role, kind in (("train", StepRecord), ("eval", EvalRecord)):
-        points = {r.step: r.loss for r in records if isinstance(r, kind)}
-        label = role if name is None else name if role == "train" else f"{name} eval"
-        found.append(Series(label, list(points), list(points.values()), role))
-    return [series for series in found if series.steps]
-
-
-def epochs_of(run: RunDir) -> list[EpochRecord]:
-    """Read a run's epochs from its metrics."""
-    return [record for record in records_of(run.read_metrics()) if isinstance(record, EpochRecord)]
-
-
 def common_chance(runs: Sequence[RunDir]) -> float | None:
     """Find the loss of guessing, if it is known and the same for all runs."""
     chances = [run.read_run_json().get("chance") for run in runs]
@@ -53,12 +37,13 @@ def result_document(run: RunDir) -> dict[str, Any]:
     """Put a run's figures together as `mhsa train --json` prints them. Raises: RunError if one is missing."""
     info = run.read_run_json()
     keys = ("epoch", "loss", "eval_loss", "eval_accuracy")
+    epochs = (record for record in records_of(run.read_metrics()) if isinstance(record, EpochRecord))
     try:
         return {
             "run": str(run.path),
             "steps": info["step"],
             "parameters": info["parameters"],
-            "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs_of(run)],
+            "epochs": [{key: getattr(epoch, key) for key in keys} for epoch in epochs],
             "final": {key: info["final"][key] for key in ("eval_loss", "eval_accuracy")},
             **evaluated_on(info),
             "dropped_records": dropped_records(info),
@@ -74,7 +59,7 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
     return {key: info.get(key) for key in ("eval_rows", "eval_rows_seen", "eval_rows_sha256")}
 
 
-def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
+def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None], as_json: bool) -> None:
     """Print a run that has just ended."""
     if as_json:
         print_json(result_document(run))
@@ -83,7 +68,7 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     chance = info["chance"]["loss"]
     baseline = (chance, f"guessing {chance:.2f}")
     paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline))
-    show_epochs(paper, epochs_of(run))
+    show_epochs(paper, epochs)
     show_facts(paper, info)
     paper.say()
     why = without_maps(run)
@@ -95,11 +80,12 @@ def show_run(run: RunDir, series: Sequence[Series], as_json: bool) -> None:
     paper.offer(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run.path)}")
 
 
-def show_epochs(paper: Paper, epochs: Sequence[EpochRecord]) -> None:
-    """Print a row an epoch, below a blank line; of many, the first and last ones. Without an epoch nothing."""
-    rows = [[str(e.epoch), nats(e.loss), nats(e.eval_loss), f"{e.eval_accuracy:.1%}"] for e in epochs]
-    if len(rows) > 12:
-        rows = [*rows[:5], ["..."], *rows[-5:]]
+def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
+    """Print a row an epoch, below a blank line; None are those left out. Without an epoch nothing."""
+    rows = [
+        ["..."] if e is None else [str(e.epoch), nats(e.loss), nats(e.eval_loss), f"{e.eval_accuracy:.1%}"]
+        for e in epochs
+    ]
     columns = [Column("epoch", "right"), Column("train loss", "right"), Column("eval loss", "right")]
     if rows:
         paper.say()

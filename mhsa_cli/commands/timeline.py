@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,7 @@ def timeline(
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance
     from mhsa_cli.core.heads.onset import histories, largest_drop
+    from mhsa_cli.renderers.scale import Thinned
     from mhsa_cli.renderers.timeline import timeline_picture
 
     file, folder = picture_path(output), open_run(runs, run)
@@ -53,16 +55,13 @@ def timeline(
     snapshots = _snapshots(folder)
     _check_target(target, snapshots)
     stored, series = _stored(folder), _losses(folder)
-    losses = [point for one in series if one.role == "train" for point in zip(one.steps, one.values, strict=True)]
-    finite = [(step, loss) for step, loss in losses if loss is not None]
-    found = histories(snapshots, finite, _labels(folder, stored), target)
-    drop, chance = largest_drop(finite), common_chance([folder])
+    found = histories(snapshots, _points(series), _labels(folder, stored), target)
+    drop, chance = largest_drop(_points(series)), common_chance([folder])
     baseline = None if chance is None else (chance, f"guessing {chance:.2f}")
+    drawn = [Thinned(zip(one.steps, one.values, strict=True)).series(one.name, one.role) for one in series]
 
     def picture(width: int, surface: Surface) -> Lines:
-        return timeline_picture(
-            series, found, width=width, surface=surface, baseline=baseline, drop=drop, target=target
-        )
+        return timeline_picture(drawn, found, width=width, surface=surface, baseline=baseline, drop=drop, target=target)
 
     if file is not None:
         surface = picture_surface(file)
@@ -71,7 +70,7 @@ def timeline(
         print_json(_document(folder, snapshots, found, drop))
         return
     if replay:
-        _replay(paper, snapshots, stored, finite)
+        _replay(paper, snapshots, stored, series)
     else:
         paper.draw(picture(paper.width, paper.surface))
         for note in _notes(stored):
@@ -119,11 +118,19 @@ def _losses(folder: RunDir) -> list[Series]:
 
     A training step's loss is measured before its own update.
     """
-    from mhsa_cli.commands.summary import history
+    from mhsa_cli.commands.history import History
 
     return [
-        replace(one, steps=[step - 1 for step in one.steps]) if one.role == "train" else one for one in history(folder)
+        replace(one, steps=array("q", (step - 1 for step in one.steps))) if one.role == "train" else one
+        for one in History(folder, whole=True).series()
     ]
+
+
+def _points(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
+    """Go through the training losses, one after the other."""
+    for one in series:
+        if one.role == "train":
+            yield from ((step, loss) for step, loss in zip(one.steps, one.values, strict=True) if loss is not None)
 
 
 def _stored(folder: RunDir) -> dict[str, Any]:
@@ -169,7 +176,7 @@ def _replay(
     paper: Paper,
     snapshots: Sequence[SnapshotRecord],
     stored: Mapping[str, Any],
-    losses: Sequence[tuple[int, float]],
+    series: Sequence[Series],
 ) -> None:
     """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
     from mhsa_cli.renderers.replay import play
@@ -178,7 +185,7 @@ def _replay(
     task, tokens = stored.get("task"), stored.get("tokens")
     words = [str(token) for token in tokens] if isinstance(tokens, list) else []
     frames = [
-        (snapshot_maps(one, task if isinstance(task, str) else "heads", words), _loss_at(one.step, losses))
+        (snapshot_maps(one, task if isinstance(task, str) else "heads", words), _loss_at(one.step, series))
         for one in snapshots
     ]
     try:
@@ -187,9 +194,12 @@ def _replay(
         raise typer.Exit(130) from None
 
 
-def _loss_at(step: int, losses: Sequence[tuple[int, float]]) -> float | None:
+def _loss_at(step: int, series: Sequence[Series]) -> float | None:
     """Find the loss known at a step: the last one measured up to it."""
-    return next((loss for at, loss in reversed(losses) if at <= step and math.isfinite(loss)), None)
+    points = (
+        p for one in series if one.role == "train" for p in zip(*map(reversed, (one.steps, one.values)), strict=True)
+    )
+    return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
 
 
 def _document(

@@ -116,7 +116,7 @@ def _resume(
         check_room(config, run.path)
         dropped = run.truncate_metrics(checkpoint.step)
         run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
-        if checkpoint.step and not run.read_metrics():
+        if checkpoint.step and next(iter(run.read_metrics()), None) is None:
             tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
         if changes:
             _tell_rate(before, config, checkpoint.step)

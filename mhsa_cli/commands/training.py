@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mhsa_cli.commands.history import History
 from mhsa_cli.commands.own_block import NO_MAPS
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import saying_kept, tell
-from mhsa_cli.commands.summary import history, show_run
+from mhsa_cli.commands.summary import show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
+from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.console import make_console, surface_of
 from mhsa_cli.renderers.live import LiveTraining
 from mhsa_cli.runs.claim import check_disk_space
@@ -95,7 +96,7 @@ def run_training(
             facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
             facts |= {} if files is None else {"weights_sha256": None}  # those of the end before, if it had one
             run.update(status="running", **facts)
-            series = _loop(trainer, run)
+            series, epochs = _loop(trainer, run)
             seconds = round(before + time.monotonic() - started, 3)
             stopped = trainer.step < trainer.total
             last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
@@ -108,7 +109,7 @@ def run_training(
             raise
     stop.forgive_lost_output()
     with saying_kept(run.path):
-        show_run(run, series, as_json)
+        show_run(run, series, epochs, as_json)
     if stop.caught is not None:
         if stopped:
             more = f"mhsa train --resume {run_argument(run.path)}"
@@ -149,9 +150,9 @@ def _tell_cut_off(trainer: Trainer, run: RunDir) -> None:
     tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")
 
 
-def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
-    """Pass every record on to the disk and to the picture; returns the curve."""
-    console = make_console(stderr=True)
+def _loop(trainer: Trainer, run: RunDir) -> tuple[list[Series], Sequence[EpochRecord | None]]:
+    """Pass every record on to the disk and to the picture; returns the curve and the epochs to be shown."""
+    console, history = make_console(stderr=True), History(run)
     task = trainer.task
     view = LiveTraining(
         console,
@@ -159,27 +160,26 @@ def _loop(trainer: Trainer, run: RunDir) -> list[Series]:
         total_steps=trainer.total,
         baseline=(task.chance_loss, f"guessing {task.chance_loss:.2f}"),
         trained=trainer.trained,
-        history=history(run),
+        history=history.series(),
     )
     with view:
-        for record in train_and_keep(trainer, run):
+        for record in train_and_keep(trainer, run, history):
             view.add(record)
-    return view.series()
+    return view.series(), history.epochs
 
 
-def train_and_keep(trainer: Trainer, run: RunDir) -> Iterator[Record]:
+def train_and_keep(trainer: Trainer, run: RunDir, history: History) -> Iterator[Record]:
     """Train on, writing every record where it belongs in the run folder; yields those that it did not hold already."""
-    known = {(line.get("kind"), line.get("step")) for line in run.read_metrics()}
     for record in trainer.records():
         if isinstance(record, SaveRecord):
             run.commit_checkpoint(record.step, record.files, trainer.config.train.keep)
         elif isinstance(record, SnapshotRecord):
             run.append_head_scores([snapshot_to_dict(record)])
         else:
-            line = record_to_dict(record)
-            if (line["kind"], line["step"]) in known:  # a resume evaluates its first step again
+            if (type(record), record.step) in history.last:  # a resume evaluates its first step again
                 continue
-            run.append_metrics([line])
+            run.append_metrics([record_to_dict(record)])
+            history.add(record)
         yield record
 
 

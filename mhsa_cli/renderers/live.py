@@ -19,7 +19,7 @@ from mhsa_cli.renderers.console import Surface, terminal_size
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe
 from mhsa_cli.renderers.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.scale import THIN_TO, Point, percents, short, thin
+from mhsa_cli.renderers.scale import Point, Thinned, percents, short
 
 FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
@@ -73,8 +73,8 @@ class LiveTraining:
         self._clock, self._trained = clock, trained
         self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
         self._environ = os.environ if environ is None else environ
-        self._train = _History([point for one in history if one.role != "eval" for point in _points(one)])
-        self._eval = _History([point for one in history if one.role == "eval" for point in _points(one)])
+        self._train = Thinned(point for one in history if one.role != "eval" for point in _points(one))
+        self._eval = Thinned(point for one in history if one.role == "eval" for point in _points(one))
         self._first_step = self._train.last_step
         self._last: StepRecord | None = None
         self._pending: StepRecord | None = None
@@ -127,7 +127,7 @@ class LiveTraining:
         self._console.print(Text(safe(text)), soft_wrap=True)
 
     def series(self) -> list[Series]:
-        """Give the history as series; beyond 2,000 steps, thinned so that every peak and gap is kept."""
+        """Give the history as series; of a long one, thinned so that every peak is kept."""
         found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
         return [one for one in found if one.steps]
 
@@ -215,23 +215,6 @@ class LiveTraining:
         if speed := self._tokens_a_second():
             facts.append(f"tok/s={speed:.0f}")
         self._console.print(Text(" ".join(facts)), soft_wrap=True)
-
-
-class _History:
-    """Points of a line, thinned to half whenever they are too many: memory and drawing stay small in any run."""
-
-    def __init__(self, points: Sequence[Point]) -> None:
-        self.points: list[Point] = thin(points)
-        self.last_step = self.points[-1][0] if self.points else 0
-
-    def add(self, step: int, value: float) -> None:
-        self.points.append((step, value))
-        self.last_step = step
-        if len(self.points) > THIN_TO:
-            self.points = thin(self.points, THIN_TO // 2)
-
-    def series(self, name: str, role: str) -> Series:
-        return Series(name, [step for step, _ in self.points], [value for _, value in self.points], role)
 
 
 def _points(series: Series) -> list[Point]:

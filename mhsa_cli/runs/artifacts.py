@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import UsageError
@@ -34,7 +34,7 @@ def check_new(path: Path) -> None:
             )
 
 
-def write_new(path: Path, files: Mapping[str, bytes]) -> list[Path]:
+def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[Path]:
     """Write `files` as a new folder, or the one file named "" as `path` itself; return what was written.
 
     Raises: StorageError if the disk refuses; nothing is left then.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.jsonfile import restore_nonfinite
-from mhsa_cli.runs.metrics import KINDS, MetricRecord, numbered_lines, record_from_dict
+from mhsa_cli.runs.metrics import KINDS, MetricRecord, Records, record_from_dict
 
 
 class Rhythm(NamedTuple):
@@ -28,23 +26,23 @@ class Curve:
     All lines up to number `line` are right; they reach to `step`.
     """
 
-    def __init__(self, data: bytes, path: Path, rhythm: Rhythm | None) -> None:
+    def __init__(self, records: Records, rhythm: Rhythm | None) -> None:
         self.rhythm = rhythm
         self.problem, self.line, self.step = "", 0, 0
         self.steps = self.epochs = self.last_step = 0
-        self.evals: dict[int, EvalRecord] = {}
-        self._losses: list[float] = []
+        self.last_eval: EvalRecord | None = None
+        self._losses, self._sum = 0, 0.0  # of the steps of an epoch
         self._epoch_line = self._epoch_step = 0  # where the epoch began
         try:
-            for number, content, _ in numbered_lines(data, path):
-                self._number = number
+            for content in records:
+                self._number = records.number
                 if content.get("kind") in KINDS:
-                    self._add(record_from_dict(restore_nonfinite(content)))
+                    self._add(record_from_dict(content))
                 if self.problem:
                     break
-                self.line = number
+                self.line = self._number
         except RunError as error:
-            self.problem = error.message.removeprefix(f"{show(path)}:")
+            self.problem = error.message.removeprefix(f"{show(records.path)}:")
 
     def _add(self, record: MetricRecord) -> None:
         if self.line == 0 and record.step > 1 and self.rhythm is not None:  # the earlier part of the run is gone
@@ -54,9 +52,9 @@ class Curve:
         elif isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, EvalRecord):
-            if record.step in self.evals:
+            if self.last_eval is not None and record.step == self.last_eval.step:  # they come in order
                 self.problem = f"step {record.step} was evaluated twice"
-            self.evals[record.step] = record
+            self.last_eval = record
         else:
             self._add_epoch(record)
         if not self.problem:
@@ -73,25 +71,28 @@ class Curve:
         elif not 0 <= record.accuracy <= 1:
             self.problem = f"step {after}: its accuracy is {record.accuracy}"
         self.steps, self.last_step = self.steps + 1, after
-        self._losses.append(record.loss)
+        self._losses, self._sum = self._losses + 1, self._sum + record.loss
 
     def _add_epoch(self, record: EpochRecord) -> None:
-        evaluated, losses = self.evals.get(record.step), self._losses
+        evaluated = self._eval_of(record.step)
         named = f"epoch {record.epoch}"
         size = None if self.rhythm is None else self.rhythm.steps_per_epoch
-        whole = size is not None and len(losses) == size and all(map(math.isfinite, losses))
+        whole = size is not None and self._losses == size and math.isfinite(self._sum)
         if record.epoch != self.epochs + 1:
             self.problem = f"{named} comes after epoch {self.epochs}"
         elif size is not None and record.step != record.epoch * size:
             self.problem = f"{named} ends at step {record.step}, not {record.epoch * size}"
         elif evaluated is None or not _same(evaluated, record.eval_loss, record.eval_accuracy):
             self.problem = f"{named}: its evaluation is not that of step {record.step}"
-        elif whole and not math.isclose(sum(losses) / len(losses), record.loss, rel_tol=1e-9):
+        elif whole and not math.isclose(self._sum / self._losses, record.loss, rel_tol=1e-9):
             self.problem = f"{named}: its loss is not the mean of its steps"
             self.line, self.step = self._epoch_line, self._epoch_step  # one of its lines is wrong, and which is unknown
-        self.epochs, self._losses = record.epoch, []
+        self.epochs, self._losses, self._sum = record.epoch, 0, 0.0
         if not self.problem:
             self._epoch_line, self._epoch_step = self._number, record.step
+
+    def _eval_of(self, step: Any) -> EvalRecord | None:
+        return self.last_eval if self.last_eval is not None and self.last_eval.step == step else None
 
     def ends_wrong(self, info: Mapping[str, Any], newest: int | None) -> str:
         """Say what does not fit the end of the run: its run.json, and its newest checkpoint."""
@@ -105,7 +106,7 @@ class Curve:
         if self.rhythm is not None and self.epochs != step // self.rhythm.steps_per_epoch:
             return f"it has {self.epochs} epochs, the run {step // self.rhythm.steps_per_epoch}"
         told = final if isinstance(final, dict) else {}
-        last = self.evals.get(told.get("step", -1))
+        last = self._eval_of(told.get("step"))
         if last is not None and not _same(last, told.get("eval_loss"), told.get("eval_accuracy")):
             return f"the evaluation of step {last.step} is not the one in run.json"
         return ""

@@ -7,8 +7,9 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from mhsa_cli.errors import RunError, StorageError
@@ -110,6 +111,58 @@ def open_regular(path: Path, flags: int) -> int:
     raise RunError(f"{show(path)} is {kind_of(mode)}, not a regular file")
 
 
+class OpenFile:
+    """A regular file of at most `limit` bytes, open for reading in pieces: what it held when it was opened.
+
+    It stays the same file when another one takes its name. `with OpenFile(path, limit) as file: ...`
+    Raises: RunError if it is missing, no regular file or too long; StorageError if the disk refuses.
+    """
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self.path = path
+        self._file = os.fdopen(open_regular(path, os.O_RDONLY), "rb", _CHUNK)
+        self.size = os.fstat(self._file.fileno()).st_size
+        if self.size > limit:
+            self.close()
+            raise _too_large(path, self.size, limit)
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def read(self) -> bytes:
+        """Read it whole."""
+        return b"".join(self.blocks())
+
+    def blocks(self) -> Iterator[bytes]:
+        """Read it from its start, block by block."""
+        return self._pieces(lambda: self._file.read(_CHUNK))
+
+    def lines(self) -> Iterator[bytes]:
+        """Read it from its start, line by line, each with its newline; the last one may have none."""
+        return self._pieces(self._file.readline)
+
+    def _pieces(self, read: Callable[[], bytes]) -> Iterator[bytes]:
+        left = self.size  # what is appended meanwhile is not read
+        try:
+            self._file.seek(0)
+            while left > 0 and (piece := read()):
+                yield piece if len(piece) <= left else piece[:left]
+                left -= len(piece)
+        except OSError as error:
+            raise storage_error("read", self.path, error) from error
+
+
+def _too_large(path: Path, found: int, limit: int) -> RunError:
+    return RunError(f"{show(path)} is too large: {found} bytes, at most {limit} were expected")
+
+
 def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
     """Read a regular file of at most `limit` bytes, or of exactly `size` bytes, into memory (never mapped).
 
@@ -120,7 +173,7 @@ def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
         found = os.fstat(fd).st_size
         if size is None:
             if found > limit:
-                raise RunError(f"{show(path)} is too large: {found} bytes, at most {limit} were expected")
+                raise _too_large(path, found, limit)
         elif found != size:
             raise RunError(f"{show(path)} is {_wrong_size(found, size)}")
         pieces, left = [], (limit if size is None else size) + 1
@@ -148,11 +201,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[retried(os.write, fd, view) :]
 
 
-def write_new_file(path: Path, data: bytes) -> None:
-    """Create a file that must not exist yet and bring it to the disk. Raises OSError. Mode is 0666 & ~umask."""
+def write_new_file(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Create a file that must not exist yet and bring it to the disk; `data` may come in pieces.
+
+    Raises OSError. Mode is 0666 & ~umask.
+    """
     fd = retried(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
     try:
-        write_all(fd, data)
+        for piece in [data] if isinstance(data, bytes) else data:
+            write_all(fd, piece)
         retried(os.fsync, fd)
     finally:
         os.close(fd)
@@ -188,7 +245,7 @@ def remove(path: Path) -> None:
         pass
 
 
-def write_file_atomic(path: Path, data: bytes) -> None:
+def write_file_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a file so that a reader, or a crash, meets the old content or the new, never a part.
 
     Raises: StorageError if the disk refuses or if `path` exists and is not a regular file; the old content stays.

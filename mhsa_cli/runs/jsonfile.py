@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import math
 import re
@@ -14,11 +15,21 @@ from typing import Any
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.line_ends import CHANGED, WAY_OUT, other_line_ends
 
+DEEPEST = 50  # levels of nesting; what we write has six
 NONFINITE = "nonfinite"
 OWN_HASH, FILES = "sha256", "files"
 _STRICT = json.JSONEncoder(allow_nan=False)  # made once: a record of a curve is written in some microseconds
+_INDEX = re.compile(r"[0-9]{1,9}")
 _LAST_LINE = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+_READER = json.JSONDecoder(parse_constant=_refuse_constant)  # made once: a curve may have a million lines
 
 
 def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
@@ -27,7 +38,9 @@ def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any
     Raises: RunError with the file and the position.
     """
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        value = _READER.decode(raw.decode("utf-8"))
+        if raw.count(b"[") + raw.count(b"{") > DEEPEST and _is_deep(value):
+            raise RecursionError
     except json.JSONDecodeError as error:
         where = f"{line or error.lineno}:{error.colno}"
         raise RunError(f"{show(path)}:{where}: damaged JSON: {error.msg}") from error
@@ -42,8 +55,15 @@ def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any
     return value
 
 
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
+def _is_deep(value: Any) -> bool:
+    """Tell whether a value is nested deeper than anything that we write: other readers would stumble over it."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inside = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
+        level = [item for item in inside if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def check_format(content: Mapping[str, Any], path: Path) -> None:
@@ -85,12 +105,18 @@ def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
     """Compare a file with its own hash; one of an older version has none. Raises: RunError."""
     if OWN_HASH not in content and FILES not in content:
         return
-    found = _LAST_LINE.search(raw[-100:])
-    if found is None:
+    if _is_sealed(raw):
+        return
+    if other_line_ends(lambda: io.BytesIO(raw), lambda pieces: _is_sealed(b"".join(pieces))):
+        raise RunError(f"{show(path)} is not as it was written: {CHANGED}", WAY_OUT)
+    if _LAST_LINE.search(raw[-100:]) is None:
         raise RunError(f"{show(path)} is damaged: its own hash is not on its last line")
-    body = raw[: -len(found[0])]
-    if hashlib.sha256(body).hexdigest() != found[1].decode("ascii"):
-        raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")
+    raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")
+
+
+def _is_sealed(raw: bytes) -> bool:
+    found = _LAST_LINE.search(raw[-100:])
+    return found is not None and hashlib.sha256(raw[: -len(found[0])]).hexdigest().encode("ascii") == found[1]
 
 
 def _without_nonfinite(value: Any, where: str | None, found: dict[str, str]) -> Any:
@@ -121,7 +147,7 @@ def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:
         place: Any = content
         for key in keys[:-1]:
             place = _item(place, key)
-        last: Any = int(keys[-1]) if isinstance(place, list) and keys[-1].isdecimal() else keys[-1]
+        last: Any = int(keys[-1]) if isinstance(place, list) and _INDEX.fullmatch(keys[-1]) else keys[-1]
         if _item(place, keys[-1], missing=False) is None:  # only a null is replaced
             place[last] = float(text)
     return content
@@ -130,6 +156,6 @@ def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:
 def _item(place: Any, key: str, missing: Any = None) -> Any:
     if isinstance(place, dict):
         return place.get(key, missing)
-    if isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+    if isinstance(place, list) and _INDEX.fullmatch(key) and int(key) < len(place):
         return place[int(key)]
     return missing

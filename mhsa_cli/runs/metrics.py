@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
-from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error, write_all, write_file_atomic
+from mhsa_cli.runs.disk import OpenFile, open_regular, retried, show, storage_error, write_all, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_json, parse_json, restore_nonfinite
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
@@ -20,63 +21,93 @@ KINDS: dict[str, type[StepRecord] | type[EvalRecord] | type[EpochRecord]] = {
     "eval": EvalRecord,
     "epoch": EpochRecord,
 }
-_FIELDS = {cls: (kind, [field.name for field in fields(cls)]) for kind, cls in KINDS.items()}
+_FIELDS = {cls: (kind, [(field.name, field.type == "int") for field in fields(cls)]) for kind, cls in KINDS.items()}
 _LIMIT = 1 << 31  # bytes; far beyond any run of this program
+_BLOCK = 10_000  # lines
+_DELETE = "delete that line to go on without it"
 
 
 def record_to_dict(record: MetricRecord) -> dict[str, Any]:
     """Turn a record into plain data: `{"kind": "step", "step": 1, "loss": ..., ...}`."""
     kind, names = _FIELDS[type(record)]
-    return {"kind": kind} | {name: getattr(record, name) for name in names}
+    return {"kind": kind} | {name: getattr(record, name) for name, _ in names}
 
 
 def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
     """Turn plain data back into its record; keys it does not know are left out. Raises: RunError."""
-    cls = KINDS.get(str(content.get("kind")))
+    kind = content.get("kind")
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise RunError(f"not a metrics record: kind is {show(repr(content.get('kind')))}, expected {', '.join(KINDS)}")
-    values: dict[str, Any] = {}
-    for field in fields(cls):
-        value = content.get(field.name)
-        if isinstance(value, bool) or not isinstance(value, int if field.type == "int" else int | float):
-            raise RunError(f"not a {content['kind']} record: {field.name} is {show(repr(value))}, expected a number")
-        values[field.name] = value if field.type == "int" else float(value)
-    return cls(**values)
+        raise RunError(f"not a metrics record: kind is {_shown(kind)}, expected {', '.join(KINDS)}")
+    values: list[Any] = []
+    for name, is_count in _FIELDS[cls][1]:
+        value = content.get(name)
+        if is_count or type(value) is not float:
+            value = _number(value, is_count)
+            if value is None:
+                wanted = "a whole number from 0 to 2^63 - 1" if is_count else "a number"
+                raise RunError(f"not a {kind} record: {name} is {_shown(content.get(name))}, expected {wanted}")
+        values.append(value)
+    return cls(*values)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read every record; a last line that a crash cut short is left out, a missing file is an empty one.
+def _number(value: Any, is_count: bool) -> int | float | None:
+    """Give a count, or a float for any other number; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < 1 << 63:
+        return None
+    return (value if value >= 0 else None) if is_count else float(value)
 
-    Raises: RunError with the line of a damaged record.
+
+def _shown(value: Any) -> str:
+    text = show(repr(value))
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+class Records:
+    """The records of a .jsonl file, NaN restored, read line by line each time they are gone through.
+
+    `lines` reads the file from its start. `number` and `line` are those of the record at hand. A last line that a crash
+    cut short is left out and counted in `torn`. Raises, while it is gone through: RunError with the damaged line.
     """
-    return parse_metrics(read_file(path, _LIMIT), path) if os.path.lexists(path) else []
+
+    def __init__(self, path: Path, lines: Callable[[], Iterable[bytes]]) -> None:
+        self.path, self._lines = path, lines
+        self.number = self.torn = 0
+        self.line = b""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.torn = 0
+        for number, line in enumerate(self._lines(), 1):
+            if line.isspace():
+                continue
+            self.number, self.line = number, line
+            try:
+                content = restore_nonfinite(parse_json(line.removesuffix(b"\n"), self.path, number))
+            except RunError as error:
+                if line.endswith(b"\n"):  # only the very last line, without its newline, can be torn
+                    raise RunError(error.message, _DELETE) from error
+                self.torn += 1
+                continue
+            if not isinstance(content.get("kind", ""), str):
+                raise self.wrong(f"kind is {_shown(content['kind'])}, expected a text")
+            if "step" in content and _number(content["step"], is_count=True) is None:
+                raise self.wrong(f"step is {_shown(content['step'])}, expected a whole number from 0 to 2^63 - 1")
+            yield content
+
+    def wrong(self, reason: str) -> RunError:
+        """Say what is wrong with the record at hand."""
+        return RunError(f"{show(self.path)}:{self.number}: {reason}", _DELETE)
 
 
-def parse_metrics(data: bytes, path: Path) -> list[dict[str, Any]]:
-    """Read the records of a file's content, as `read_metrics` does."""
-    return [restore_nonfinite(content) for _, content, _ in numbered_lines(data, path)]
-
-
-def numbered_lines(data: bytes, path: Path) -> Iterator[tuple[int, dict[str, Any], bytes]]:
-    """Yield each record with its line's number and bytes. Raises: RunError."""
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield number, parse_json(line, path, number), line
-        except RunError as error:
-            if number < len(lines):  # only the very last line, without its newline, can be torn
-                raise RunError(error.message, "delete that line to go on without it") from error
-
-
-def count_torn_records(data: bytes, path: Path) -> int:
-    """Count the records that a crash cut short: the last line or none. Raises: RunError if another one is damaged."""
-    return _count_lines(data) - sum(1 for _ in numbered_lines(data, path))
-
-
-def _count_lines(data: bytes) -> int:
-    return sum(1 for line in data.split(b"\n") if line.strip())
+def records_of(lines: Records) -> Iterator[MetricRecord]:
+    """Turn lines of metrics into records, leaving out kinds this program does not know. Raises: RunError."""
+    for content in lines:
+        if content.get("kind") in KINDS:
+            try:
+                record = record_from_dict(content)
+            except RunError as error:
+                raise lines.wrong(error.message) from error
+            yield record
 
 
 class MetricsFile:
@@ -85,6 +116,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
+        self._is_whole = False  # for all we know: a crash may have cut the last line short
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records, one line each, handed to the system before this returns. Raises: StorageError."""
@@ -97,6 +129,7 @@ class MetricsFile:
             try:
                 write_all(fd, data)
             except BaseException:
+                self._is_whole = False
                 os.ftruncate(fd, end)  # a part of a line would spoil the next one
                 raise
             if os.fstat(fd).st_nlink == 0:
@@ -106,28 +139,46 @@ class MetricsFile:
 
     def _open(self) -> int:
         if self._fd is None:
-            self.truncate(lambda _: True)
+            if not self._is_whole:
+                self.truncate(lambda _: True)
             self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         return self._fd
+
+    def records(self) -> Records:
+        """Read every record; a missing file is an empty one. Raises: RunError with the line of a damaged record."""
+        return Records(self.path, self._lines)
+
+    def _lines(self) -> Iterator[bytes]:
+        if os.path.lexists(self.path):
+            with OpenFile(self.path, _LIMIT) as file:
+                yield from file.lines()
 
     def truncate_after(self, step: int) -> int:
         """Drop the records of later steps and a torn last line, all at once; returns how many that were.
 
         Raises: RunError, StorageError.
         """
-        return self.truncate(lambda content: not isinstance(content.get("step"), int) or content["step"] <= step)
+        return self.truncate(lambda content: content.get("step", step) <= step)
 
     def truncate(self, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
         """Keep only the records that `wanted` accepts, and whole lines; returns how many were dropped."""
         self.close()
-        if not os.path.lexists(self.path):
-            return 0
-        data = read_file(self.path, _LIMIT)
-        lines = [line for _, content, line in numbered_lines(data, self.path) if wanted(content)]
-        kept = b"".join(line + b"\n" for line in lines)
-        if kept != data:
-            write_file_atomic(self.path, kept)
-        return _count_lines(data) - len(lines)
+        records, dropped, size = self.records(), 0, 0
+        for content in records:
+            size += len(records.line) if wanted(content) else 0
+            dropped += not wanted(content)
+        has_end = records.line.endswith(b"\n") or not records.line
+        if os.path.lexists(self.path) and not (has_end and size == self.path.stat().st_size):
+            write_file_atomic(self.path, self._kept(wanted))
+        self._is_whole = True
+        return dropped + records.torn
+
+    def _kept(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[bytes]:
+        """Read the lines to be kept, some at a time."""
+        records = self.records()
+        lines = (records.line.removesuffix(b"\n") + b"\n" for content in records if wanted(content))
+        while block := b"".join(islice(lines, _BLOCK)):
+            yield block
 
     def sync(self) -> None:
         """Bring what was appended to the disk. Raises: StorageError."""
@@ -142,8 +193,3 @@ class MetricsFile:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-
-def records_of(contents: Iterable[Mapping[str, Any]]) -> list[MetricRecord]:
-    """Turn lines of metrics into records, leaving out kinds this program does not know."""
-    return [record_from_dict(content) for content in contents if content.get("kind") in KINDS]

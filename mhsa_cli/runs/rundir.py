@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ from mhsa_cli.runs.jsonfile import (
 )
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, root_lock
-from mhsa_cli.runs.metrics import MetricsFile, count_torn_records, parse_metrics
+from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.newer import refuse_newer
 
@@ -213,34 +213,34 @@ class RunDir:
         """
         for name in (METRICS, SCORES):
             if os.path.lexists(self.path / name):
-                seal.read_listed(self.path, name)
+                seal.open_listed(self.path, name).close()
         self._go_on()
         self._scores.truncate_after(step)
         return self._metrics.truncate_after(step)
 
-    def read_metrics(self) -> Sequence[dict[str, Any]]:
-        """Read the records, NaN restored; a line cut short by a crash is left out. Raises: RunError, StorageError."""
-        return self._read_lines(METRICS)
+    def read_metrics(self) -> Records:
+        """Read the records line by line, NaN restored; a line cut short by a crash is left out.
 
-    def count_torn_records(self) -> int:
-        """Count the records of metrics.jsonl that a crash cut short, 0 or 1. Raises: RunError, StorageError."""
-        path = self.path / METRICS
-        return count_torn_records(seal.read_listed(self.path, METRICS), path) if os.path.lexists(path) else 0
+        Raises, while they are gone through: RunError, StorageError.
+        """
+        return self._records(METRICS)
 
     def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""
         self._go_on()
         self._scores.append(records)
 
-    def read_head_scores(self) -> Sequence[dict[str, Any]]:
+    def read_head_scores(self) -> Records:
         """Read heads.jsonl as `read_metrics` reads its file. Raises: RunError, StorageError."""
-        return self._read_lines(SCORES)
+        return self._records(SCORES)
 
-    def _read_lines(self, name: str) -> Sequence[dict[str, Any]]:
-        path = self.path / name
-        if not os.path.lexists(path) and name not in seal.listed_files(self.path):
-            return []
-        return parse_metrics(seal.read_listed(self.path, name), path)
+    def _records(self, name: str) -> Records:
+        return Records(self.path / name, lambda: self._lines(name))
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        if os.path.lexists(self.path / name) or name in seal.listed_files(self.path):
+            with seal.open_listed(self.path, name) as file:
+                yield from file.lines()
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

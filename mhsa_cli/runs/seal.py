@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import read_file, show, verify_hint
+from mhsa_cli.runs.disk import OpenFile, show, verify_hint
 from mhsa_cli.runs.jsonfile import FILES
+from mhsa_cli.runs.line_ends import CHANGED, WAY_OUT, other_line_ends
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
@@ -23,14 +25,23 @@ class ChangedError(RunError):
     """A file is not the one that its run ended with."""
 
 
-def digest(data: bytes) -> dict[str, Any]:
-    """Describe a file's content as run.json lists it."""
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
+    """Describe a file's content, given in pieces, as run.json lists it."""
+    size, found = 0, hashlib.sha256()
+    for piece in pieces:
+        size += len(piece)
+        found.update(piece)
+    return {"size": size, "sha256": found.hexdigest()}
 
 
 def list_files(run: Path) -> dict[str, dict[str, Any]]:
     """Describe the files of a run as they are on the disk now. Raises: RunError, StorageError."""
-    return {name: digest(read_file(run / name, LIMIT)) for name in LISTED if os.path.lexists(run / name)}
+    found = {}
+    for name in LISTED:
+        if os.path.lexists(run / name):
+            with OpenFile(run / name, LIMIT) as file:
+                found[name] = digest(file.blocks())
+    return found
 
 
 def listed_files(run: Path) -> Mapping[str, Any]:
@@ -39,27 +50,38 @@ def listed_files(run: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
-    """Read a file of a run and, if run.json lists it, compare. Raises: ChangedError, RunError, StorageError."""
+def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
+    """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
+
+    Raises: ChangedError, RunError, StorageError.
+    """
     for _ in range(_ATTEMPTS):
         wanted = listed_files(run).get(name)
-        data, problem = b"", None
         try:
-            data = read_file(run / name, limit)
+            with ExitStack() as opened:
+                file = opened.enter_context(OpenFile(run / name, limit))
+                if wanted is None or digest(file.blocks()) == wanted:
+                    opened.pop_all()
+                    return file
+                problem: RunError = _changed(run, name, file, wanted)
         except RunError as error:
-            problem = error
-        if problem is None and (wanted is None or digest(data) == wanted):
-            return data
+            problem = RunError(error.message, error.hint or way_out(run, name))
         if listed_files(run).get(name) == wanted:  # else the run just went on: look again
-            if problem is not None:
-                raise RunError(problem.message, problem.hint or way_out(run, name)) from problem
-            raise _changed(run, name, data, wanted)
+            raise problem
     raise RunError(f"{show(run / name)} changes faster than it can be read", "try again")
 
 
-def _changed(run: Path, name: str, data: bytes, wanted: Any) -> ChangedError:
+def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
+    """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, RunError, StorageError."""
+    with open_listed(run, name, limit) as file:
+        return file.read()
+
+
+def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> ChangedError:
+    if other_line_ends(file.lines, lambda pieces: digest(pieces) == wanted):
+        return ChangedError(f"{show(run / name)} is not as it was written: {CHANGED}", WAY_OUT)
     size = wanted.get("size") if isinstance(wanted, dict) else None
-    how = "its hash differs from" if len(data) == size else f"it has {len(data)} bytes, {size} in"
+    how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
     return ChangedError(f"{show(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))
 
 

@@ -14,11 +14,11 @@ from mhsa_cli.runs import seal
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
 from mhsa_cli.runs.continuity import Curve, Rhythm
-from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.disk import OpenFile, show
 from mhsa_cli.runs.heads import check_measured, maps_from_dict
 from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
-from mhsa_cli.runs.metrics import parse_metrics
+from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.snapshots import snapshots_from_lines
 
 Heads = Sequence[tuple[int, int]]
@@ -59,7 +59,7 @@ class Verifier:
         self._part(HEADS, self._heads)
         self._part(SCORES, self._scores)
         if self.plan is None or self.plan.has_text:
-            self._part(TEXT, lambda data: f"{len(data):,} bytes")
+            self._part(TEXT, lambda file: f"{file.size:,} bytes")
         self.checks += [*found, *self._leftovers()]
         newest = max(self.whole, default=None)
         damaged = any(check.state == "wrong" for check in self.checks)
@@ -84,11 +84,11 @@ class Verifier:
         else:
             self._note(RUN, "note", f"{show(str(status))}{at}; from an older version, which kept no hashes")
 
-    def _part(self, name: str, look: Callable[[bytes], str]) -> None:
+    def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
         path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
         try:
-            data = seal.read_listed(self.run, name) if self.info else read_file(path, seal.LIMIT)
+            file = seal.open_listed(self.run, name) if self.info else OpenFile(path, seal.LIMIT)
         except MhsaError as error:
             if not path.exists() and name not in self.listed:
                 needed = name == TEXT or self.info.get("status") in ENDED
@@ -96,31 +96,33 @@ class Verifier:
                 return
             found = self._why(error).removeprefix(f"{name} is ")
             try:  # what can still be used of it?
-                look(read_file(path, seal.LIMIT))
+                with OpenFile(path, seal.LIMIT) as file:
+                    look(file)
             except MhsaError as second:
                 more = self._why(second).removeprefix(f"{name} is ")
                 found += "" if more == found else f"; {more}"
             self._note(name, "wrong", found)
             return
         try:
-            self._note(name, "ok", f"{look(data)}, {hashed}")
+            with file:
+                self._note(name, "ok", f"{look(file)}, {hashed}")
         except MhsaError as error:
             self._note(name, "wrong", self._why(error).removeprefix(f"{name} is "))
 
-    def _metrics(self, data: bytes) -> str:
+    def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm
-        self.curve = curve = Curve(data, self.run / METRICS, rhythm)
+        self.curve = curve = Curve(Records(self.run / METRICS, file.lines), rhythm)
         problem = curve.problem or curve.ends_wrong(self.info, max(self.whole, default=None))
         told = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
         if not problem:
             return told
-        if METRICS in self.listed and seal.digest(data) == self.listed[METRICS]:
+        if METRICS in self.listed and seal.digest(file.blocks()) == self.listed[METRICS]:
             return f"{told}; as it was written: {problem}"
         raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
 
-    def _heads(self, data: bytes) -> str:
+    def _heads(self, file: OpenFile) -> str:
         path = self.run / HEADS
-        content = parse_json(data, path)
+        content = parse_json(file.read(), path)
         check_format(content, path)
         check_measured(content, self.info, path)
         maps = maps_from_dict(restore_nonfinite(content))
@@ -129,8 +131,8 @@ class Verifier:
         stale = f", before the run went on to step {last}" if isinstance(last, int) and last != step else ""
         return f"{len(maps.heads)} heads at step {step}{stale}"
 
-    def _scores(self, data: bytes) -> str:
-        found = snapshots_from_lines(parse_metrics(data, self.run / SCORES))
+    def _scores(self, file: OpenFile) -> str:
+        found = snapshots_from_lines(Records(self.run / SCORES, file.lines))
         if found:
             self._same_heads([(head.layer, head.head) for head in found[0].heads])
         return f"{len(found)} snapshots to step {found[-1].step if found else 0}"

@@ -49,8 +49,8 @@ def source(heads: Any = HEADS, scores: Any = ()) -> Source:
     return Source("a run", CONFIG, {"final": {"eval_loss": 0.5}}, heads, METRICS, scores, trained)
 
 
-def rows(data: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(data.decode())))
+def rows(pieces: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(b"".join(pieces).decode())))
 
 
 def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
@@ -71,8 +71,9 @@ def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
     }
     assert (second["head"], second["label"], second["shapley_nats"], second["new"]) == ("1", "", "nan", "True")
     columns = ["kind", "step", "loss", "accuracy", "lr", "eval_loss", "eval_accuracy", "epoch", "epoch_loss"]
-    assert [list(row) for row in rows(files["metrics.csv"])] == [columns] * 3
-    assert [list(row.values()) for row in rows(files["metrics.csv"])] == [
+    curve = rows(files["metrics.csv"])
+    assert [list(row) for row in curve] == [columns] * 3
+    assert [list(row.values()) for row in curve] == [
         ["step", "1", "2.5", "0.25", "0.005", "", "", "", ""],
         ["eval", "1", "", "", "", "inf", "0.5", "", ""],
         ["epoch", "1", "", "", "", "inf", "0.5", "1", "2.25"],
@@ -81,7 +82,7 @@ def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
 
 
 def test_the_document_is_strict_json_of_everything() -> None:
-    text = EXPORTS["json"](source())[""].decode("ascii")
+    text = b"".join(EXPORTS["json"](source())[""]).decode("ascii")
     document = json.loads(text, parse_constant=lambda word: pytest.fail(word))
     assert list(document) == ["run", "config", "info", "final", "heads", "metrics", "head_scores"]
     assert document["config"] == json.loads(json.dumps(CONFIG.to_dict()))

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from mhsa_cli.records import Series
 from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.scale import Axis, linear_ticks, log_ticks, nice_step, short, step_text, thin, tick_texts
+from mhsa_cli.renderers.scale import (
+    Axis,
+    Thinned,
+    linear_ticks,
+    log_ticks,
+    nice_step,
+    short,
+    step_text,
+    thin,
+    tick_texts,
+)
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden
 
 NAN, INF = math.nan, math.inf
@@ -205,6 +215,25 @@ def test_thinning_keeps_ends_peaks_and_gaps(values: list[float | None], limit: i
     if finite:
         assert max(left) == max(finite) and min(left) == min(finite)
     assert any(v is None or not math.isfinite(v) for v in values) == (len(left) < len(kept))
+
+
+@given(st.lists(st.one_of(st.floats(), st.none()), max_size=400), st.integers(1, 50))
+def test_points_that_come_one_by_one_keep_ends_peaks_and_gaps(values: list[float | None], limit: int) -> None:
+    points = list(enumerate(values))
+    kept = Thinned(points, limit).points
+    assert len(kept) <= 3 * limit + 2 + 100  # those of the stretch that is not full yet
+    if len(points) <= limit + 2:
+        assert repr(kept) == repr(points)
+    assert repr(kept[:1] + kept[-1:]) == repr(points[:1] + points[-1:])
+    assert [step for step, _ in kept] == sorted({step for step, _ in kept})
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    left = [value for _, value in kept if value is not None and math.isfinite(value)]
+    assert [min(left, default=0), max(left, default=0)] == [min(finite, default=0), max(finite, default=0)]
+    assert any(v is None or not math.isfinite(v) for v in values) == (len(left) < len(kept))
+
+
+def test_of_two_points_at_a_step_the_later_counts() -> None:
+    assert Thinned([(1, 5.0), (1, 4.0), (2, 3.0), (3, 2.0), (3, 1.0)]).points == [(1, 4.0), (2, 3.0), (3, 1.0)]
 
 
 def test_axes_place_values_by_hand() -> None:

@@ -101,14 +101,16 @@ def test_an_epoch_counts_as_an_evaluation_once() -> None:
     assert list(view.series()[0].steps) == [5, 9]
 
 
-def test_a_long_history_stays_small_and_keeps_its_peak() -> None:
+def test_a_long_history_stays_small_and_keeps_its_peak_and_its_past() -> None:
     out = io.StringIO()
     console = make_console(environ={}, file=out)
     view = LiveTraining(console, surface_of(console, environ={}), total_steps=50_000)
     for number in range(1, 50_001):
         view.add(step(number, 77.0 if number == 12_345 else 2.0))
     series = view.series()[0]
-    assert len(series.steps) <= 2000 and max(v for v in series.values if v is not None) == 77.0
+    early, late = (sum(low < at <= low + 10_000 for at in series.steps) for low in (0, 30_000))
+    assert abs(early - late) < 9  # what was long ago is drawn as well as what was lately
+    assert len(series.steps) <= 6002 and max(v for v in series.values if v is not None) == 77.0
     assert (series.steps[0], series.steps[-1]) == (1, 50_000)
 
 

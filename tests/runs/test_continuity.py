@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.runs.continuity import Curve, Rhythm
+from mhsa_cli.runs.metrics import Records
 
 PATH = Path("runs/r/metrics.jsonl")
 EVERY = Rhythm(1, 3)
@@ -31,7 +33,11 @@ def lines(log_every: int = 1) -> list[dict[str, Any]]:
 
 
 def curve(content: list[dict[str, Any]], rhythm: Rhythm | None = EVERY) -> Curve:
-    return Curve("".join(json.dumps(line) + "\n" for line in content).encode(), PATH, rhythm)
+    return read("".join(json.dumps(line) + "\n" for line in content).encode(), rhythm)
+
+
+def read(data: bytes, rhythm: Rhythm | None = EVERY) -> Curve:
+    return Curve(Records(PATH, lambda: io.BytesIO(data)), rhythm)
 
 
 def problem(content: list[dict[str, Any]], rhythm: Rhythm | None = EVERY) -> str:
@@ -81,9 +87,9 @@ def test_the_first_wrong_place(number: int, change: dict[str, Any], says: str, l
 
 def test_lines_that_are_no_json_name_their_place() -> None:
     data = "".join(json.dumps(line) + "\n" for line in lines()).encode()
-    found = Curve(data.replace(b'"step": 2', b'"step": 2}', 1), PATH, Rhythm(1, 3))
+    found = read(data.replace(b'"step": 2', b'"step": 2}', 1))
     assert found.problem.startswith("3:") and "damaged JSON" in found.problem and found.line == 2
-    cut = Curve(data[:-9], PATH, Rhythm(1, 3))  # torn by a crash: left out
+    cut = read(data[:-9])  # torn by a crash: left out
     assert cut.problem == "" and cut.line == 10 and cut.ends_wrong(END, 6) == "it has 1 epochs, the run 2"
 
 
@@ -107,7 +113,7 @@ def test_numbers_that_are_not_finite_and_an_unknown_rhythm_are_no_damage() -> No
     content[9].update(loss=None, nonfinite={"loss": "nan"})
     content[10].update(eval_loss=None, nonfinite={"eval_loss": "nan"})
     found = curve(content)
-    assert found.problem == "" and math.isnan(found.evals[6].loss)
+    assert found.problem == "" and found.last_eval is not None and math.isnan(found.last_eval.loss)
     assert problem(lines(3), Rhythm(1, 3, since=5)) == "" != problem(lines(3), Rhythm(1, 3, since=2))
     assert problem(lines(), None) == ""
     assert problem([{"kind": "of the future"}, *lines()]) == ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.jsonfile import dump_json, restore_nonfinite
-from mhsa_cli.runs.metrics import MetricsFile, read_metrics, record_from_dict, record_to_dict, records_of
+from mhsa_cli.runs.metrics import MetricRecord, MetricsFile, Records, record_from_dict, record_to_dict, records_of
 
 RECORDS = [
     StepRecord(1, 4.1, 0.015625, 5e-3),
@@ -32,12 +32,20 @@ def path(tmp_path: Path) -> Path:
     return file.path
 
 
+def lines_of(path: Path) -> list[dict]:
+    return list(MetricsFile(path).records())
+
+
+def read(path: Path) -> list[MetricRecord]:
+    return list(records_of(MetricsFile(path).records()))
+
+
 def strict(line: str) -> dict:
     return json.loads(line, parse_constant=pytest.fail)
 
 
 def test_records_round_trip(path: Path) -> None:
-    assert records_of(read_metrics(path)) == RECORDS
+    assert read(path) == RECORDS
     lines = path.read_text().split("\n")
     assert lines.pop() == ""
     assert strict(lines[0]) == {"kind": "step", "step": 1, "loss": 4.1, "accuracy": 0.015625, "lr": 0.005}
@@ -87,7 +95,8 @@ def test_what_is_no_record_is_named(change: dict, says: str) -> None:
 
 def test_other_kinds_and_keys_are_left_out() -> None:
     lines = [{"kind": "weather", "step": 1}, {**record_to_dict(RECORDS[0]), "more": 1}]
-    assert records_of(lines) == RECORDS[:1]
+    records = Records(Path("m"), lambda: [json.dumps(line).encode() + b"\n" for line in lines])
+    assert list(records_of(records)) == RECORDS[:1]
     assert record_from_dict({**record_to_dict(RECORDS[0]), "loss": 4}).loss == 4.0
 
 
@@ -97,18 +106,18 @@ def test_every_torn_end_is_left_out_and_repaired(path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         complete = sum(end - 1 <= length for end in ends)  # a line that only lacks its newline is complete
-        assert records_of(read_metrics(path)) == RECORDS[:complete]
+        assert read(path) == RECORDS[:complete]
         file = MetricsFile(path)
         file.append([{"kind": "eval", "step": 9, "loss": 1.0, "accuracy": 0.0}])
         file.close()
-        assert records_of(read_metrics(path)) == [*RECORDS[:complete], EvalRecord(9, 1.0, 0.0)]
+        assert read(path) == [*RECORDS[:complete], EvalRecord(9, 1.0, 0.0)]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 4096, b"\xff", b"{", b"[1]", b"5", b"\n\n"])
 def test_a_garbled_end_is_left_out(path: Path, tail: bytes) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
-    assert records_of(read_metrics(path)) == RECORDS
+    assert read(path) == RECORDS
     MetricsFile(path).truncate_after(99)
     assert path.read_bytes() == whole
 
@@ -117,7 +126,7 @@ def test_damage_in_the_middle_names_its_line(path: Path) -> None:
     lines = path.read_bytes().split(b"\n")
     for bad, says in ((lines[1][:-3], r":2:\d+"), (b"\xff", ":2"), (b"[]", ":2"), (b'{"loss": NaN}', ":2.*NaN")):
         path.write_bytes(b"\n".join([lines[0], bad, *lines[2:]]))
-        for act in (lambda: read_metrics(path), lambda: MetricsFile(path).truncate_after(1)):
+        for act in (lambda: lines_of(path), lambda: MetricsFile(path).truncate_after(1)):
             with pytest.raises(RunError, match=rf"metrics\.jsonl{says}.*damaged JSON|metrics\.jsonl{says}") as caught:
                 act()
             assert "delete that line" in str(caught.value)
@@ -130,10 +139,10 @@ def test_truncating_drops_later_steps_only(path: Path) -> None:
     file.truncate_after(3)
     assert path.stat().st_ino == before  # nothing to drop: not written again
     file.truncate_after(1)
-    assert [line["kind"] for line in read_metrics(path)] == ["step", "note"]
+    assert [line["kind"] for line in lines_of(path)] == ["step", "note"]
     file.append([record_to_dict(StepRecord(2, 1.0, 0.0, 1e-3))])
     file.close()
-    assert [line.get("step") for line in read_metrics(path)] == [1, None, 2]
+    assert [line.get("step") for line in lines_of(path)] == [1, None, 2]
     MetricsFile(path.with_name("none")).truncate_after(1)
     assert not path.with_name("none").exists()
 
@@ -157,7 +166,7 @@ def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyP
     file.append([record_to_dict(RECORDS[0])])
     file.sync()
     file.close()
-    assert records_of(read_metrics(path)) == [*RECORDS, RECORDS[0]]
+    assert read(path) == [*RECORDS, RECORDS[0]]
 
 
 def test_a_deleted_file_is_noticed(path: Path) -> None:

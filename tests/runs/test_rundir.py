@@ -249,7 +249,7 @@ def test_entries_that_lead_out_of_the_folder_are_refused(run: RunDir, tmp_path: 
     for name, read, write in (
         ("config.yaml", run.read_config_text, lambda: run.write_config("x")),
         ("heads.json", run.read_heads, lambda: run.write_heads({})),
-        ("metrics.jsonl", run.read_metrics, lambda: run.append_metrics([{"step": 1}])),
+        ("metrics.jsonl", lambda: list(run.read_metrics()), lambda: run.append_metrics([{"step": 1}])),
         ("run.json", run.read_run_json, lambda: run.update(seed=1)),
     ):
         path = run.path / name

@@ -11,6 +11,7 @@ import pytest
 
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.runs import seal
+from mhsa_cli.runs.disk import OpenFile
 from mhsa_cli.runs.rundir import RunDir
 
 METRICS = [{"kind": "eval", "step": step, "loss": 2.5, "accuracy": 0.25} for step in (0, 2)]
@@ -30,7 +31,13 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def readings(run: RunDir) -> list[object]:
-    return [run.read_config_text(), run.read_metrics(), run.read_head_scores(), run.read_heads(), run.read_run_json()]
+    return [
+        run.read_config_text(),
+        list(run.read_metrics()),
+        list(run.read_head_scores()),
+        run.read_heads(),
+        run.read_run_json(),
+    ]
 
 
 def test_the_list_by_hand(run: RunDir) -> None:
@@ -77,13 +84,13 @@ def test_a_file_of_another_run_is_noticed(run: RunDir, tmp_path: Path) -> None:
         own = (run.path / name).read_bytes()
         (run.path / name).write_bytes((other.path / name).read_bytes())
         with pytest.raises(RunError, match="damaged or was edited"):
-            run.read_metrics()
+            list(run.read_metrics())
         (run.path / name).write_bytes(own)
 
 
 def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
     (run.path / "heads.json").replace(run.path / "run.json")  # it has a right format number, and no hash
-    for read in (run.read_run_json, run.read_metrics, lambda: RunDir.open(run.path.parent, "r")):
+    for read in (run.read_run_json, lambda: list(run.read_metrics()), lambda: RunDir.open(run.path.parent, "r")):
         with pytest.raises(RunError, match="lacks the run's status"):
             read()
 
@@ -123,7 +130,7 @@ def test_reading_changes_no_list_and_ending_again_lists_anew(run: RunDir) -> Non
         mine.append_metrics(METRICS)
         assert not seal.listed_files(run.path)
         mine.update(status="stopped")
-    assert len(run.read_metrics()) == 4
+    assert len(list(run.read_metrics())) == 4
 
 
 def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
@@ -138,16 +145,16 @@ def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
 
 
 def test_a_reader_whose_run_goes_on_reads_what_there_is_now(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, mine = seal.read_file, RunDir.open(run.path.parent, "r", write=True)
+    real, mine = seal.OpenFile, RunDir.open(run.path.parent, "r", write=True)
+    size_before = (run.path / "metrics.jsonl").stat().st_size
 
-    def slow(path: Path, limit: int, size: int | None = None) -> bytes:
-        if path.name == "metrics.jsonl" and len(real(path, limit)) == size_before:
+    def slow(path: Path, limit: int) -> OpenFile:
+        if path.name == "metrics.jsonl" and path.stat().st_size == size_before:
             mine.append_metrics(METRICS)
-        return real(path, limit, size)
+        return real(path, limit)
 
-    size_before = len((run.path / "metrics.jsonl").read_bytes())
-    monkeypatch.setattr(seal, "read_file", slow)
-    assert len(run.read_metrics()) == 4
+    monkeypatch.setattr(seal, "OpenFile", slow)
+    assert len(list(run.read_metrics())) == 4
     mine.close()
 
 
@@ -155,7 +162,7 @@ def test_a_run_of_an_older_version_is_read_as_before(run: RunDir) -> None:
     info = run.read_run_json()
     (run.path / "run.json").write_text(json.dumps({**info, "final": None}))
     (run.path / "metrics.jsonl").write_text("")
-    assert run.read_metrics() == [] and run.read_run_json()["status"] == "finished"
+    assert list(run.read_metrics()) == [] and run.read_run_json()["status"] == "finished"
 
 
 def test_a_last_checkpoint_that_is_gone_is_said(run: RunDir) -> None:

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from mhsa_cli.core.export.source import Files, Source, flat, heads_of
 
 # What a kind of record calls by another kind's word; in a table a column holds one quantity.
+BLOCK = 1000  # rows or records that are written at once
 COLUMNS = {"eval": {"loss": "eval_loss", "accuracy": "eval_accuracy"}, "epoch": {"loss": "epoch_loss"}}
 
 
@@ -22,11 +24,10 @@ def to_csv(run: Source) -> Files:
     `epoch_loss` the mean of an epoch's training losses. Nested figures get dotted names; NaN and infinities stay such;
     what is not known is empty. A run without heads.json gets no heads.csv.
     """
-    curve = [_in_columns(flat(record)) for record in run.metrics]
-    files = {"metrics.csv": table(curve, ["kind", "step"])}
+    files = {"metrics.csv": table(lambda: (_in_columns(flat(record)) for record in run.metrics), ["kind", "step"])}
     if run.heads is not None:
         rows = [{**flat(head), "step": run.heads.get("step")} for head in heads_of(run.heads, "heads.json")]
-        files["heads.csv"] = table(rows, ["layer", "head", "step"])
+        files["heads.csv"] = table(lambda: rows, ["layer", "head", "step"])
     return files
 
 
@@ -35,14 +36,17 @@ def _in_columns(record: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in record.items()}
 
 
-def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> bytes:
-    """Write rows as CSV: the columns `first`, then every other key in the order in which it is met."""
-    columns = list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([row.get(column) for column in columns] for row in rows)
-    return out.getvalue().encode("utf-8", "backslashreplace")
+def table(rows: Callable[[], Iterable[Mapping[str, Any]]], first: Sequence[str]) -> Iterator[bytes]:
+    """Write rows as CSV, piece by piece: the columns `first`, then every other key in the order in which it is met.
+
+    `rows` is called twice: for their columns, then for what is in them.
+    """
+    columns = list(dict.fromkeys(chain(first, (key for row in rows() for key in row))))
+    lines: Iterator[list[Any]] = chain([columns], ([row.get(column) for column in columns] for row in rows()))
+    while block := list(islice(lines, BLOCK)):
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(block)
+        yield out.getvalue().encode("utf-8", "backslashreplace")
 
 
 def to_json(run: Source) -> Files:
@@ -53,10 +57,26 @@ def to_json(run: Source) -> Files:
         "info": run.info,
         "final": run.info.get("final"),
         "heads": run.heads,
-        "metrics": run.metrics,
-        "head_scores": run.head_scores,
     }
-    return {"": (json.dumps(finite(document), allow_nan=False) + "\n").encode("ascii")}
+    return {"": _document(document, {"metrics": run.metrics, "head_scores": run.head_scores})}
+
+
+def _document(document: Mapping[str, Any], lines: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[bytes]:
+    """Write a document piece by piece, its lists of `lines` last, which may be long."""
+    yield _strict(document)[:-1]
+    for name, records in lines.items():
+        yield f', "{name}": ['.encode("ascii")
+        pieces = (_strict(record) for record in records)
+        before = b""
+        while block := list(islice(pieces, BLOCK)):
+            yield before + b", ".join(block)
+            before = b", "
+        yield b"]"
+    yield b"}\n"
+
+
+def _strict(value: Any) -> bytes:
+    return json.dumps(finite(value), allow_nan=False).encode("ascii")
 
 
 def finite(value: Any) -> Any:

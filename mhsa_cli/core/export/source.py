@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mhsa_cli.core.model import TransformerLM
     from mhsa_cli.core.tasks import Task
 
-Files = Mapping[str, bytes]
+Files = Mapping[str, bytes | Iterable[bytes]]  # whole, or in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,16 @@ class Source:
     """One run. `heads` is None where heads.json is not written yet; `trained` loads the model when it is called.
 
     `checkpoint` are the files of the newest one where the model may not be built: it is somebody's own code.
-    `info` is run.json, `metrics` and `head_scores` are the lines of metrics.jsonl and heads.jsonl, NaN restored.
+    `info` is run.json, `metrics` and `head_scores` are the lines of metrics.jsonl and heads.jsonl, NaN restored, which
+    may be gone through again.
     """
 
     name: str
     config: Config
     info: Mapping[str, Any]
     heads: Mapping[str, Any] | None
-    metrics: Sequence[Mapping[str, Any]]
-    head_scores: Sequence[Mapping[str, Any]]
+    metrics: Iterable[Mapping[str, Any]]
+    head_scores: Iterable[Mapping[str, Any]]
     trained: Callable[[], Trained]
     checkpoint: Mapping[str, bytes] | None = None
 

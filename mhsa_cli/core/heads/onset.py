@@ -6,7 +6,8 @@ A snapshot is measured after `step` updates; losses must be placed the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 
 from mhsa_cli.records import HeadHistory, HeadSnapshot, SnapshotRecord
 
@@ -17,7 +18,7 @@ PER_DOUBLING = 4  # cells of the log-step grid for each doubling of the step
 
 def histories(
     snapshots: Sequence[SnapshotRecord],
-    losses: Sequence[tuple[int, float]],
+    losses: Iterable[tuple[int, float]],
     labels: Mapping[tuple[int, int], tuple[str, str]] | None = None,
     target: str | None = None,
 ) -> list[HeadHistory]:
@@ -91,16 +92,16 @@ def _crossing(steps: Sequence[int], lifts: Sequence[float | None], level: float)
     return None
 
 
-def largest_drop(losses: Sequence[tuple[int, float]]) -> tuple[int, float] | None:
+def largest_drop(losses: Iterable[tuple[int, float]]) -> tuple[int, float] | None:
     """Find where the loss fell most on a grid of log steps: (step, nats), None if it never fell.
 
     The grid has four cells for each doubling of the step. A cell's loss is the mean of those in it; the step is where
     the lower of two neighbouring cells begins.
     """
-    cells: dict[int, list[float]] = {}
+    cells: dict[int, array[float]] = {}
     for step, loss in losses:
         if step >= 0 and math.isfinite(loss):
-            cells.setdefault(_cell_start(step), []).append(loss)
+            cells.setdefault(_cell_start(step), array("d")).append(loss)
     starts = sorted(cells)
     means = [math.fsum(cells[start]) / len(cells[start]) for start in starts]
     drops = [(before - after, step) for before, after, step in zip(means, means[1:], starts[1:], strict=False)]

@@ -133,7 +133,7 @@ def _format(path: Path, other: Path, draw: random.Random) -> None:
         path.write_text(json.dumps(content))
     if path.name == "heads.json":
         info = load_sealed(path.with_name("run.json"))
-        info["files"]["heads.json"] = seal.digest(path.read_bytes())
+        info["files"]["heads.json"] = seal.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed(info))
     elif path.name == "state.json":
         files = {name: (path.parent / name).read_bytes() for name in INSIDE[:3]}
@@ -192,7 +192,7 @@ def uses(path: Path) -> dict[str, Any]:
     readers: dict[str, Callable[[], Any]] = {
         "run.json": run.read_run_json,
         "config": lambda: run_config(run).to_dict(),
-        "metrics": lambda: records_of(run.read_metrics()),
+        "metrics": lambda: list(records_of(run.read_metrics())),
         "heads": lambda: maps_from_dict(run.read_heads()),
         "scores": lambda: snapshots_from_lines(run.read_head_scores()),
         "text": text,
@@ -277,7 +277,7 @@ def believe(patch: pytest.MonkeyPatch) -> None:
         for name, entry in real(run).items():
             path = run / name
             same = path.is_file() and path.stat().st_size == entry["size"]
-            found[name] = seal.digest(path.read_bytes()) if same else entry
+            found[name] = seal.digest([path.read_bytes()]) if same else entry
         return found
 
     patch.setattr(seal, "listed_files", sizes_only)
