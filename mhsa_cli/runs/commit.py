@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.disk import (
+    OpenFile,
     in_flight,
     read_file,
     remove,
@@ -29,6 +31,7 @@ from mhsa_cli.runs.disk import (
     write_new_file,
 )
 from mhsa_cli.runs.jsonfile import check_format, parse_json
+from mhsa_cli.runs.line_ends import check_line_ends
 
 __all__ = ["commit_directory", "discard", "read_directory", "sweep_orphans", "write_file_atomic"]
 
@@ -113,17 +116,38 @@ def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
             raise RunError(f"{show(manifest)} is not a manifest: {show(repr(file))} is not a plain file name")
         if not isinstance(entry, dict) or not _is_size(entry.get("size")) or not _is_sha256(entry.get("sha256")):
             raise RunError(f"{show(manifest)} is not a manifest: no size and sha256 of {file}")
-    if raw != _render({key: value for key, value in content.items() if key != "sha256"}):
+    rendered = _render({key: value for key, value in content.items() if key != "sha256"})
+    if raw != rendered:
+        check_line_ends(manifest, lambda: io.BytesIO(raw), lambda pieces: b"".join(pieces) == rendered)
         raise RunError(f"{show(manifest)} is damaged: its own hash differs")
     if name is not None and content.get("name") != name:
         raise RunError(f"{show(path)} was renamed: it was saved as {show(str(content.get('name')))}")
-    files = {}
-    for file, entry in entries.items():
-        data = read_file(path / file, entry["size"], entry["size"])
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise RunError(f"{show(path / file)} is damaged: its hash differs from the one in {MANIFEST}")
-        files[file] = data
-    return files
+    return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in entries.items()}
+
+
+def _read_listed(path: Path, size: int, sha256: str) -> bytes:
+    """Read a file that must have this size and hash. Raises: RunError, StorageError."""
+
+    def is_right(pieces: Iterable[bytes]) -> bool:
+        found = hashlib.sha256()
+        for piece in pieces:
+            found.update(piece)
+        return found.hexdigest() == sha256
+
+    try:
+        data = read_file(path, size, size)
+        if is_right([data]):
+            return data
+        problem = RunError(f"{show(path)} is damaged: its hash differs from the one in {MANIFEST}")
+    except RunError as error:
+        problem = error
+    try:
+        file = OpenFile(path, 2 * size)  # no line end takes more than twice its bytes
+    except MhsaError:
+        raise problem from None
+    with file:
+        check_line_ends(path, file.lines, is_right)
+    raise problem
 
 
 def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:

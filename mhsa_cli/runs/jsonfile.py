@@ -15,7 +15,7 @@ from typing import Any
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.line_ends import CHANGED, WAY_OUT, other_line_ends
+from mhsa_cli.runs.line_ends import check_line_ends
 
 DEEPEST = 50  # levels of nesting; what we write has six
 NONFINITE = "nonfinite"
@@ -107,8 +107,7 @@ def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
         return
     if _is_sealed(raw):
         return
-    if other_line_ends(lambda: io.BytesIO(raw), lambda pieces: _is_sealed(b"".join(pieces))):
-        raise RunError(f"{show(path)} is not as it was written: {CHANGED}", WAY_OUT)
+    check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _is_sealed(b"".join(pieces)))
     if _LAST_LINE.search(raw[-100:]) is None:
         raise RunError(f"{show(path)} is damaged: its own hash is not on its last line")
     raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")

@@ -77,7 +77,8 @@ def load_info(run: Path) -> dict[str, Any]:
     try:
         info = load_sealed(run / RUN)
     except RunError as error:
-        raise RunError(error.message, error.hint or verify_hint(run)) from error
+        error.hint = error.hint or verify_hint(run)
+        raise
     if not isinstance(info.get("status"), str):
         raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
     return info

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mhsa_cli.errors import BusyError, RunError, StorageError
 from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error, write_all
+from mhsa_cli.runs.jsonfile import parse_json
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _PATIENCE = 0.3  # seconds; a reader that asks whether the lock is free holds it for an instant
@@ -122,10 +123,11 @@ def is_locked(path: Path) -> bool:
 def busy(path: Path) -> BusyError:
     """Make the error that names the owner of a lock file."""
     owner = "another process"
-    with contextlib.suppress(RunError, StorageError, ValueError, TypeError, KeyError):
-        found = json.loads(read_file(path, 4096))
+    with contextlib.suppress(RunError, StorageError, KeyError):
+        found = parse_json(read_file(path, 4096), path)
         host = "" if found["host"] == socket.gethostname() else f" on {show(str(found['host']))}"
-        owner = f"pid {int(found['pid'])}{host} (since {show(str(found['started']))})"
+        if type(found["pid"]) is int:
+            owner = f"pid {found['pid']}{host} (since {show(str(found['started']))})"
     hint = "wait for it to end, stop it, or choose another --name"
     return BusyError(f"{show(path.parent)} is in use by {owner}", hint)
 

@@ -27,6 +27,7 @@ from mhsa_cli.runs.jsonfile import (
     parse_json,
     restore_nonfinite,
 )
+from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.metrics import MetricsFile, Records
@@ -67,7 +68,7 @@ class RunDir:
         """
         check_name(name if name is not None else stem)
         prepare_root(root)
-        with root_lock(root):
+        with root_lock(root), git_told(root):
             path = claim(root, name, stem)
             run = cls(path)
             try:

@@ -13,7 +13,7 @@ from typing import Any
 from mhsa_cli.errors import RunError
 from mhsa_cli.runs.disk import OpenFile, show, verify_hint
 from mhsa_cli.runs.jsonfile import FILES
-from mhsa_cli.runs.line_ends import CHANGED, WAY_OUT, other_line_ends
+from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
@@ -65,7 +65,8 @@ def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
                     return file
                 problem: RunError = _changed(run, name, file, wanted)
         except RunError as error:
-            problem = RunError(error.message, error.hint or way_out(run, name))
+            problem = error
+            error.hint = error.hint or way_out(run, name)
         if listed_files(run).get(name) == wanted:  # else the run just went on: look again
             raise problem
     raise RunError(f"{show(run / name)} changes faster than it can be read", "try again")
@@ -77,9 +78,12 @@ def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
         return file.read()
 
 
-def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> ChangedError:
-    if other_line_ends(file.lines, lambda pieces: digest(pieces) == wanted):
-        return ChangedError(f"{show(run / name)} is not as it was written: {CHANGED}", WAY_OUT)
+def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> RunError:
+    """Say how a file differs from the one that is listed."""
+    try:
+        check_line_ends(file.path, file.lines, lambda pieces: digest(pieces) == wanted)
+    except LineEndsError as error:
+        return error
     size = wanted.get("size") if isinstance(wanted, dict) else None
     how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
     return ChangedError(f"{show(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))

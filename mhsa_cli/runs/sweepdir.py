@@ -16,6 +16,7 @@ from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import dump_sealed
+from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
@@ -48,7 +49,7 @@ class SweepDir:
         """Make and own a new sweep. Raises: UsageError for a bad or taken name, StorageError."""
         check_name(name if name is not None else stem)
         prepare_root(root)
-        with root_lock(root):
+        with root_lock(root), git_told(root):
             sweep = cls(claim(root, name, stem))
             try:
                 sweep._lock.acquire()
@@ -90,7 +91,8 @@ class SweepDir:
         try:
             return load_sealed(self.path / SWEEP, LIMIT)
         except RunError as error:
-            raise RunError(error.message, error.hint or verify_hint(self.path)) from error
+            error.hint = error.hint or verify_hint(self.path)
+            raise
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""

@@ -17,6 +17,7 @@ from mhsa_cli.runs.continuity import Curve, Rhythm
 from mhsa_cli.runs.disk import OpenFile, show
 from mhsa_cli.runs.heads import check_measured, maps_from_dict
 from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.snapshots import snapshots_from_lines
@@ -48,6 +49,7 @@ class Verifier:
         self.listed: dict[str, Any] = {}
         self.curve: Curve | None = None
         self.whole: list[int] = []
+        self.line_ends = False  # they were changed in one file at least
         self.refused: list[str] = []  # whole, but not of this run: where one is the newest, commands stop at it
 
     def verify(self) -> Verification:
@@ -69,6 +71,7 @@ class Verifier:
         self.checks.append(Check(name, state, found))
 
     def _why(self, error: MhsaError) -> str:
+        self.line_ends |= isinstance(error, LineEndsError)
         return error.message.replace(f"{show(self.run)}/", "")
 
     def _run_json(self) -> None:
@@ -201,7 +204,7 @@ class Verifier:
         """Say what of a damaged run can still be used, and how."""
         wrong = {check.name for check in self.checks if check.state == "wrong"}
         run = show(shlex.quote(str(self.run)))
-        found = []
+        found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
         if newest is not None and not wrong & {RUN, CONFIG, TEXT}:
             later = [name for name in self.refused if name > f"{FOLDER}/step-{newest:08d}"]
             first = f"once {' and '.join(later)} is deleted, " if later else ""

@@ -56,7 +56,7 @@ def test_of_eight_with_one_name_one_owns_it(start, tmp_path: Path) -> None:
     assert len(owners) == 1
     losers = [line for line in said if not line.endswith(" own same")]
     assert all(f" 6 {root}/same is in use by pid {owners[0]} (since " in line for line in losers), losers
-    assert [entry.name for entry in root.iterdir()] == ["same"]
+    assert {entry.name for entry in root.iterdir()} == {"same", ".gitattributes"}
 
 
 SLOW = """
@@ -121,7 +121,11 @@ def test_a_killed_owner_is_followed_silently(start, tmp_path: Path) -> None:
     assert not is_locked(lock)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "host": 1, "started": null}', "\0" * 9])
+WRONG_LOCKS = ["", "{", "[]", "\0" * 9, "[" * 4000]
+WRONG_LOCKS += [f'{{"pid": {pid}, "host": 1, "started": null}}' for pid in ('"x"', "1e400", "[]")]
+
+
+@pytest.mark.parametrize("text", WRONG_LOCKS)
 def test_the_text_of_a_lock_only_serves_messages(tmp_path: Path, text: str) -> None:
     with RunDir.create(tmp_path, "same") as run:
         (run.path / ".lock").write_text(text)
