@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from mhsa_cli.commands.trials import Trial, named
-from mhsa_cli.errors import MhsaError, NewerFormatError, RunError
+from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.rundir import RunDir
@@ -68,6 +68,7 @@ def find_start(
     """Find the newest step whose checkpoints all trials have, whole; None if they have to start anew.
 
     `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
+    Raises: NewerFormatError, StorageError: what cannot be read here is not trained again over it.
     """
     steps = [set(sweep.steps(trial.name)) for trial in trials]
     problems = []
@@ -76,7 +77,7 @@ def find_start(
             found = _load(sweep, trials, step, own)
         except NewerFormatError:
             raise
-        except MhsaError as error:
+        except RunError as error:
             problems.append(error.message)
             continue
         if problems:

@@ -10,7 +10,7 @@ import typer
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.errors import MhsaError, UsageError
+from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import final_figures
 
@@ -213,7 +213,10 @@ def _labels(run: RunDir) -> Heads:
     try:
         content = run.read_heads()
         found = {(head["layer"], head["head"]): head.get("label") for head in content["heads"]}
-    except (MhsaError, AttributeError, KeyError, TypeError):
+    except (NewerFormatError, StorageError) as error:
+        tell(f"note: {error.message}; its labels are left out")
+        return {}
+    except (RunError, AttributeError, KeyError, TypeError):
         tell(f"note: the heads.json of {run.name} is damaged; its labels are left out")
         return {}
     if is_stale(run, content):

@@ -62,6 +62,7 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
     from mhsa_cli.commands.opening import next_look
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.runs.jsonfile import UPDATE
     from mhsa_cli.runs.listing import find_run, summarise
     from mhsa_cli.runs.names import runs_root
 
@@ -74,7 +75,10 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     for key, value in row.items():
         if value is not None:
             paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
-    more = f"mhsa verify {run_argument(summary.path)}" if summary.damaged else next_look(summary.path)
+    if summary.problem == "newer":
+        more = UPDATE
+    else:
+        more = next_look(summary.path) if summary.problem is None else f"mhsa verify {run_argument(summary.path)}"
     paper.offer(f"\nnext: {more}")
 
 
@@ -98,6 +102,7 @@ def _row(summary: Any) -> dict[str, Any]:
     return {
         "run": str(summary.path),
         "status": summary.status,
+        "problem": summary.problem,
         **facts,
         "eval_loss": figures.get("eval_loss"),
         "eval_accuracy": figures.get("eval_accuracy"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
-from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.errors import RunError, StorageError, UsageError
 from mhsa_cli.runs.listing import CONFIG, is_sweep
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def verify(
     if found.damage:
         names = ", ".join(check.name for check in found.damage)
         raise RunError(f"{show(path)} is damaged: {names}")
+    if found.unreadable:
+        names = ", ".join(check.name for check in found.unreadable)
+        raise StorageError(
+            f"cannot read all of {show(path)}: {names}", "of these nothing is known; the others are whole"
+        )
 
 
 def _find(root: Path | None, name: str | None) -> Path:
@@ -92,7 +97,7 @@ def _find(root: Path | None, name: str | None) -> Path:
 def _document(path: Path, found: Verification) -> dict[str, Any]:
     return {
         "run": str(path),
-        "ok": not found.damage,
+        "ok": not found.damage and not found.unreadable,
         "checks": [{"name": c.name, "state": c.state, "found": c.found} for c in found.checks],
         "usable": list(found.usable),
         "checkpoint": found.checkpoint,

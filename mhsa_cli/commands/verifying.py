@@ -14,7 +14,7 @@ from mhsa_cli.commands.trials import Trial, planned, reported_weights, why_not_p
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.tasks import Text
-from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import seal
 from mhsa_cli.runs.checkpoints import Loaded
@@ -23,7 +23,7 @@ from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import DONE, SweepDir
-from mhsa_cli.runs.verify import Plan, Verifier
+from mhsa_cli.runs.verify import Plan, Verifier, state_of
 
 NAMED = 5  # trials without a result that a line names
 
@@ -38,26 +38,26 @@ def verify_sweep(folder: Path) -> Verification:
         trials, reported = {trial.name: trial for trial in planned(plan)}, reported_weights(plan)
         checks = [Check(SWEEP, "ok", f"{len(plan['cells'])} settings, its own hash")]
     except MhsaError as error:
-        checks = [Check(SWEEP, "wrong", error.message)]
+        checks = [Check(SWEEP, state_of(error), error.message)]
         usable += [_readable(folder)] if trial_folders(folder) else []
     for path in trial_folders(folder):
         trial = None if trials is None else trials.get(path.name)
         if trials is not None and trial is None:
             checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
             continue
-        found = verify_run(RunDir(path))
-        info = _info(RunDir(path)) or {}
+        found, info = verify_run(RunDir(path)), _info(RunDir(path)) or {}
         status = statuses[path.name] = str(info.get("status", "damaged"))
-        wrong = "; ".join(f"{check.name}: {check.found}" for check in found.damage)
-        other = None if trial is None or wrong else why_not_planned(sweep, trial, reported.get(path.name))
+        bad = found.damage or found.unreadable
+        other = None if trial is None or bad else why_not_planned(sweep, trial, reported.get(path.name))
         if other is not None:
             checks.append(Check(path.name, "wrong", other))
             statuses[path.name] = "left out"
             usable.append(f"to train {show(path.name)} anew: move its folder away, then {_going_on(folder)}")
             continue
-        checks.append(Check(path.name, "wrong" if wrong else "ok", wrong or _standing(info, found)))
-        if wrong:
-            statuses[path.name] = status if status in DONE else "damaged"
+        told = "; ".join(f"{check.name}: {check.found}" for check in bad) or _standing(info, found)
+        checks.append(Check(path.name, bad[0].state if bad else "ok", told))
+        if bad:
+            statuses[path.name] = status if status in DONE else {"wrong": "damaged"}.get(bad[0].state, bad[0].state)
             usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))
@@ -106,11 +106,11 @@ def verify_run(run: RunDir) -> Verification:
     info = _info(run)
     try:
         config = run_config(run, compare=info is not None)
-    except RunError as error:
+    except (RunError, StorageError) as error:
         lines = [line for line in error.message.splitlines() if line.strip()]
         marked = {at + near for at, line in enumerate(lines) if not line.strip(" ^") for near in (-1, 0)}
         told = " ".join(" ".join(line for at, line in enumerate(lines) if at not in marked).split())
-        check = Check(CONFIG, "wrong", told)  # a caret says nothing where lines are set anew
+        check = Check(CONFIG, state_of(error), told)  # a caret says nothing where lines are set anew
         return Verifier(run.path, check, None, lambda _: "not compared with the config, which cannot be read").verify()
     return Verifier(run.path, _config_check(run), _plan(config, info or {}), _Fit(run, config, info)).verify()
 
@@ -119,7 +119,7 @@ def _info(run: RunDir) -> dict[str, Any] | None:
     """Read run.json; None if it cannot be read."""
     try:
         return run.read_run_json()
-    except RunError:
+    except (RunError, StorageError):
         return None
 
 
@@ -130,7 +130,7 @@ def _config_check(run: RunDir) -> Check:
         run.read_config_text()
     except seal.ChangedError:
         return Check(CONFIG, "note", "its text was edited; all settings are those of the training")
-    except RunError:  # run.json tells nothing
+    except (RunError, StorageError):  # run.json tells nothing
         listed = False
     return Check(CONFIG, "ok", "its hash" if listed else "no hash to compare")
 

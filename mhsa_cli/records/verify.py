@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: its name, `state` ("ok", "note" or "wrong"), and what was found."""
+    """One thing that was looked at: its name, `state` (ok, note, wrong or unreadable), and what was found."""
 
     name: str
     state: str
@@ -27,3 +27,8 @@ class Verification:
     def damage(self) -> list[Check]:
         """List what is wrong."""
         return [check for check in self.checks if check.state == "wrong"]
+
+    @property
+    def unreadable(self) -> list[Check]:
+        """List what the system refused to read, of which nothing is known."""
+        return [check for check in self.checks if check.state == "unreadable"]

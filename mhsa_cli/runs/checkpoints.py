@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
-from mhsa_cli.runs.disk import retried, show, storage_error
+from mhsa_cli.runs.disk import refused_with, retried, show, storage_error
 
 FOLDER, STATE = "checkpoints", "state.json"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
@@ -117,7 +118,8 @@ def _still_valid(before: list[Checkpoint]) -> str:
 def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
     """Read the newest checkpoint that is whole, or exactly the one of `step`.
 
-    Raises: RunError if there is none, with the reason for each that is there; NewerFormatError at the first of those.
+    Raises: RunError if there is none, with the reason for each that is there; NewerFormatError or StorageError where
+    the newest may be whole, but cannot be read here.
     """
     problems: list[str] = []
     for _ in range(_ATTEMPTS):
@@ -127,9 +129,9 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         for item in reversed(wanted):
             try:
                 files = read_checkpoint(item)
-            except NewerFormatError:
-                raise  # whole, for all that can be told: an older one is not what the run has come to
             except (RunError, StorageError) as error:
+                if _is_no_damage(error):
+                    raise
                 problems.append(f"{item.path.name}: {error.message}")
                 continue
             if problems and list_checkpoints(run) != found:
@@ -140,6 +142,13 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
             if list_checkpoints(run) == found:
                 raise _none_valid(run, step, found, problems)
     raise RunError(f"{show(run)}: its checkpoints change faster than they can be read", "try again")
+
+
+def _is_no_damage(error: RunError | StorageError) -> bool:
+    """Tell whether a file may be whole all the same: only a disk that fails at reading has lost it."""
+    if isinstance(error, StorageError):
+        return refused_with(error) != errno.EIO
+    return isinstance(error, NewerFormatError)
 
 
 def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: list[str]) -> RunError:

@@ -194,9 +194,9 @@ def check_real_folder(path: Path) -> bool:
 
     Raises: RunError for a link or a file, StorageError if the system refuses.
     """
-    if path.is_symlink():
-        raise RunError(f"{show(path)} is a symbolic link: it is not followed out of the run folder")
     try:
+        if path.is_symlink():
+            raise RunError(f"{show(path)} is a symbolic link: it is not followed out of the run folder")
         if path.is_dir():
             return True
         if path.exists():

@@ -24,14 +24,26 @@ _CHUNK = 1 << 20
 # Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
 in_flight: set[str] = set()
 
-_WAYS_OUT = {
+WAYS_OUT = {
     errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
     errno.EDQUOT: "your quota is used up: delete something, or keep runs elsewhere: --runs DIR",
     errno.EROFS: "the file system is read-only: keep runs elsewhere with --runs DIR",
     errno.EACCES: "the permission is missing: give it, or keep runs elsewhere with --runs DIR",
     errno.EPERM: "the permission is missing: give it, or keep runs elsewhere with --runs DIR",
     errno.EIO: "the disk itself reports an error: keep runs on another one with --runs DIR",
+    errno.EFBIG: "no file may become that large here: see ulimit -f",
+    errno.EMFILE: "too many files are open: raise the limit, ulimit -n 1024",
+    errno.ENFILE: "the system has too many files open: try again later",
+    errno.ENOMEM: "give it more memory",
     errno.ENOENT: "a folder on the way is not there: was it never made, or moved or deleted since?",
+}
+
+
+# What a system refuses a sound program. The others (EBADF, EINVAL, none at all) are a fault of the program itself.
+_REFUSALS = {
+    *WAYS_OUT,
+    *(errno.EAGAIN, errno.EBUSY, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENAMETOOLONG),
+    *(errno.ENODEV, errno.ENOLCK, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENXIO, errno.ESTALE, errno.ETIMEDOUT),
 }
 
 
@@ -55,13 +67,28 @@ def verify_hint(path: Path) -> str:
 
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:
     """Put an operating system's refusal into words: what was tried, where, why, and a way out."""
+    hints = [line for line in (hint, WAYS_OUT.get(error.errno or 0)) if line]
+    return StorageError(f"cannot {doing} {show(path)}: {_reason(error)}", "\n  ".join(hints) or None)
+
+
+def _reason(error: OSError) -> str:
     code = error.errno or 0
-    reason = os.strerror(code) if code else str(error)
     name = errno.errorcode.get(code)
-    hints = [line for line in (hint, _WAYS_OUT.get(code)) if line]
-    return StorageError(
-        f"cannot {doing} {show(path)}: {reason}" + (f" ({name})" if name else ""), "\n  ".join(hints) or None
-    )
+    return (os.strerror(code) if code else str(error)) + (f" ({name})" if name else "")
+
+
+def refusal(error: OSError) -> StorageError | None:
+    """Put an error that nobody foresaw into words, where it is the system that refuses; None for a fault of ours."""
+    if error.errno not in _REFUSALS:
+        return None
+    if isinstance(error.filename, str):
+        return storage_error("use", Path(error.filename), error)
+    return StorageError(f"the system refused: {_reason(error)}", WAYS_OUT.get(error.errno))
+
+
+def refused_with(error: StorageError) -> int | None:
+    """Give the number of the system's error that a refusal comes from."""
+    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
 def retried(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -265,6 +292,6 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
     except OSError as error:
         raise storage_error("write", path, error) from error
     finally:
-        if temporary.is_symlink() or temporary.exists():
+        if os.path.lexists(temporary):
             remove(temporary)
         in_flight.discard(temporary.name)

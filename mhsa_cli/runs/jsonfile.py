@@ -19,6 +19,7 @@ from mhsa_cli.runs.line_ends import check_line_ends
 
 DEEPEST = 50  # levels of nesting; what we write has six
 NONFINITE = "nonfinite"
+UPDATE = "update mhsa-cli to read it"
 OWN_HASH, FILES = "sha256", "files"
 _STRICT = json.JSONEncoder(allow_nan=False)  # made once: a record of a curve is written in some microseconds
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -75,7 +76,7 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
     if number > FORMAT:
         raise NewerFormatError(
             f"{show(path)} was made by a newer mhsa (format {number}, this one reads up to {FORMAT})",
-            "update mhsa-cli to read it",
+            UPDATE,
         )
     if number < FORMAT:
         raise RunError(f"{show(path)} has the unknown format number {number}: expected {FORMAT}")

@@ -9,11 +9,18 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import read_file, show, storage_error, verify_hint
-from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
+from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
+from mhsa_cli.runs.disk import WAYS_OUT, read_file, refused_with, show, storage_error, verify_hint
+from mhsa_cli.runs.jsonfile import (
+    FILES,
+    OWN_HASH,
+    check_format,
+    check_sealed,
+    parse_json,
+    restore_nonfinite,
+)
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST
 
@@ -32,7 +39,7 @@ def trial_folders(folder: Path) -> list[Path]:
         found = [path for path in folder.iterdir() if _TRIAL.search(path.name)]
     except OSError:
         return []
-    return sorted(path for path in found if (path / RUN).is_file() or (path / CONFIG).is_file())
+    return sorted(path for path in found if any(os.path.lexists(path / name) for name in (RUN, CONFIG)))
 
 
 def is_sweep(folder: Path) -> bool:
@@ -40,9 +47,13 @@ def is_sweep(folder: Path) -> bool:
     return os.path.lexists(folder / SWEEP) or (not os.path.lexists(folder / RUN) and bool(trial_folders(folder)))
 
 
+# Why a folder cannot be read as a run: what is there is no run, the system refuses it, or only a newer mhsa can.
+Problem = Literal["damaged", "unreadable", "newer"]
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of `mhsa runs`. `status` is running, finished, stopped, failed, interrupted or "damaged: why"."""
+    """One line of `mhsa runs`. `status` is running, finished, stopped, failed, interrupted or, of a problem, why."""
 
     path: Path
     status: str
@@ -50,16 +61,12 @@ class RunSummary:
     seconds: float | None = None
     order: int = -1
     info: Mapping[str, Any] = field(default_factory=dict)
+    problem: Problem | None = None
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return self.path.name
-
-    @property
-    def damaged(self) -> bool:
-        """Tell whether the folder cannot be read as a run."""
-        return self.status.startswith("damaged")
 
 
 def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
@@ -113,19 +120,26 @@ def summarise(run: Path) -> RunSummary:
     """Summarise one folder; whatever is wrong with it becomes its status."""
     try:
         info = read_info(run)
-    except MhsaError as error:
-        missing = isinstance(error, RunError) and not os.path.lexists(run / RUN)
-        return RunSummary(run, "damaged: " + (f"no {RUN}, not a run folder" if missing else error.message))
+    except StorageError as error:
+        code = refused_with(error)
+        why = error.message if code is None else os.strerror(code).lower()
+        return RunSummary(run, f"unreadable: {why}", problem="unreadable")
+    except NewerFormatError:
+        return RunSummary(run, "made by a newer mhsa", problem="newer")
+    except RunError as error:
+        missing = not os.path.lexists(run / RUN)
+        why = f"no {RUN}, not a run folder" if missing else error.message
+        return RunSummary(run, f"damaged: {why}", problem="damaged")
     status, started, seconds, order = (info.get(key) for key in ("status", "started", "seconds", "order"))
     if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
-        return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info)
+        return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info, problem="damaged")
     return RunSummary(
         run, show(status), started, float(seconds) if isinstance(seconds, int | float) else None, order, info
     )
 
 
 def list_runs(root: Path) -> list[RunSummary]:
-    """Summarise every folder in `root`, newest first, damaged ones last. Raises: StorageError."""
+    """Summarise every folder in `root`, newest first, those of a problem last. Raises: StorageError."""
     # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
     found = [entry for entry in _folders(root) if not is_sweep(entry)]  # a sweep holds runs, it is none
     return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
@@ -148,12 +162,13 @@ def _folders(root: Path) -> list[Path]:
 def newest_run(root: Path) -> Path:
     """Find the run started last. Raises: RunError if there is none."""
     runs = list_runs(root)
-    good = [item for item in runs if not item.damaged]
+    good = [item for item in runs if item.problem is None]
     if good:
         return good[0].path
     if runs:
-        damage = [f"{show(item.path)}: {item.status}" for item in runs[:5]]
-        raise RunError("\n  ".join([f"no readable run in {show(root)}", *damage]), TRAIN_ONE)
+        told = "\n  ".join([f"no readable run in {show(root)}", *(f"{show(i.path)}: {i.status}" for i in runs[:5])])
+        refused = all(item.problem == "unreadable" for item in runs)
+        raise StorageError(told, WAYS_OUT[errno.EACCES]) if refused else RunError(told, TRAIN_ONE)
     sweeps = list_sweeps(root)
     more = f"\n  a sweep's trials are runs too: {list_inside(sweeps[0][0])}" if sweeps else ""
     raise RunError(f"no run in {show(root)} yet", TRAIN_ONE + more)
@@ -207,7 +222,7 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
     if not is_name:
         return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs")
     try:
-        names = [item.name for item in list_runs(root) if not item.damaged]
+        names = [item.name for item in list_runs(root) if item.problem is None]
     except StorageError as error:
         raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
     if not names:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mhsa_cli.errors import MhsaError, NewerFormatError, RunError, UsageError
+from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
@@ -109,6 +109,7 @@ class SweepDir:
         """Tell whether a trial has its result; one that this machine had no memory for may yet get another.
 
         One that failed in other hands than the sweep's has none: it is gone on with.
+        Raises: NewerFormatError, StorageError.
         """
         info = self.info(trial)
         own = info.get("sweep")
@@ -117,10 +118,10 @@ class SweepDir:
         return info.get("status") in DONE and not own.get("again")
 
     def steps(self, trial: str) -> list[int]:
-        """List the steps of a trial's checkpoints, lowest first, unread."""
+        """List the steps of a trial's checkpoints, lowest first, unread. Raises: StorageError."""
         try:
             return [item.step for item in RunDir(self.path / trial).checkpoints()]
-        except MhsaError:
+        except RunError:
             return []
 
     def is_damaged(self, trial: str) -> bool:
@@ -131,17 +132,22 @@ class SweepDir:
                 read_listed(run.path, name)
             if run.checkpoints():
                 return bool(run.load_checkpoint().notes)
-        except MhsaError:
+        except (NewerFormatError, StorageError):
+            return False
+        except RunError:
             return True
         return False
 
     def info(self, trial: str) -> dict[str, Any]:
-        """Read a trial's run.json; empty if there is none, or none that can be read. Raises: NewerFormatError."""
+        """Read a trial's run.json; empty if there is none, or a damaged one, for such a trial is trained anew.
+
+        Raises: NewerFormatError, StorageError: what cannot be read here must not be taken for nothing.
+        """
         try:
             return read_info(self.path / trial)
         except NewerFormatError:
             raise
-        except MhsaError:
+        except RunError:
             return {}
 
     def note_error(self, trace: str) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.errors import MhsaError, RunError, StorageError
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import seal
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
@@ -25,6 +25,11 @@ from mhsa_cli.runs.snapshots import snapshots_from_lines
 Heads = Sequence[tuple[int, int]]
 ENDED = ("finished", "stopped")
 OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
+
+
+def state_of(error: MhsaError) -> str:
+    """Tell what is wrong from what could not even be read."""
+    return "unreadable" if isinstance(error, StorageError) else "wrong"
 
 
 class Plan(NamedTuple):
@@ -64,7 +69,7 @@ class Verifier:
             self._part(TEXT, lambda file: f"{file.size:,} bytes")
         self.checks += [*found, *self._leftovers()]
         newest = max(self.whole, default=None)
-        damaged = any(check.state == "wrong" for check in self.checks)
+        damaged = any(check.state in ("wrong", "unreadable") for check in self.checks)
         return Verification(self.checks, self._usable(newest) if damaged else [], newest)
 
     def _note(self, name: str, state: str, found: str) -> None:
@@ -78,7 +83,7 @@ class Verifier:
         try:
             self.info, self.listed = read_info(self.run), dict(seal.listed_files(self.run))
         except MhsaError as error:
-            self._note(RUN, "wrong", self._why(error))
+            self._note(RUN, state_of(error), self._why(error))
             return
         status, step = self.info.get("status"), self.info.get("step")
         at = f" at step {step}" if status in (*ENDED, "failed") else ""
@@ -93,18 +98,18 @@ class Verifier:
         try:
             file = seal.open_listed(self.run, name) if self.info else OpenFile(path, seal.LIMIT)
         except MhsaError as error:
-            if not path.exists() and name not in self.listed:
+            if not os.path.lexists(path) and name not in self.listed:
                 needed = name == TEXT or self.info.get("status") in ENDED
                 self._note(name, "note", "there is none" if needed else "not written yet")
                 return
-            found = self._why(error).removeprefix(f"{name} is ")
+            found, state = self._why(error).removeprefix(f"{name} is "), state_of(error)
             try:  # what can still be used of it?
                 with OpenFile(path, seal.LIMIT) as file:
                     look(file)
             except MhsaError as second:
                 more = self._why(second).removeprefix(f"{name} is ")
                 found += "" if more == found else f"; {more}"
-            self._note(name, "wrong", found)
+            self._note(name, state, found)
             return
         try:
             with file:
@@ -148,7 +153,7 @@ class Verifier:
         try:
             found = list_checkpoints(self.run)
         except MhsaError as error:
-            return [Check(FOLDER, "wrong", self._why(error))]
+            return [Check(FOLDER, state_of(error), self._why(error))]
         checks = [check for item in found if (check := self._checkpoint(item)) is not None]
         step, ended = self.info.get("step"), self.info.get("status") in ENDED
         if ended and step not in [item.step for item in found]:
@@ -167,10 +172,10 @@ class Verifier:
                 raise RunError(f"{name}/{STATE} is of step {state.get('step')}")
             fits = self.fits(Loaded(item.step, files, ()))
         except MhsaError as error:
-            if not item.path.exists():
+            if not os.path.lexists(item.path):
                 return None  # a training replaced it in the meantime
             self.refused += [name] if read else []
-            return Check(name, "wrong", self._why(error))
+            return Check(name, state_of(error), self._why(error))
         self.whole.append(item.step)
         size = sum(map(len, files.values()))
         return Check(name, "ok", f"{len(files)} files, {size:,} bytes, their hashes; {fits}")
@@ -202,7 +207,7 @@ class Verifier:
 
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
-        wrong = {check.name for check in self.checks if check.state == "wrong"}
+        wrong = {check.name for check in self.checks if check.state in ("wrong", "unreadable")}
         run = show(shlex.quote(str(self.run)))
         found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
         if newest is not None and not wrong & {RUN, CONFIG, TEXT}:

@@ -187,14 +187,11 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
         (root / name / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     (root / "linked").mkdir()
     (root / "linked" / "run.json").symlink_to(run.path / "run.json")
-    found = {item.name: item.status for item in RunDir.list(root)}
-    assert found.pop("mine") == "running"
-    assert set(found) == {*broken, "foreign", "linked"}
-    assert all(status.startswith("damaged: ") for status in found.values())
-    assert "made by a newer mhsa" in found["newer"]
-    assert "not a run folder" in found["foreign"]
-    assert "run.json:1:41" in found["cut"]
-    assert "symbolic link" in found["linked"]
+    rows = RunDir.list(root)
+    assert "run.json:1:41" in next(item.status for item in rows if item.name == "cut")
+    found = {item.name: item.problem for item in rows}
+    assert found.pop("mine") is None and found.pop("newer") == "newer"
+    assert set(found) == {*broken, "foreign", "linked"} - {"newer"} and set(found.values()) == {"damaged"}
     for name in sorted(set(broken) - {"types"}):
         with pytest.raises(RunError) as caught:
             RunDir.open(root, name)
