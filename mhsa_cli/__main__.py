@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 
+NO_MEMORY = b"error: out of memory\n  give it more memory\n"
+
 
 def main() -> None:
     """Run the command line and leave with the exit code that tells what happened."""
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
-    from mhsa_cli.commands.stderr import LOWER_MEMORY, StdoutError, forget_output, open_streams, tell
-    from mhsa_cli.errors import MhsaError, StorageError
+    from mhsa_cli.commands.stderr import foreseen, forget_output, open_streams, tell
+    from mhsa_cli.errors import MhsaError
 
     open_streams()
     if os.environ.get("FORCE_COLOR", "").lower() in ("0", "false", "no", "off"):
@@ -37,24 +39,15 @@ def main() -> None:
     except BrokenPipeError:
         forget_output()  # whoever read it has seen enough
         sys.exit(1)
-    except OSError as error:
-        forget_output()
-        tell(f"error: {error.strerror if isinstance(error, StdoutError) else error}")
-        sys.exit(StorageError.exit_code)
     except Exception as error:
-        if _is_out_of_memory(error):
-            first = str(error).partition("\n")[0]
-            lower = f"{LOWER_MEMORY}, or " if "torch" in sys.modules else ""
-            tell(f"error: out of memory{f': {first}' if first else ''}\n  {lower}give it more memory")
-            sys.exit(StorageError.exit_code)
+        refused = foreseen(error)
+        if isinstance(error, OSError):
+            forget_output()
+        if refused is not None:
+            tell(f"error: {refused}")
+            sys.exit(refused.exit_code)
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Tell whether memory ran out, with nothing loaded for it: this is asked where loading may be what failed."""
-    devices = sys.modules.get("mhsa_cli.core.devices")
-    return isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error))
 
 
 def write_trace() -> str:
@@ -103,6 +96,10 @@ def run() -> None:
             main()
         except SystemExit as error:
             code = error.code
+        except (MemoryError, OSError) as error:  # not even enough to say so, or to begin
+            with contextlib.suppress(OSError):
+                os.write(2, NO_MEMORY if isinstance(error, MemoryError) else f"error: {error}\n".encode())
+            code = 5
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:  # a second one, while the first was being told, or one at the very end
         code = 130

@@ -59,6 +59,8 @@ def serve(pipe: Connection, job: Job) -> None:
             send(refused=[error.message, error.hint])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except MemoryError:
+            send(memory=True)
         except BaseException as error:
             from mhsa_cli.core.check.packages import as_the_user_wrote
             from mhsa_cli.core.devices import is_out_of_memory

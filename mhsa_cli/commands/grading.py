@@ -19,10 +19,12 @@ from typing import Any
 
 from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.commands.leftovers import end_descendants, end_users_of
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+from mhsa_cli.runs.disk import show
 
 GRADER = "mhsa_cli.core.check.grade"
+NOT_STARTED = "no fault of the file: give it more memory, or more processes (ulimit -v, ulimit -u)"
 GRACE = 0.5  # seconds in which a process that is out of time writes down where it is
 SHOWN = 3  # lines of what it printed
 PRINTED_BYTES = 1 << 20
@@ -131,7 +133,10 @@ class _Child:
         self.began = time.monotonic()
         self.deadline: float | None = None  # it counts from when the process is ready
         self.doing, self.name = "starting", ""
-        self.process.start()
+        try:
+            self.process.start()
+        except EOFError:  # what it is copied from has ended
+            raise self._not_started("the process before it ended") from None
         other.close()
 
     def left(self) -> float:
@@ -163,6 +168,8 @@ class _Child:
             said, hint = (None if text is None else self._shown(text) for text in message["refused"])
             error = UsageError(said or "", hint)
             return Ended(self._uncallable(_on_one_line(str(error))).grade, error)
+        if message.get("memory") and self.deadline is None:
+            raise self._not_started("there was no memory")
         if message.get("memory"):
             return self._out_of_memory()
         if "raised" in message:
@@ -194,6 +201,8 @@ class _Child:
     def _died(self) -> Ended:
         self.process.join(5)
         code = self.process.exitcode
+        if self.deadline is None:
+            raise self._not_started("it fell silent" if code is None else f"exit code {code}")
         if code is not None and code >= 0:
             return self._uncallable(f"it ended its process itself, with exit code {code}, while {self.doing}")
         if code is None:
@@ -203,6 +212,10 @@ class _Child:
             more = " (a system out of memory does so)" if name == "SIGKILL" else ""
             return self._uncallable(f"its process was killed by {name} while {self.doing}{self._where()}{more}")
         return self._uncallable(f"its process was killed by signal {-code} while {self.doing}{self._where()}")
+
+    def _not_started(self, why: str) -> StorageError:
+        """Make the error of a process that has not come to the file: what stopped it was no fault of the file."""
+        return StorageError(f"cannot grade {show(self.target)}: its process did not start: {why}", NOT_STARTED)
 
     def _where(self) -> str:
         """Say which line of the file it was in, from the trace that Python left."""

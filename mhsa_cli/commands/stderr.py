@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.disk import refusal, show
 
+SHORT = 1 << 25  # bytes; less than this is no memory to work with
 LOWER_MEMORY = "lower train.batch_size, train.eval_sequences or model.d_model"
 
 
@@ -112,6 +114,30 @@ def saying_kept(path: Path) -> Iterator[None]:
     except StdoutError as error:
         forget_output()
         raise StorageError(str(error.strerror), f"the results are kept: {show(path)}") from error
+
+
+def foreseen(error: Exception) -> StorageError | None:
+    """Put an error that no command has met into words where the system or its memory refuses; None: a fault of ours.
+
+    Nothing is loaded for it: this is asked where loading may be what failed.
+    """
+    if isinstance(error, StdoutError):
+        return StorageError(str(error.strerror))
+    devices = sys.modules.get("mhsa_cli.core.devices")
+    if isinstance(error, MemoryError) or (devices is not None and devices.is_out_of_memory(error)) or _is_short():
+        first = str(error).partition("\n")[0]
+        lower = f"{LOWER_MEMORY}, or " if "torch" in sys.modules else ""
+        return StorageError(f"out of memory{f': {first}' if first else ''}", f"{lower}give it more memory")
+    return refusal(error) if isinstance(error, OSError) else None
+
+
+def _is_short() -> bool:
+    """Tell whether the system gives no more memory: then any library fails in words of its own."""
+    try:
+        mmap.mmap(-1, SHORT, **({} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE})).close()
+    except (OSError, MemoryError):
+        return True
+    return False
 
 
 def counted(count: int, noun: str) -> str:

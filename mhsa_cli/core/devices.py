@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import platform
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error says that memory ran out, in whichever words this torch and device say it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     words = ("not enough memory", "DefaultCPUAllocator", "out of memory")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
