@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from mhsa_cli.commands.own_block import facts as recorded
 from mhsa_cli.commands.own_block import foreign_models
 from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
+from mhsa_cli.errors import MhsaError
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
@@ -71,28 +73,47 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
         facts |= {"total_steps": group.total, **own}
-        facts |= {} if start is None else {"status": "running"}
+        facts |= {} if start is None else {"status": "running", "sweep": None}
         facts |= recorded(models[0]) if models else {}
         for run, trial in zip(runs, trials, strict=True):
             run.update(**facts, seed=trial.config.train.seed)
         books = [Book() for _ in trials] if start is None else start.books
         _train(group, chunk, runs, books, clock, tell)
         _write(group, chunk, runs, books, clock, target, tell)
+    except Exception as error:
+        for run, trial in zip(runs, trials, strict=False):
+            _break_off(run, trial, error)
+        raise
     finally:
         for run in runs:
             run.close()
 
 
+def _break_off(run: RunDir, trial: Trial, error: Exception) -> None:
+    """Note in a trial that has no result yet why its training broke off, where its folder can still be written."""
+    with contextlib.suppress(MhsaError, OSError, MemoryError):
+        if run.read_run_json()["status"] == "running":
+            message = str(error) if isinstance(error, MhsaError) else f"{type(error).__name__}: {error}"
+            step = max((item.step for item in run.checkpoints()), default=0)
+            run.update(status="interrupted", step=step, sweep=_failure_entry(trial, message))
+
+
 def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
-    """Leave a trial that cannot be trained here as failed; `--resume` tries it again."""
-    with sweep.begin(trial.name, time.time_ns() // 1000, ["mhsa", "sweep"]) as run:
-        run.write_config(dump_yaml(trial.config))
+    """Leave a trial that cannot be trained here as failed, with the steps that it has; `--resume` tries it again."""
+    steps = sweep.steps(trial.name) if sweep.info(trial.name) else []
+    if steps:
+        run = RunDir.open(sweep.path, sweep.path / trial.name, write=True)
+    else:
+        run = sweep.begin(trial.name, time.time_ns() // 1000, ["mhsa", "sweep"])
+    with run:
+        if not steps:
+            run.write_config(dump_yaml(trial.config))
         own = {**_failure_entry(trial, message, cause), "again": True}
-        run.update(status="failed", step=0, seed=trial.config.train.seed, sweep=own)
+        run.update(status="failed", step=max(steps, default=0), seed=trial.config.train.seed, sweep=own)
 
 
-def _failure_entry(trial: Trial, message: str, cause: Cause) -> dict[str, Any]:
-    """Write what run.json keeps of a trial that failed."""
+def _failure_entry(trial: Trial, message: str, cause: Cause | None = None) -> dict[str, Any]:
+    """Write what run.json keeps of a trial that failed or was broken off."""
     return {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "cause": cause}
 
 

@@ -22,6 +22,7 @@ from mhsa_cli.commands.signals import NAMES
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.records import Cause
 from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.runs.disk import refusal
 
 WAIT_SECONDS = 0.2
 
@@ -72,6 +73,9 @@ def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], t
         return Fault("common", error.message, error=type(error)(error.message, error.hint))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
+        refused = refusal(error) if isinstance(error, OSError) else None
+        if refused is not None and not is_out_of_memory(error):
+            return Fault("common", refused.message, error=refused)
         if not is_out_of_memory(error):
             return Fault("internal", f"{type(error).__name__}: {first}", traceback.format_exc())
     free_cached_memory()

@@ -139,7 +139,8 @@ def test_an_unexpected_error_costs_its_own_chunk_and_the_exit_code_says_so(unbro
     assert "internal error in 3 trials from n_heads=1_seed=42 on: ValueError: a bug; the details are in" in said.err
     assert "3 trials have no result yet; to go on: mhsa sweep --resume s" in said.err
     assert "line" in Path("runs/s/errors.txt").read_text() and "a bug" in Path("runs/s/errors.txt").read_text()
-    assert digests() == {name: "running" if "=1_" in name else digest for name, digest in unbroken.items()}
+    assert digests() == {name: "interrupted" if "=1_" in name else digest for name, digest in unbroken.items()}
+    assert "a bug" in facts(Path("runs/s/n_heads=1_seed=42"))["sweep"]["message"] and mhsa("verify", "s").code == 0
     assert mhsa("sweep", "--resume", "s").code == 0 and digests() == unbroken
 
 
