@@ -71,7 +71,7 @@ def train(
 def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> None:
     from mhsa_cli.commands.own_block import begin, facts
     from mhsa_cli.commands.resuming import keep_text
-    from mhsa_cli.commands.training import check_room, prepare_device, run_training
+    from mhsa_cli.commands.training import check_room, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.names import prepare_root
@@ -83,9 +83,10 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
     check_room(config, prepare_root(root))
     stem = f"{config.task.name}-h{config.model.n_heads}"
     with RunDir.create(root, name, stem=stem, command=["mhsa", *sys.argv[1:]]) as run:
-        run.write_config(dump_yaml(config))
-        keep_text(config, run)
-        run.update(**facts(model))
+        with preparing(run):
+            run.write_config(dump_yaml(config))
+            keep_text(config, run)
+            run.update(**facts(model))
         run_training(config, task, device, run, as_json, model=model)
 
 
@@ -94,7 +95,7 @@ def _resume(
 ) -> None:
     from mhsa_cli.commands.own_block import again
     from mhsa_cli.commands.resuming import check_same_machine, own_text
-    from mhsa_cli.commands.training import check_room, machine, prepare_device, run_training
+    from mhsa_cli.commands.training import check_room, machine, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.engine import build_model
     from mhsa_cli.core.tasks import build_task
@@ -114,18 +115,19 @@ def _resume(
         task = build_task(own_text(config, run).task)
         model = None if foreign is None else build_model(config, task, foreign=foreign)
         check_room(config, run.path)
-        dropped = run.truncate_metrics(checkpoint.step)
-        run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
-        if checkpoint.step and next(iter(run.read_metrics()), None) is None:
-            tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
-        if changes:
-            _tell_rate(before, config, checkpoint.step)
-            earlier = run.read_run_json().get("changes")
-            one = {"step": checkpoint.step, "settings": changes}
-            run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
-            if config != before:
-                _tell_sweep(run)
-            run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
+        with preparing(run):
+            dropped = run.truncate_metrics(checkpoint.step)
+            run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
+            if checkpoint.step and next(iter(run.read_metrics()), None) is None:
+                tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
+            if changes:
+                _tell_rate(before, config, checkpoint.step)
+                earlier = run.read_run_json().get("changes")
+                one = {"step": checkpoint.step, "settings": changes}
+                run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
+                if config != before:
+                    _tell_sweep(run)
+                run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
         run_training(config, task, device, run, as_json, checkpoint.files, model)
 
 

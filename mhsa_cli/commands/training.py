@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
@@ -115,6 +116,18 @@ def run_training(
             more = f"mhsa train --resume {run_argument(run.path)}"
             tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: {more}")
         raise typer.Exit(128 + stop.caught)
+
+
+@contextlib.contextmanager
+def preparing(run: RunDir) -> Iterator[None]:
+    """Note it in the run folder where something goes wrong before the training itself begins."""
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(MhsaError):
+            if run.read_run_json().get("status") == "running":
+                run.update(status="failed", step=_saved_step(run) or 0)
+        raise
 
 
 def _leave(error: BaseException, trainer: Trainer | None, run: RunDir, seconds: float, resumed: bool) -> None:

@@ -128,6 +128,21 @@ def test_a_chunk_that_breaks_off_before_its_first_step_says_why() -> None:
     assert facts(Path("runs/s/seed=42"))["sweep"].keys() == {"cell", "seed", "steps_to_target", "labels", "curve"}
 
 
+def test_what_goes_wrong_before_a_training_begins_is_noted_and_loses_nothing(tiny: Path) -> None:
+    whole = facts(tiny)
+    for where in ("mhsa_cli.commands.resuming.keep_text", "mhsa_cli.core.engine.Trainer.__init__"):
+        with mock.patch(where, side_effect=OSError(errno.ENFILE, "no")):
+            assert mhsa("train", *SIZES, "--name", where).code == 5
+        assert (facts(Path("runs", where))["status"], facts(Path("runs", where))["step"]) == ("failed", 0)
+    for where in ("mhsa_cli.commands.train._tell_rate", "mhsa_cli.core.engine.Trainer.__init__"):
+        with mock.patch(where, side_effect=MemoryError):
+            assert mhsa("train", "--resume", "tiny", "epochs=3").code == 5
+        now = facts(tiny)
+        assert (now["status"], now["step"], now["final"]) == ("failed", 10, whole["final"])
+        assert mhsa("verify", "tiny").code == mhsa("explain", "tiny").code == 0
+    assert mhsa("train", "--resume", "tiny", "epochs=3").code == 0
+
+
 def test_a_trial_that_is_given_up_keeps_the_steps_that_it_has() -> None:
     assert mhsa("sweep", *SIZES, "--seeds", 1, "--name", "usual").code == 0
     real, made = Stack.step, list[int]()
