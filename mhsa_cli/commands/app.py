@@ -26,7 +26,7 @@ from mhsa_cli.commands import (
     train,
     verify,
 )
-from mhsa_cli.commands.command_line import Command, Group
+from mhsa_cli.commands.command_line import Command, Group, Help
 
 app = typer.Typer(
     name="mhsa",
@@ -38,28 +38,29 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "train": train.train,
-    "inspect-heads": inspect_heads.inspect_heads,
-    "bench": bench.bench,
-    "check": check.check,
-    "compare": compare.compare,
-    "curve": curve.curve,
-    "explain": explain.explain,
-    "export": export.export,
-    "generate": generate.generate,
-    "runs": runs.runs,
-    "sweep": sweep.sweep,
-    "tasks": tasks.tasks,
-    "timeline": timeline.timeline,
-    "trace": trace.trace,
-    "verify": verify.verify,
+COMMANDS: dict[str, tuple[Callable[..., None], Help]] = {
+    "train": (train.train, train.HELP),
+    "inspect-heads": (inspect_heads.inspect_heads, inspect_heads.HELP),
+    "bench": (bench.bench, bench.HELP),
+    "check": (check.check, check.HELP),
+    "compare": (compare.compare, compare.HELP),
+    "curve": (curve.curve, curve.HELP),
+    "explain": (explain.explain, explain.HELP),
+    "export": (export.export, export.HELP),
+    "generate": (generate.generate, generate.HELP),
+    "runs": (runs.runs, runs.HELP),
+    "sweep": (sweep.sweep, sweep.HELP),
+    "tasks": (tasks.tasks, tasks.HELP),
+    "timeline": (timeline.timeline, timeline.HELP),
+    "trace": (trace.trace, trace.HELP),
+    "verify": (verify.verify, verify.HELP),
 }
 
 
 def _register_commands() -> None:
-    for name, function in COMMANDS.items():
-        app.command(name, cls=Command)(function)
+    for name, (function, told) in COMMANDS.items():
+        example = f"Example: {told.example}" if told.example else None
+        app.command(name, cls=Command, help=told.text, epilog=example)(function)
     app.add_typer(config.app, name="config")
 
 

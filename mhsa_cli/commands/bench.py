@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
 
 if TYPE_CHECKING:
     from mhsa_cli.records import BenchRecord
 
 QuickOption = Annotated[bool, typer.Option("--quick", help="Measure less, in a few seconds.")]
+
+HELP = Help(
+    "Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.",
+    example="mhsa bench d_model=64 batch_size=32",
+)
 
 
 def bench(
@@ -24,10 +30,7 @@ def bench(
     quick: QuickOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.
-
-    Example: mhsa bench d_model=64 batch_size=32
-    """
+    """Run `mhsa bench`."""
     from mhsa_cli.commands.own_block import only_if_ours
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import prepare_device

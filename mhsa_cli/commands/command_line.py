@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -12,9 +12,15 @@ from typer.core import TyperCommand, TyperGroup
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.disk import show
 
-EXAMPLE = "Example: "  # begins the paragraph of a command's docstring that is an example
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
 _Misread = cast(type[Exception], typer.BadParameter.__base__)
+
+
+class Help(NamedTuple):
+    """What a command's help says: its text, and a call to copy. It is no docstring, for `python -OO` drops those."""
+
+    text: str
+    example: str = ""
 
 
 class Command(TyperCommand):
@@ -129,10 +135,8 @@ def _print_help(command: Any, ctx: Any) -> None:
         commands.append((name, (command.get_command(ctx, name).help or "").partition("\n\n")[0]))
     usage = " ".join([ctx.command_path, "[OPTIONS]", *(name for name, _ in arguments)])
     usage += " COMMAND ..." if commands else ""
-    paragraphs = (command.help or "").split("\n\n")
-    examples = [paragraph for paragraph in paragraphs if paragraph.startswith(EXAMPLE)]
-    text = [paragraph for paragraph in paragraphs if paragraph not in examples]
-    examples += [command.epilog] if command.epilog else []
+    text = (command.help or "").split("\n\n")
+    examples = [command.epilog] if command.epilog else []
     groups = [("Commands", commands), ("Arguments", arguments), ("Options", options)]
     console = make_console()
     groups = [group for group in groups if group[1]]

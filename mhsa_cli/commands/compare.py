@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
@@ -42,6 +43,12 @@ class Found:
     labels: tuple[Heads, Heads]
 
 
+HELP = Help(
+    "Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.",
+    example="mhsa compare copy-h4 copy-h8",
+)
+
+
 def compare(
     names: TwoRuns = None,
     attention: AttentionsOption = None,
@@ -49,10 +56,7 @@ def compare(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.
-
-    Example: mhsa compare copy-h4 copy-h8
-    """
+    """Run `mhsa compare`."""
     from mhsa_cli.commands.printing import (
         Paper,
         picture_path,

@@ -27,9 +27,11 @@ def _say(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
-@app.command(cls=Command)
+@app.command(
+    cls=Command, help="Write the default config with a reason on every line. An existing file is never touched."
+)
 def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
-    """Write the default config with a reason on every line. An existing file is never touched."""
+    """Run `mhsa config init`."""
     from mhsa_cli.config.load import template
     from mhsa_cli.config.problems import visible
 
@@ -47,9 +49,9 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
     _say(f"wrote {visible(file)}\nnext: mhsa train --config {visible(file)}")
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, help="Check configs and name every problem in them.")
 def check(arguments: Files, settings: SetOption = None) -> None:
-    """Check configs and name every problem in them."""
+    """Run `mhsa config check`."""
     from mhsa_cli.config.load import ConfigError, Problem, load_config
     from mhsa_cli.config.problems import visible
 
@@ -66,13 +68,13 @@ def check(arguments: Files, settings: SetOption = None) -> None:
         raise ConfigError(problems)
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, help="Show a config with every default filled in; it loads back as it is.")
 def show(
     arguments: MaybeFile = None,
     settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
 ) -> None:
-    """Show a config with every default filled in; it loads back as it is."""
+    """Run `mhsa config show`."""
     from mhsa_cli.config.load import dump_yaml, load_config
 
     files, overrides = _split(arguments or [], settings)
@@ -82,9 +84,9 @@ def show(
     _say(json.dumps(config.to_dict(), indent=2) if as_json else dump_yaml(config).rstrip("\n"))
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, help="Write the JSON schema of configs, for editors that complete and check as you type.")
 def schema() -> None:
-    """Write the JSON schema of configs, for editors that complete and check as you type."""
+    """Run `mhsa config schema`."""
     from mhsa_cli.config.load import json_schema
 
     _say(json.dumps(json_schema(), indent=2))

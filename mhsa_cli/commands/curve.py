@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ LogOption = Annotated[
     bool | None, typer.Option("--log/--linear", help="Scale of the loss; left out, log for several runs.")
 ]
 
+HELP = Help(
+    "Show the loss of a run again, or several runs over each other.",
+    example="mhsa curve copy-h4 copy-h8",
+)
+
 
 def curve(
     names: RunArguments = None,
@@ -26,10 +32,7 @@ def curve(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the loss of a run again, or several runs over each other.
-
-    Example: mhsa curve copy-h4 copy-h8
-    """
+    """Run `mhsa curve`."""
     from mhsa_cli.commands.history import History
     from mhsa_cli.commands.opening import next_look, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture

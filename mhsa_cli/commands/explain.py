@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import HeadsOption, JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
+
+HELP = Help(
+    "Say in plain words what each head looks at, how that is known, and what it causes.",
+    example="mhsa explain copy-h4",
+)
 
 
 def explain(
@@ -13,10 +19,7 @@ def explain(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say in plain words what each head looks at, how that is known, and what it causes.
-
-    Example: mhsa explain copy-h4
-    """
+    """Run `mhsa explain`."""
     from mhsa_cli.commands.looking import heading, measured_maps, read_addresses, report_of
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json, run_argument

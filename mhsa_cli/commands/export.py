@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption, without_maps
 from mhsa_cli.errors import UsageError
@@ -43,6 +44,11 @@ LOADS = {
     "tensorboard": "tensorboard --logdir {0}",
 }
 
+HELP = Help(
+    "Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.",
+    example="mhsa export copy-h4 --to transformer-lens",
+)
+
 
 def export(
     run: RunArgument = None,
@@ -52,10 +58,7 @@ def export(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.
-
-    Example: mhsa export copy-h4 --to transformer-lens
-    """
+    """Run `mhsa export`."""
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.core.export import EXPORTS, SINGLE

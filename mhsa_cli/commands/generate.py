@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.commands.stderr import tell
@@ -30,6 +31,11 @@ CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep keys and values, or compute all again for every token.")
 ]
 
+HELP = Help(
+    "Say what a trained model says after a prompt, token by token as it comes.",
+    example='mhsa generate copy-h4 --prompt "3 5 9 1 2 7 |"',
+)
+
 
 def generate(
     run: RunArgument = None,
@@ -43,10 +49,7 @@ def generate(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a trained model says after a prompt, token by token as it comes.
-
-    Example: mhsa generate copy-h4 --prompt "3 5 9 1 2 7 |"
-    """
+    """Run `mhsa generate`."""
     from mhsa_cli.commands.opening import open_run, trained
     from mhsa_cli.commands.printing import print_json
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.errors import UsageError
@@ -35,6 +36,11 @@ DefinitionOption = Annotated[
     typer.Option("--definition", metavar="olsson2022", help="With --scores: also the induction score of that paper."),
 ]
 
+HELP = Help(
+    "Show where every head looks and what was measured of it; one colour scale for all heads.",
+    example='mhsa inspect-heads copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"',
+)
+
 
 def inspect_heads(
     run: RunArgument = None,
@@ -50,10 +56,7 @@ def inspect_heads(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where every head looks and what was measured of it; one colour scale for all heads.
-
-    Example: mhsa inspect-heads copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"
-    """
+    """Run `mhsa inspect-heads`."""
     from mhsa_cli.commands.looking import chosen_heads, maps_on_tokens, measured_maps
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.own_block import only_if_ours

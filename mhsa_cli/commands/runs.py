@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunsOption
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="One run alone, in lines; left out, all runs in a table.")
 ]
 
+HELP = Help(
+    "List the runs, newest first, with how they ended; or one run in lines `key: value`.",
+    example="mhsa runs copy-h4",
+)
+
 
 def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:
-    """List the runs, newest first, with how they ended; or one run in lines `key: value`.
-
-    Example: mhsa runs copy-h4
-    """
+    """Run `mhsa runs`."""
     if run is not None:
         _show_one(root, run, as_json)
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.errors import MhsaError, RunError, UsageError
@@ -55,6 +56,11 @@ TargetOption = Annotated[
 ]
 SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Leave out settings that cannot be trained.")]
 
+HELP = Help(
+    "Train every combination of comma lists with many seeds, and say what differs and what does not.",
+    example="mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
+)
+
 
 def sweep(
     overrides: Overrides = None,
@@ -72,10 +78,7 @@ def sweep(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train every combination of comma lists with many seeds, and say what differs and what does not.
-
-    Example: mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16
-    """
+    """Run `mhsa sweep`."""
     from mhsa_cli.commands.own_block import named_again
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal

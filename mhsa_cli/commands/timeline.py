@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, UsageError
@@ -27,6 +28,11 @@ TargetOption = Annotated[
 ReplayOption = Annotated[bool, typer.Option("--replay", help="Play the attention maps over training, on a terminal.")]
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
 
+HELP = Help(
+    "Show when every head became what it is: its lift over training under the loss curve, in the same columns.",
+    example="mhsa timeline copy-h4 --target previous",
+)
+
 
 def timeline(
     run: RunArgument = None,
@@ -36,10 +42,7 @@ def timeline(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show when every head became what it is: its lift over training under the loss curve, in the same columns.
-
-    Example: mhsa timeline copy-h4 --target previous
-    """
+    """Run `mhsa timeline`."""
     from mhsa_cli.commands.opening import next_look, open_run, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import (
     ConfigOption,
     JsonOption,
@@ -36,6 +37,11 @@ InexactOption = Annotated[
     bool, typer.Option("--allow-inexact", help="Resume although this device, torch or thread count changes the bits.")
 ]
 
+HELP = Help(
+    "Train a model on a toy task; show the loss, every head's map, and where the run is kept.",
+    example="mhsa train --config configs/copy.yaml n_heads=8 train.lr=1e-3",
+)
+
 
 def train(
     overrides: Overrides = None,
@@ -48,10 +54,7 @@ def train(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a model on a toy task; show the loss, every head's map, and where the run is kept.
-
-    Example: mhsa train --config configs/copy.yaml n_heads=8 train.lr=1e-3
-    """
+    """Run `mhsa train`."""
     from mhsa_cli.config.load import load_config
     from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.names import runs_root

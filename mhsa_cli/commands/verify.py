@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunsOption
 from mhsa_cli.errors import RunError, StorageError, UsageError
 from mhsa_cli.runs.listing import CONFIG, is_sweep
@@ -30,6 +31,11 @@ ResumeCheckOption = Annotated[
     ),
 ]
 
+HELP = Help(
+    "Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.",
+    example="mhsa verify copy-h4",
+)
+
 
 def verify(
     arguments: Arguments = None,
@@ -37,10 +43,7 @@ def verify(
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.
-
-    Example: mhsa verify copy-h4
-    """
+    """Run `mhsa verify`."""
     if resume_check is not None:
         from mhsa_cli.commands.resume_check import check_resume
 

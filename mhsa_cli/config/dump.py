@@ -46,4 +46,7 @@ def _render(data: Mapping[str, Mapping[str, Any]], notes: Mapping[tuple[str, str
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a config, for editors."""
-    return Config.model_json_schema()
+    schema = Config.model_json_schema()
+    for part in (schema, *schema["$defs"].values()):
+        part.pop("description", None)  # its docstring, which `python -OO` drops; every key describes itself
+    return schema

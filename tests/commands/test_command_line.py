@@ -11,9 +11,13 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
+from mhsa_cli.commands import config
 from mhsa_cli.commands.app import app
 from mhsa_cli.commands.command_line import Command, Group, _Misread
 from mhsa_cli.commands.suggestions import SYNONYMS
+from mhsa_cli.config.load import Config, json_schema
+from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.commands.shell import Said, mhsa
 
 WIDTHS = (20, 40, 60, 80)
@@ -89,6 +93,19 @@ def test_a_group_alone_shows_its_help() -> None:
         if isinstance(command, Group):
             assert mhsa(*path) == mhsa(*path, "--help") == mhsa(*path, "help")
             assert all(name in mhsa(*path).out.split() for name in command.commands)
+
+
+def test_help_and_the_schema_read_no_docstring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -OO` drops them all."""
+    schema = json_schema()
+    for found in (*app.registered_commands, *config.app.registered_commands):
+        monkeypatch.setattr(found.callback, "__doc__", None)
+    for section in (Config, ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):
+        monkeypatch.setattr(section, "__doc__", None)
+    bare = dict(walk(typer.main.get_command(app)))
+    told = {path: (command.help, command.epilog) for path, command in COMMANDS.items()}
+    assert {path: (command.help, command.epilog) for path, command in bare.items()} == told
+    assert all(text for text, _ in told.values()) and json_schema() == schema
 
 
 def test_help_and_version_are_commands_too() -> None:
