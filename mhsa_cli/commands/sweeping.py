@@ -50,11 +50,11 @@ def chunks(
     `steps` are those of their newest checkpoints: only trials of one step can go on together. `blocks` says by which
     name each block that is not ours is imported.
     """
-    groups: dict[tuple[str, int], list[Trial]] = {}
+    groups: dict[tuple[Config, int], list[Trial]] = {}
     for trial in trials:
         train = trial.config.train.model_copy(update={"seed": 0})
         alike = trial.config.model_copy(update={"train": train})
-        groups.setdefault((alike.model_dump_json(), steps.get(trial.name, 0)), []).append(trial)
+        groups.setdefault((alike, steps.get(trial.name, 0)), []).append(trial)
     found: list[Chunk] = []
     for group in groups.values():
         size = min(largest(group[0].config), max(1, -(-len(group) // jobs)))

@@ -14,7 +14,7 @@ from mhsa_cli.config.problems import ConfigError, Problem, Source
 from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
-from mhsa_cli.config.walk import BAD, Document
+from mhsa_cli.config.walk import BAD, Document, Path
 
 __all__ = ["Config", "ConfigError", "Problem", "dump_yaml", "json_schema", "load_config", "parse", "template"]
 
@@ -53,8 +53,10 @@ def check(document: Document, *, files: bool = True) -> Config:
         if document.data.get(section, {}) is None:
             document.data[section] = {}
     problems = list(document.problems)
+    data, odd = _without_odd_keys(document.data)
+    problems += [problem for path in odd if (problem := translate.unknown(path, document)) is not None]
     try:
-        config = Config.model_validate(document.data, context={"seq_len": _seq_len(document.data), "files": files})
+        config = Config.model_validate(data, context={"seq_len": _seq_len(document.data), "files": files})
     except ValidationError as error:
         found = (translate.problem(item, document) for item in error.errors(include_url=False))
         problems += [problem for problem in found if problem is not None]
@@ -62,6 +64,25 @@ def check(document: Document, *, files: bool = True) -> Config:
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def _without_odd_keys(data: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
+    """Leave out keys that hold a lone surrogate, at which pydantic gives up the whole mapping; give their paths too."""
+    kept: dict[str, Any] = {}
+    odd: list[Path] = []
+    for key, value in data.items():
+        if not _is_unicode(key):
+            odd.append((key,))
+        elif isinstance(value, dict):
+            odd += [(key, inner) for inner in value if not _is_unicode(inner)]
+            kept[key] = {inner: item for inner, item in value.items() if _is_unicode(inner)}
+        else:
+            kept[key] = value
+    return kept, odd
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _seq_len(data: dict[str, Any]) -> int | None:

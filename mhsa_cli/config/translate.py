@@ -74,10 +74,10 @@ def problem(error: Any, document: Document) -> Problem | None:
         path = (path[0], *path[2:])
     if error["type"].startswith("union_tag") and isinstance(document.data.get("task"), dict):
         path = ("task", "name")
-    if any(path[:n] in document.bad for n in range(1, len(path) + 1)):
+    if _is_bad(path, document):
         return None
     if error["type"] == "extra_forbidden":
-        return _unknown(path, document, task)
+        return unknown(path, document)
     if error["type"] == "rule":
         context = error["ctx"]
         names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
@@ -107,7 +107,16 @@ def _dotted(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 
-def _unknown(path: Path, document: Document, task: str) -> Problem:
+def _is_bad(path: Path, document: Document) -> bool:
+    """Tell whether a value, or what holds it, was complained about already."""
+    return any(path[:n] in document.bad for n in range(1, len(path) + 1))
+
+
+def unknown(path: Path, document: Document) -> Problem | None:
+    """Say that no section has the key at `path`; None when its value, or its task, was complained about already."""
+    task = task_name(document.data.get("task", {}))
+    if _is_bad(path, document) or (path[0] == "task" and len(path) > 1 and task not in TASK_SCHEMAS):
+        return None
     *home, key = (str(part) for part in path)
     section = ".".join(home)
     # An override writes `optimizer.lr` and no `optimizer`: then its whole key is the place.

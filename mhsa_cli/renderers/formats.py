@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mhsa_cli.renderers.html import to_html
-from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.lines import Lines, safe
 from mhsa_cli.renderers.png import to_png
 from mhsa_cli.renderers.svg import to_svg
 
@@ -27,7 +27,7 @@ def png(lines: Lines, title: str) -> bytes:
 
 def txt(lines: Lines, title: str) -> bytes:
     """Write the picture as plain text under its title."""
-    return (f"{title}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
+    return (f"{safe(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
 
 
 # By the file name's ending; each takes a picture and its title and gives the file's bytes.

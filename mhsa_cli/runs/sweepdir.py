@@ -103,7 +103,7 @@ class SweepDir:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([columns, *rows])
-        write_file_atomic(self.path / TABLE, text.getvalue().encode())
+        write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
 
     def is_done(self, trial: str) -> bool:
         """Tell whether a trial has its result; one that this machine had no memory for may yet get another.

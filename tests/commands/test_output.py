@@ -86,6 +86,7 @@ def test_an_undecodable_name_is_escaped(tiny: Path) -> None:
         assert said.code == 0 and "caf\\xe9\\x1b[31m" in said.out + said.err
         assert "\x1b" not in said.out + said.err
     assert mhsa("runs", "--json").json[0]["run"] == str(run)
+    assert mhsa("curve", run, "-o", "a.txt").code == 0 and "caf\\xe9\\x1b[31m" in Path("a.txt").read_text("utf-8")
 
 
 def test_real_processes_in_the_c_locale_and_with_closed_ends(tiny: Path) -> None:

@@ -173,3 +173,16 @@ def test_a_sweep_in_which_nothing_stayed_finite_ends_with_3() -> None:
     said = mhsa("sweep", *SMALL, "lr=1e4", "weight_decay=1e4", "--seeds", 2, "--json")
     assert said.code == 3 and said.json["failed"] == 2
     assert [run["cause"] for run in said.json["runs"]] == ["nonfinite"] * 2
+
+
+def test_names_that_are_no_unicode_change_nothing(tmp_path: Path) -> None:
+    text, root = tmp_path / "caf\udce9.txt", tmp_path / "runs\udcff"
+    try:
+        text.write_text("the cat sat on the mat. " * 9)
+    except OSError:
+        pytest.skip("this file system wants UTF-8 names")
+    small = ["task.name=text", f"task.path={text}", "seq_len=3", "d_model=4", "epochs=0", "eval_sequences=1"]
+    said = mhsa("sweep", *small, "n_heads=1", "--seeds", 1, "--name", "s", "--runs", root, "--json")
+    assert said.code == 0 and said.json["sweep"] == str(root / "s"), said.err
+    rows = list(csv.DictReader((root / "s/sweep.csv").open()))
+    assert [row["run"].encode().decode("unicode_escape") for row in rows] == [str(root / "s/seed=42")]

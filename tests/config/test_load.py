@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, load_config
+from mhsa_cli.config.load import Config, ConfigError, load_config, parse
 from tests.environment import plain
 
 Complain = Callable[..., str]
@@ -116,3 +116,30 @@ def test_numbers_of_the_problems_are_plain_data() -> None:
 
 def test_defaults_need_no_file() -> None:
     assert load_config(None) == Config()
+
+
+ODD = r"""
+task: {"\udc80": 1, name: reverse, seq_len: 9}
+"\uD800": {"\uD83D": {"\uDFFF": [2]}}
+model: {"\uD83D\uDE00": *a, d_model: {"\uD800": 3}}
+train:
+  "\uDCFF": 1
+""".lstrip()
+
+
+def test_a_key_that_is_no_unicode_is_unknown_like_any_other() -> None:
+    """A lone surrogate, or a byte of the command line: nothing beside it goes unsaid, and no value is believed."""
+    with pytest.raises(ConfigError) as caught:
+        parse(ODD.encode(), "c.yaml", ["train.\udc81=5", "\udc82=6", "\udc83.lr=7", "lr=none"])
+    found = [(problem.line, problem.col) for problem in caught.value.problems if not problem.override]
+    assert found == [(1, 8), (1, 45), (2, 1), (3, 25), (3, 38), (5, 3)]  # of `*a` it is said that it is an alias
+    typed = {problem.file: problem.source_line for problem in caught.value.problems if problem.override}
+    assert list(typed) == ["train.\udc81=5", "\udc82=6", "\udc83.lr=7", "lr=none"]
+    told = str(caught.value)
+    told.encode()  # it can be shown
+    assert all(f"`{key}`" in told for key in (r"\x80", r"\ud800", r"\xff", r"\x81", r"\x82", r"\x83"))
+    same = ODD.replace(r"\u", "od")  # of one length
+    with pytest.raises(ConfigError) as other:
+        parse(same.encode(), "c.yaml", ["train.odd=5", "odd=6", "ood.lr=7", "lr=none"])
+    assert [(problem.line, problem.col) for problem in other.value.problems if not problem.override] == found
+    assert len(other.value.problems) == len(caught.value.problems)
