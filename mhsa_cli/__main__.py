@@ -52,15 +52,20 @@ def main() -> None:
 
 def write_trace() -> str:
     """Write the traceback to a file of its own and say where it is."""
+    import pathlib
     import tempfile
     import traceback
 
     trace = f"mhsa {' '.join(map(ascii, sys.argv[1:]))}\n{traceback.format_exc()}"
+    name = ""
     try:
         with tempfile.NamedTemporaryFile("w", prefix="mhsa-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            name = file.name
             file.write(trace)
-        return f"the details in {file.name}"
+        return f"the details in {name}"
     except OSError:
+        if name:  # half of them help nobody
+            pathlib.Path(name).unlink(missing_ok=True)
         return f"these details:\n{trace}"
 
 

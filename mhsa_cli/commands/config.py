@@ -11,7 +11,7 @@ import typer
 
 from mhsa_cli.commands.command_line import Command, Group
 from mhsa_cli.commands.options import SetOption
-from mhsa_cli.errors import StorageError, UsageError
+from mhsa_cli.errors import UsageError
 
 app = typer.Typer(help="Write, check and show configs.", cls=Group, rich_markup_mode=None)
 
@@ -34,18 +34,13 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
     """Run `mhsa config init`."""
     from mhsa_cli.config.load import template
     from mhsa_cli.config.problems import visible
+    from mhsa_cli.runs.artifacts import check_new, write_new
 
     if file == "-":
         _say(template().rstrip("\n"))
         return
-    try:
-        with Path(file).open("x", encoding="utf-8", newline="\n") as out:
-            out.write(template())
-    except FileExistsError:
-        raise UsageError(f"{visible(file)} exists already", "name another file, or remove it first") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise StorageError(f"{visible(file)}: cannot be written: {reason}") from None
+    check_new(Path(file), "mhsa config init FILE")
+    write_new(Path(file), {"": template().encode()})
     _say(f"wrote {visible(file)}\nnext: mhsa train --config {visible(file)}")
 
 

@@ -21,16 +21,19 @@ from mhsa_cli.runs.disk import (
 from mhsa_cli.runs.listing import RUN
 
 
-def check_new(path: Path) -> None:
-    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError."""
+def check_new(path: Path, named: str = "-o NAME") -> None:
+    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError.
+
+    `named` shows how it is given on the command line.
+    """
     if not path.name:
-        raise UsageError(f"'{show(path)}' is no name for what is written", "name a new file or folder: -o NAME")
+        raise UsageError(f"'{show(path)}' is no name for what is written", f"name a new file or folder: {named}")
     if os.path.lexists(path):
-        raise UsageError(f"{show(path)} already exists", "nothing is overwritten: choose another name with -o NAME")
-    for folder in path.resolve().parents:
+        raise UsageError(f"{show(path)} already exists", f"nothing is overwritten: choose another name, {named}")
+    for folder in Path(os.path.realpath(path)).parents:
         if (folder / RUN).is_file():
             raise UsageError(
-                f"{show(path)} would lie in the run folder {show(folder)}", "put it somewhere else: -o NAME"
+                f"{show(path)} would lie in the run folder {show(folder)}", f"put it somewhere else: {named}"
             )
 
 
@@ -40,9 +43,9 @@ def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[
     Raises: StorageError if the disk refuses; nothing is left then.
     """
     if list(files) == [""]:
-        write_file_atomic(path, files[""])
+        write_file_atomic(path, files[""], new=True)
         return [path]
-    temporary = path.with_name(temporary_name(path.name))
+    temporary = path.with_name(temporary_name())
     in_flight.add(temporary.name)
     try:
         retried(os.mkdir, temporary, 0o777)

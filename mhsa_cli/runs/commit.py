@@ -39,7 +39,7 @@ MANIFEST = "MANIFEST.json"
 REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
 
 _MANIFEST_LIMIT = 1 << 20
-_ORPHAN = re.compile(r"\.tmp-.+-[0-9]{1,18}-[0-9a-f]{8}", re.DOTALL)
+_ORPHAN = re.compile(r"\.tmp-(.+-)?[0-9]{1,18}-[0-9a-f]{8}", re.DOTALL)  # older versions put the target's name first
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 STILL_VALID = "nothing was replaced: the older checkpoint is still valid"
 
@@ -54,7 +54,7 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes]) -> Pat
     for file in (name, *files):
         if not _is_plain(file):
             raise ValueError(f"not a plain file name: {file!r}")
-    target, temporary = parent / name, parent / temporary_name(name)
+    target, temporary = parent / name, parent / temporary_name()
     in_flight.add(temporary.name)
     try:
         retried(os.mkdir, temporary, 0o777)
@@ -92,7 +92,7 @@ def _swap_in(temporary: Path, target: Path) -> None:
 
 def discard(path: Path) -> None:
     """Delete a folder so that no crash leaves half of it under its name. What cannot be deleted stays."""
-    trash = path.with_name(temporary_name(path.name))
+    trash = path.with_name(temporary_name())
     with contextlib.suppress(OSError):
         retried(os.rename, path, trash)
         remove(trash)

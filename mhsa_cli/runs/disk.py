@@ -35,6 +35,7 @@ WAYS_OUT = {
     errno.EMFILE: "too many files are open: raise the limit, ulimit -n 1024",
     errno.ENFILE: "the system has too many files open: try again later",
     errno.ENOMEM: "give it more memory",
+    errno.ENAMETOOLONG: "the file system takes no such name: choose a shorter one",
     errno.ENOENT: "a folder on the way is not there: was it never made, or moved or deleted since?",
 }
 
@@ -42,7 +43,7 @@ WAYS_OUT = {
 # What a system refuses a sound program. The others (EBADF, EINVAL, none at all) are a fault of the program itself.
 _REFUSALS = {
     *WAYS_OUT,
-    *(errno.EAGAIN, errno.EBUSY, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENAMETOOLONG),
+    *(errno.EAGAIN, errno.EBUSY, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMLINK),
     *(errno.ENODEV, errno.ENOLCK, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENXIO, errno.ESTALE, errno.ETIMEDOUT),
 }
 
@@ -256,9 +257,9 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def temporary_name(name: str) -> str:
-    """Make a fresh hidden name that says who writes: `.tmp-<name>-<pid>-<random>`."""
-    return f".tmp-{name}-{os.getpid()}-{os.urandom(4).hex()}"
+def temporary_name() -> str:
+    """Make a fresh hidden name that says who writes, `.tmp-<pid>-<random>`: short, for any name may be the last one."""
+    return f".tmp-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def remove(path: Path) -> None:
@@ -272,10 +273,23 @@ def remove(path: Path) -> None:
         pass
 
 
-def write_file_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
+def _rename_to_new(temporary: Path, path: Path) -> None:
+    """Rename a file unless something has the name. A link is made or not, where a rename puts it over what is there."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no links on this file system: then a look must do
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        temporary.replace(path)
+
+
+def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = False) -> None:
     """Write a file so that a reader, or a crash, meets the old content or the new, never a part.
 
-    Raises: StorageError if the disk refuses or if `path` exists and is not a regular file; the old content stays.
+    A `new` one takes the place of none. Raises: StorageError if the disk refuses or if `path` exists and is not a
+    regular file, or should be new; the old content stays.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -283,11 +297,11 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes]) -> None:
         mode = None  # the usual case: nothing there; any other trouble shows again when writing
     if mode is not None and not stat.S_ISREG(mode):
         raise StorageError(f"cannot write {show(path)}: it is {kind_of(mode)}, not a regular file")
-    temporary = path.with_name(temporary_name(path.name))
+    temporary = path.with_name(temporary_name())
     in_flight.add(temporary.name)
     try:
         write_new_file(temporary, data)
-        retried(os.replace, temporary, path)
+        retried(_rename_to_new if new else os.replace, temporary, path)
         sync_folder(path.parent)
     except OSError as error:
         raise storage_error("write", path, error) from error

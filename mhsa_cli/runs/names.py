@@ -11,7 +11,7 @@ from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.disk import show, storage_error
 
 NEWEST = "newest"  # in place of a name: the run that was started last
-LONGEST = 100  # bytes; leaves room for the prefix and suffix of temporary names within the usual 255
+LONGEST = 100  # bytes; leaves room for the endings of what is named after a run within the usual 255
 
 _WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)
 

@@ -46,7 +46,7 @@ def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"{name!r} leads out of the run folder")
     sweep_orphans(parent)
-    temporary = {run: parent / temporary_name(run) for run in parcels}
+    temporary = {run: parent / temporary_name() for run in parcels}
     in_flight.update(path.name for path in temporary.values())
     try:
         for run, parcel in parcels.items():
