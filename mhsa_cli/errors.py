@@ -46,8 +46,12 @@ class RunError(MhsaError):
     exit_code = 4
 
 
-class NewerFormatError(RunError):
-    """A file has a format number that only a newer mhsa reads: it is whole, and must not be changed here."""
+class OtherVersionError(RunError):
+    """A file is whole, and says what this version does not know: it must not be changed here."""
+
+
+class NewerFormatError(OtherVersionError):
+    """A file has a format number that only a newer mhsa reads."""
 
 
 class StorageError(MhsaError):

@@ -9,9 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli import __version__
 from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
-from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.errors import OtherVersionError, RunError, UsageError
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file, show, verify_hint, write_file_atomic
 from mhsa_cli.runs.jsonfile import parse_json
@@ -41,13 +42,15 @@ def differences(
 def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = True) -> Config:
     """Read a run's own config, compared with what its run.json lists.
 
-    Raises: RunError if it is damaged, UsageError if an override changes what was trained.
+    Raises: RunError if it is damaged, OtherVersionError if it is whole and holds what this version does not know,
+    UsageError if an override changes what was trained.
     """
     own = run.path / CONFIG
     try:
-        config = _parse_own(run, run.read_config_text(compare=compare))
+        text = run.read_config_text(compare=compare)
+        config = _parse_own(run, text, whole=compare and CONFIG in listed_files(run.path))
     except ChangedError as error:
-        config = _parse_own(run, run.read_config_text(compare=False))
+        config = _parse_own(run, run.read_config_text(compare=False), whole=False)
         _check_settings(config, run, error)
     if overrides:
         changed = load_config(str(own), overrides, files=False)
@@ -59,11 +62,20 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
     return config
 
 
-def _parse_own(run: RunDir, text: str) -> Config:
+def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
     try:
         return parse(text.encode(), str(run.path / CONFIG))
     except UsageError as error:
+        if whole:
+            raise other_version("the run's config", error, run.read_run_json().get("mhsa")) from error
         raise RunError(f"the run's config is damaged:\n{error}") from error
+
+
+def other_version(what: str, error: UsageError, made_by: object = None) -> OtherVersionError:
+    """Make the error of settings that were written as they are, and that this version does not know."""
+    newer = f", {show(made_by)}" if isinstance(made_by, str) and made_by != __version__ else ""
+    message = f"{what} is whole, but not all of it is known to this mhsa ({__version__}):\n{error}"
+    return OtherVersionError(message, f"use the mhsa that made it{newer}")
 
 
 def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
@@ -71,9 +83,10 @@ def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
     try:
         files = run.load_checkpoint().files
         trained_with = parse_json(files[STATE], run.path / STATE)["config"]
+        edited = _edited(config, trained_with, frozenset())
     except (RunError, KeyError):
         raise changed from None
-    _refuse(_edited(config, trained_with, frozenset()))
+    _refuse(edited)
 
 
 def own_text(config: Config, run: RunDir) -> Config:
@@ -125,8 +138,8 @@ def _edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_c
     try:
         # Read as a config is: a setting that did not exist yet had what is now its default.
         before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
-    except UsageError as error:
-        raise RunError(f"the settings in the checkpoint's state.json are damaged:\n{error}") from error
+    except UsageError as error:  # the checkpoint's hashes fit
+        raise other_version("the checkpoint's state.json", error) from error
     return differences(flat(before), flat(config.to_dict()), may_change)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from mhsa_cli.commands.looking import stored_maps
-from mhsa_cli.commands.resuming import differences, flat
-from mhsa_cli.config.load import Config, dump_yaml, parse
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.commands.resuming import differences, flat, other_version
+from mhsa_cli.config.load import Config, check_data, dump_yaml, parse
+from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.records import Cause, HeadMaps, StepRecord
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
@@ -38,14 +38,16 @@ def named(trials: Sequence[Trial]) -> str:
 
 
 def planned(plan: Mapping[str, Any]) -> list[Trial]:
-    """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none that can be read."""
+    """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none, OtherVersionError."""
     found = []
     try:
         for number, cell in enumerate(plan["cells"]):
-            first = Config.model_validate(cell["config"])
+            first = check_data(cell["config"], SWEEP)
             for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
                 config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
                 found.append(Trial(number, trial_name(cell["overrides"], seed, number), config))
+    except UsageError as error:
+        raise other_version("the sweep's plan", error) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
     return found

@@ -9,7 +9,7 @@ import typer
 
 from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunsOption
-from mhsa_cli.errors import RunError, StorageError, UsageError
+from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.runs.listing import CONFIG, is_sweep
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ def verify(
     if found.damage:
         names = ", ".join(check.name for check in found.damage)
         raise RunError(f"{show(path)} is damaged: {names}")
+    if found.other_version:
+        names = ", ".join(check.name for check in found.other_version)
+        raise OtherVersionError(
+            f"{show(path)} was made by another version of mhsa: {names}",
+            "of these nothing is known here; the others are whole",
+        )
     if found.unreadable:
         names = ", ".join(check.name for check in found.unreadable)
         raise StorageError(
@@ -100,7 +106,7 @@ def _find(root: Path | None, name: str | None) -> Path:
 def _document(path: Path, found: Verification) -> dict[str, Any]:
     return {
         "run": str(path),
-        "ok": not found.damage and not found.unreadable,
+        "ok": not (found.damage or found.other_version or found.unreadable),
         "checks": [{"name": c.name, "state": c.state, "found": c.found} for c in found.checks],
         "usable": list(found.usable),
         "checkpoint": found.checkpoint,

@@ -47,7 +47,7 @@ def verify_sweep(folder: Path) -> Verification:
             continue
         found, info = verify_run(RunDir(path)), _info(RunDir(path)) or {}
         status = statuses[path.name] = str(info.get("status", "damaged"))
-        bad = found.damage or found.unreadable
+        bad = found.damage or found.other_version or found.unreadable
         other = None if trial is None or bad else why_not_planned(sweep, trial, reported.get(path.name))
         if other is not None:
             checks.append(Check(path.name, "wrong", other))

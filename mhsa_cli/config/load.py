@@ -16,7 +16,17 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
 from mhsa_cli.config.walk import BAD, Document, Path
 
-__all__ = ["Config", "ConfigError", "Problem", "dump_yaml", "json_schema", "load_config", "parse", "template"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Problem",
+    "check_data",
+    "dump_yaml",
+    "json_schema",
+    "load_config",
+    "parse",
+    "template",
+]
 
 
 def load_config(path: str | None, overrides: Sequence[str] = (), *, files: bool = True) -> Config:
@@ -36,6 +46,14 @@ def parse(data: bytes, name: str, overrides: Sequence[str] = (), *, files: bool 
     Raises: ConfigError with every problem, in the order of the file.
     """
     return _validate(read_document(data, name), overrides, files)
+
+
+def check_data(data: dict[str, Any], name: str) -> Config:
+    """Check plain data as a config of the file `name`, without looking for the files that it names.
+
+    Raises: ConfigError with every problem.
+    """
+    return check(Document(Source(name), data), files=False)
 
 
 def _validate(document: Document, overrides: Sequence[str], files: bool) -> Config:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: its name, `state` (ok, note, wrong or unreadable), and what was found."""
+    """One thing that was looked at, what was found, and its `state`: ok, note, wrong, unreadable or other version."""
 
     name: str
     state: str
@@ -27,6 +27,11 @@ class Verification:
     def damage(self) -> list[Check]:
         """List what is wrong."""
         return [check for check in self.checks if check.state == "wrong"]
+
+    @property
+    def other_version(self) -> list[Check]:
+        """List what another version of mhsa wrote and this one cannot read."""
+        return [check for check in self.checks if check.state == "other version"]
 
     @property
     def unreadable(self) -> list[Check]:

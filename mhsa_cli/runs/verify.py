@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mhsa_cli.errors import MhsaError, RunError, StorageError
+from mhsa_cli.errors import MhsaError, OtherVersionError, RunError, StorageError
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import seal
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
@@ -28,8 +28,10 @@ OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
 
 
 def state_of(error: MhsaError) -> str:
-    """Tell what is wrong from what could not even be read."""
-    return "unreadable" if isinstance(error, StorageError) else "wrong"
+    """Tell what is wrong from what could not be read, by the system or by this version."""
+    if isinstance(error, StorageError):
+        return "unreadable"
+    return "other version" if isinstance(error, OtherVersionError) else "wrong"
 
 
 class Plan(NamedTuple):
@@ -69,7 +71,7 @@ class Verifier:
             self._part(TEXT, lambda file: f"{file.size:,} bytes")
         self.checks += [*found, *self._leftovers()]
         newest = max(self.whole, default=None)
-        damaged = any(check.state in ("wrong", "unreadable") for check in self.checks)
+        damaged = any(check.state not in ("ok", "note") for check in self.checks)
         return Verification(self.checks, self._usable(newest) if damaged else [], newest)
 
     def _note(self, name: str, state: str, found: str) -> None:
@@ -207,7 +209,7 @@ class Verifier:
 
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
-        wrong = {check.name for check in self.checks if check.state in ("wrong", "unreadable")}
+        wrong = {check.name for check in self.checks if check.state not in ("ok", "note")}
         run = show(shlex.quote(str(self.run)))
         found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
         if newest is not None and not wrong & {RUN, CONFIG, TEXT}:

@@ -102,7 +102,7 @@ def test_help_and_the_schema_read_no_docstring(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(found.callback, "__doc__", None)
     for section in (Config, ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):
         monkeypatch.setattr(section, "__doc__", None)
-    bare = dict(walk(typer.main.get_command(app)))
+    bare = dict(walk(typer.main.get_group(app)))
     told = {path: (command.help, command.epilog) for path, command in COMMANDS.items()}
     assert {path: (command.help, command.epilog) for path, command in bare.items()} == told
     assert all(text for text, _ in told.values()) and json_schema() == schema

@@ -159,4 +159,4 @@ def test_a_trial_of_a_newer_mhsa_stops_a_sweep_before_anything_is_touched(grid: 
     before = tree(newer)
     assert mhsa("sweep", "--resume", "g").code == 4
     assert tree(newer) == before and not missing.exists()
-    assert states("g")[newer.name] == "wrong"
+    assert states("g")[newer.name] == "other version"

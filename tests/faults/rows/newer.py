@@ -98,7 +98,7 @@ def renumber(path: Path, number: Any) -> None:
         path.write_text(json.dumps(content))
         info = json.loads(path.with_name("run.json").read_bytes())
         if info["files"] is not None:
-            info["files"][path.name] = seal.digest(path.read_bytes())
+            info["files"][path.name] = seal.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed({k: v for k, v in info.items() if k != "sha256"}))
 
 

@@ -137,7 +137,7 @@ def maps_of(draw: random.Random) -> None:
     run = Path("runs/a")
     shutil.copy(Path("runs", draw.choice(["seed", "rate"]), "heads.json"), run / "heads.json")
     info = load_info(run)
-    info["files"]["heads.json"] = seal.digest((run / "heads.json").read_bytes())
+    info["files"]["heads.json"] = seal.digest([(run / "heads.json").read_bytes()])
     (run / "run.json").write_bytes(dump_sealed(info))
 
 
