@@ -18,10 +18,12 @@ def main() -> None:
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
+    from mhsa_cli.commands.here import refuse_torch_without_folder, tell_if_gone
     from mhsa_cli.commands.stderr import foreseen, forget_output, open_streams, tell
     from mhsa_cli.errors import MhsaError
 
     open_streams()
+    refuse_torch_without_folder()
     if os.environ.get("FORCE_COLOR", "").lower() in ("0", "false", "no", "off"):
         os.environ["NO_COLOR"] = os.environ.pop("FORCE_COLOR")  # the libraries would read it as a yes
     try:
@@ -33,6 +35,7 @@ def main() -> None:
             sys.stdout.flush()  # here, where a full disk or a reader that left can still be told
     except MhsaError as error:
         tell(f"error: {error}")
+        tell_if_gone()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # Ctrl-C before a command has begun; commands see to it themselves
         sys.exit(130)
@@ -45,6 +48,7 @@ def main() -> None:
             forget_output()
         if refused is not None:
             tell(f"error: {refused}")
+            tell_if_gone()
             sys.exit(refused.exit_code)
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)

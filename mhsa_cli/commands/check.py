@@ -96,6 +96,7 @@ def check(
 ) -> None:
     """Run `mhsa check`."""
     from mhsa_cli.commands.grading import Limits, grade_all, grade_in_process
+    from mhsa_cli.commands.here import need_folder
     from mhsa_cli.core.check.reading import read_script
     from mhsa_cli.core.check.source import split
     from mhsa_cli.records.check import Wishes
@@ -104,6 +105,7 @@ def check(
         raise UsageError("--json and --markdown exclude each other", "leave one out")
     wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
+    need_folder()
     many = len(targets) > 1 or Path(targets[0]).is_dir()
     try:
         if many:

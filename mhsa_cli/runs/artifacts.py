@@ -22,7 +22,7 @@ from mhsa_cli.runs.listing import RUN
 
 
 def check_new(path: Path, named: str = "-o NAME") -> None:
-    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError.
+    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError, StorageError.
 
     `named` shows how it is given on the command line.
     """
@@ -30,7 +30,11 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
         raise UsageError(f"'{show(path)}' is no name for what is written", f"name a new file or folder: {named}")
     if os.path.lexists(path):
         raise UsageError(f"{show(path)} already exists", f"nothing is overwritten: choose another name, {named}")
-    for folder in Path(os.path.realpath(path)).parents:
+    try:
+        above = Path(os.path.realpath(path)).parents
+    except OSError as error:  # it counts from a folder that is gone
+        raise storage_error("write", path, error) from error
+    for folder in above:
         if (folder / RUN).is_file():
             raise UsageError(
                 f"{show(path)} would lie in the run folder {show(folder)}", f"put it somewhere else: {named}"

@@ -92,6 +92,15 @@ def refused_with(error: StorageError) -> int | None:
     return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
+def folder_is_gone() -> bool:
+    """Tell whether the folder that this process works in was deleted: no path that counts from it leads anywhere."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def retried(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call again while a signal interrupts: not every file system restarts rename and mkdir by itself."""
     while True:

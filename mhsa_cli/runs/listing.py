@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import WAYS_OUT, read_file, refused_with, show, storage_error, verify_hint
+from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, show, storage_error, verify_hint
 from mhsa_cli.runs.jsonfile import (
     FILES,
     OWN_HASH,
@@ -153,9 +153,9 @@ def list_sweeps(root: Path) -> list[tuple[Path, int]]:
 def _folders(root: Path) -> list[Path]:
     try:
         return [entry for entry in root.iterdir() if not entry.name.startswith(".") and entry.is_dir()]
-    except FileNotFoundError:
-        return []
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and (root.is_absolute() or not folder_is_gone()):
+            return []
         raise storage_error("list the runs in", root, error) from error
 
 
