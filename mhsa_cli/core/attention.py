@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mhsa_cli.config.own_block import KINDS
 from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.layers import Dropout, Linear, WithTables
+from mhsa_cli.core.layers import Dropout, Linear, WithTables, product
 from mhsa_cli.core.linear import linear_attention, linear_weights
 from mhsa_cli.core.positions import Positions
 from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
@@ -37,7 +37,7 @@ def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor
     Source: Vaswani et al. 2017.
     """
     # One layout whatever the sizes: rounding must not depend on how many models are stacked.
-    scores = (q.contiguous() / math.sqrt(q.size(-1))) @ k.contiguous().transpose(-2, -1)
+    scores = product(q.contiguous() / math.sqrt(q.size(-1)), k.contiguous().transpose(-2, -1))
     return scores if bias is None else scores + bias
 
 
@@ -243,7 +243,7 @@ class MultiHeadSelfAttention(WithTables):
         k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
         if exact or self.kind == "linear":
             weights = self.weights(q, k, mask, pos, k_pos, past)
-            context = self.weights_dropout(weights).to(v.dtype) @ v  # (..., H, T, d)
+            context = product(self.weights_dropout(weights).to(v.dtype), v)  # (..., H, T, d)
         else:
             combined = None
             if mask is not None or self.window is not None:

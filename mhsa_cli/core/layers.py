@@ -21,9 +21,30 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     flat = x.reshape(x.size(0), -1, x.size(-1))  # (M, B*T, in)
+    if one_by_one(x, flat.size(1), *weight.shape[1:]):
+        biases = [None] * len(x) if bias is None else bias.split(1)
+        return torch.cat([linear(*one) for one in zip(x.split(1), weight.split(1), biases, strict=True)])
     maps = weight.transpose(1, 2)
     out = torch.bmm(flat, maps) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, maps)
     return out.view(*x.shape[:-1], weight.size(1))
+
+
+def one_by_one(x: Tensor, *sizes: int) -> bool:
+    """Tell whether the models of a stack must be multiplied one by one for each to have the bits that it has alone.
+
+    Torch takes another road for several products than for a single one, with other rounding, where one side is a
+    vector (1 among the sizes) and, on a CPU, in half precision.
+    """
+    half = x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu"))
+    return len(x) > 1 and (half or 1 in sizes)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply a (..., n, k) with b (..., k, m); in a stack of models, (M, B, H, ...), as each would be alone."""
+    several = a.dim() == 5 and a.shape[1:3].numel() > 1  # products of one model: of these the sizes do not matter
+    if a.dim() == b.dim() == 5 and one_by_one(a, *(() if several else (*a.shape[-2:], b.size(-1)))):
+        return torch.cat([one @ other for one, other in zip(a.split(1), b.split(1), strict=True)])
+    return a @ b
 
 
 def embed(ids: Tensor, table: Tensor) -> Tensor:
@@ -55,7 +76,7 @@ def slotwise(function: Callable[[Tensor], Tensor], x: Tensor, stacked: bool) -> 
     Such functions work on vectors of numbers and finish a remainder one by one, with other rounding: a model's bits
     would depend on where in the stack's memory it ends.
     """
-    return torch.stack([function(part) for part in x]) if stacked and len(x) > 1 else function(x)
+    return torch.stack([function(part) for part in x]) if stacked else function(x)
 
 
 def broadcast(parameter: Tensor, x: Tensor) -> Tensor:

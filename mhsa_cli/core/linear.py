@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.layers import slotwise
+from mhsa_cli.core.layers import product, slotwise
 
 BLOCK = 64  # tokens; within a block the products are made exactly, between blocks the running sums carry the past
 LEAST = 1e-6  # without it elu(-20) + 1 is 0 in float32, and a row of such features divides 0 by 0
@@ -29,7 +29,7 @@ def linear_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """
     dtype = torch.promote_types(q.dtype, torch.float32)
     q, k = feature_map(q.to(dtype)), feature_map(k.to(dtype))
-    scores = (q.contiguous() @ k.contiguous().transpose(-2, -1)).masked_fill(~mask, 0.0)
+    scores = product(q.contiguous(), k.contiguous().transpose(-2, -1)).masked_fill(~mask, 0.0)
     return scores / scores.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny)
 
 
@@ -49,13 +49,13 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     for start in range(0, max(1, q.size(-2)), BLOCK):  # no tokens are one empty block
         rows = slice(start, start + BLOCK)
         qb, kb, vb = (t[..., rows, :].contiguous() for t in (q, k, v))
-        inner = (qb @ kb.transpose(-2, -1)).tril()  # (..., block, block)
-        above, below = inner @ vb, inner.sum(-1, keepdim=True)
+        inner = product(qb, kb.transpose(-2, -1)).tril()  # (..., block, block)
+        above, below = product(inner, vb), inner.sum(-1, keepdim=True)
         if state.dim() > 1:
-            above = above + qb @ state
-            below = below + qb @ total
+            above = above + product(qb, state)
+            below = below + product(qb, total)
         outputs.append(above / below)
-        state = state + kb.transpose(-2, -1) @ vb  # (..., d, d)
+        state = state + product(kb.transpose(-2, -1), vb)  # (..., d, d)
         total = total + kb.sum(-2).unsqueeze(-1)  # (..., d, 1)
     if cache is not None:
         cache.state = (state, total)

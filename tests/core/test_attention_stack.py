@@ -1,6 +1,6 @@
 """Stacks: a model's numbers are the same bits alone, among others, and in any slot; and those of the plain module.
 
-Held for one thread and for maps with more than one column; a product that is a single vector may round otherwise.
+Held for one thread.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tests.core.reference import coins, draw, redraw, worst
 
 # B, T, H, d_head: one model's numbers end on an odd boundary, on an even one, and one batch of a single row.
 SIZES = [(2, 7, 3, 5), (5, 9, 3, 8), (16, 12, 4, 8), (1, 13, 5, 4), (4, 6, 1, 3), (3, 5, 7, 1)]
+# One head of one row, one token, heads and streams of width 1: a product has a vector on one side.
+VECTORS = [(1, 1, 1, 3), (3, 7, 1, 1), (1, 5, 1, 1), (1, 6, 1, 2), (1, 1, 3, 2)]
 VOCAB, MORE = 17, 4  # MORE: room in max_seq_len beyond T
 
 
@@ -42,6 +44,12 @@ PIECES: dict[str, Callable[[int, int, int], nn.Module]] = {
     "attention with dropout": lambda t, h, d: MultiHeadSelfAttention(h * d, h, max_seq_len=t + MORE, dropout=0.3),
     "linear": lambda t, h, d: Linear(h * d, 3 * h * d),
     "linear without bias": lambda t, h, d: Linear(h * d, VOCAB, bias=False),
+    "one column": lambda t, h, d: Linear(h * d, 1),
+    "from one column": lambda t, h, d: nn.Sequential(Linear(h * d, 1), Linear(1, h * d)),
+    "linear attention": lambda t, h, d: MultiHeadSelfAttention(h * d, h, max_seq_len=t + MORE, kind="linear"),
+    "linear attention of shared heads, dropout": lambda t, h, d: MultiHeadSelfAttention(
+        h * d, h, max_seq_len=t + MORE, kind="linear", n_kv_heads=1, dropout=0.2
+    ),
     "layernorm": lambda t, h, d: LayerNorm(h * d),
     "layernorm without bias": lambda t, h, d: LayerNorm(h * d, bias=False),
     "embedding": lambda t, h, d: Embedding(VOCAB, h * d),
@@ -91,7 +99,7 @@ def assert_slots_equal_singles(piece: str, sizes: Sequence[int], m: int, **setti
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_slot_is_bit_equal_to_a_stack_of_one(piece: str) -> None:
     """Outputs, gradients and dropout draws."""
-    for sizes in SIZES:
+    for sizes in SIZES + VECTORS:
         for m in (1, 3, 5):
             assert_slots_equal_singles(piece, sizes, m)
 
@@ -99,7 +107,7 @@ def test_a_slot_is_bit_equal_to_a_stack_of_one(piece: str) -> None:
 @pytest.mark.parametrize("kind", ["attention", "uniform attention", "attention with dropout"])
 def test_a_slot_is_bit_equal_also_with_weights_and_masks(kind: str) -> None:
     """The materialised path, and every shape of mask on both paths; a mask is shared by all models."""
-    for b, t, h, d in SIZES:
+    for b, t, h, d in SIZES + VECTORS:
         for mask in (None, coins(t, t), coins(b, 1, 1, t), coins(b, h, t, t)):
             for looking in (False, True):
                 assert_slots_equal_singles(kind, (b, t, h, d), 3, mask=mask, return_weights=looking)

@@ -47,6 +47,32 @@ def test_a_stack_of_models_is_bit_for_bit_the_single_runs(settings: tuple[str, .
         assert weights_sha256(unstack(stack.model, slot)) == weights_sha256(single.model()), f"slot {slot}"
 
 
+VECTORS = [
+    ("model.d_mlp=1", "model.dropout=0.0"),
+    ("model.d_model=1", "model.n_heads=1", "train.batch_size=1", "model.norm=none", "model.dropout=0.0"),
+]
+
+
+@pytest.mark.parametrize("settings", VECTORS, ids=" ".join)
+def test_models_of_width_or_length_1_are_bit_for_bit_the_single_ones(settings: tuple[str, ...]) -> None:
+    """With gradients by hand: torch multiplies several matrices otherwise than one where one side is a vector."""
+    config, seeds = rich(*settings), [3, 1, 8]
+    task = build_task(config.task)
+    batches = [TrainBatches(task, seed, config.train.batch_size) for seed in seeds]
+    stacks = [
+        Stack([build_model(config, task, seed) for seed in some], some, config.train, CPU)
+        for some in (seeds, *([seed] for seed in seeds))
+    ]
+    assert all(stack.by_hand is not None for stack in stacks)
+    for step in range(1, 9):
+        rows = [batch[step] for batch in batches]
+        inputs, targets = (torch.stack([getattr(r, part) for r in rows]) for part in ("inputs", "targets"))
+        for stack, some in zip(stacks, (slice(0, 3), slice(0, 1), slice(1, 2), slice(2, 3)), strict=True):
+            stack.step(inputs[some], targets[some], 0.02)
+    for slot, alone in enumerate(stacks[1:]):
+        assert weights_sha256(unstack(stacks[0].model, slot)) == weights_sha256(unstack(alone.model, 0)), f"slot {slot}"
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "every other row": lambda ids: torch.stack([ids, ids], 2).flatten(1, 2)[:, ::2],
     "every other token": lambda ids: torch.stack([ids, ids], -1)[..., 0],
