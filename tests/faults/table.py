@@ -8,6 +8,7 @@ from tests.faults.rows import (
     bad_configs,
     control,
     damage,
+    edge_models,
     failpoints,
     good_configs,
     kill,
@@ -42,5 +43,6 @@ ROWS: dict[str, Row] = {
     "observers": observers.ROW,
     "control": control.ROW,
     "attention": attention.ROW,
+    "edge-models": edge_models.ROW,
     "renders": renders.ROW,
 }
