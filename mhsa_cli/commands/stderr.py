@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import sys
@@ -96,7 +97,15 @@ def open_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
     sys.stderr = losable(sys.stderr)
     if not isinstance(sys.stdout, _Stdout):
-        sys.stdout = cast(TextIO, _Stdout(sys.stdout))
+        sys.stdout = cast(TextIO, _Stdout(_buffered(sys.stdout)))
+
+
+def _buffered(stream: TextIO) -> TextIO:
+    """Put a buffer under a stream that has none (PYTHONUNBUFFERED): Python drops what a write there does not take."""
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        return stream
+    return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True)
 
 
 def forget_output() -> None:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
+from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.records import Difference, Quartiles
 
 LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5
@@ -85,6 +86,7 @@ def paired_difference(
 
 def _tail(n: int) -> float:
     """Give the share of draws to leave out on each side so that 95 % hold for a mean of `n`, not of many."""
+    make_sure_of_memory("scipy")
     from scipy.special import ndtr, stdtrit
 
     return float(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025)))

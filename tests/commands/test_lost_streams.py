@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.commands.stderr import open_streams
 from tests.commands.shell import environment, facts, mhsa
 from tests.faults.client import ForkServer
 
@@ -95,6 +96,32 @@ def test_streams_closed_from_the_start_get_no_file_of_the_run(tiny: Path) -> Non
         line = f"exec {python} -m mhsa_cli runs gone --json {closed}"  # what it complains of is no JSON
         done = subprocess.run(line, shell=True, capture_output=True, env=environment(), check=False)
         assert (done.returncode, done.stdout, done.stderr) == (4, b"", b"")
+
+
+class Short(io.RawIOBase):
+    """A file that takes five bytes of each write, and tells so."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        part = bytes(data)[:5]  # type: ignore[call-overload]
+        self.taken += part
+        return len(part)
+
+
+def test_what_a_write_does_not_take_is_written_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONUNBUFFERED Python has no buffer, and drops the rest."""
+    short = Short()
+    stream = io.TextIOWrapper(short, "utf-8", write_through=True)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    open_streams()
+    print("a line that is longer than that")
+    assert short.taken == b"a line that is longer than that\n"
 
 
 def hang_up(patch: pytest.MonkeyPatch, step: int) -> None:

@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
-import mhsa_cli.core
 from mhsa_cli.commands import chunk, stderr
+from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.group import Group
 from mhsa_cli.core.stack import Stack
 from tests.commands.shell import at_step, facts, mhsa, tree
@@ -195,13 +195,14 @@ def test_memory_that_is_short_is_seen_by_asking_for_some() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 200_000_000, 1 << 40])
-def test_torch_is_not_loaded_where_its_libraries_would_abort(room: int) -> None:
+def test_a_library_is_not_loaded_where_it_would_abort_or_hang(room: int) -> None:
     def take(_: int, size: int, *__: int) -> mock.Mock:
         if size > room:
             raise OSError(errno.ENOMEM, "no")
         return mock.Mock()
 
-    modules = {name: module for name, module in sys.modules.items() if name != "torch"}
-    told = contextlib.nullcontext() if room > 1 << 30 else pytest.raises(MemoryError)
-    with mock.patch.object(mmap, "mmap", take), mock.patch.dict(sys.modules, modules, clear=True), told:
-        mhsa_cli.core._make_sure_of_memory()
+    modules = {name: module for name, module in sys.modules.items() if name not in ("torch", "scipy")}
+    with mock.patch.object(mmap, "mmap", take), mock.patch.dict(sys.modules, modules, clear=True):
+        for library, least in (("torch", 1 << 30), ("scipy", 150_000_000)):
+            with contextlib.nullcontext() if room > least else pytest.raises(MemoryError):
+                make_sure_of_memory(library)

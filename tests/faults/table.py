@@ -13,6 +13,7 @@ from tests.faults.rows import (
     good_configs,
     kill,
     newer,
+    limits,
     nonfinite,
     observers,
     owners,
@@ -22,6 +23,7 @@ from tests.faults.rows import (
     resume,
     signals,
     small_disk,
+    streams,
     sweep,
 )
 
@@ -33,8 +35,10 @@ ROWS: dict[str, Row] = {
     "newer": newer.ROW,
     "small-disk": small_disk.ROW,
     "parts": parts.ROW,
+    "limits": limits.ROW,
     "owners": owners.ROW,
     "signals": signals.ROW,
+    "streams": streams.ROW,
     "sweep": sweep.ROW,
     "bad-configs": bad_configs.ROW,
     "good-configs": good_configs.ROW,

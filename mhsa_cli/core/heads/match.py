@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.heads.capture import PROBE, capture
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.core.model import TransformerLM
@@ -62,6 +63,7 @@ def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) 
     it is the mean of all distances.
     Raises: UsageError if a weight is not finite. Source: Kuhn 1955; scipy.optimize.linear_sum_assignment.
     """
+    make_sure_of_memory("scipy")
     from scipy.optimize import linear_sum_assignment
 
     for name, maps in (("first", first), ("second", second)):
