@@ -25,6 +25,7 @@ from tests.faults.rows import (
     small_disk,
     streams,
     sweep,
+    users,
 )
 
 ROWS: dict[str, Row] = {
@@ -37,6 +38,7 @@ ROWS: dict[str, Row] = {
     "parts": parts.ROW,
     "limits": limits.ROW,
     "owners": owners.ROW,
+    "users": users.ROW,
     "signals": signals.ROW,
     "streams": streams.ROW,
     "sweep": sweep.ROW,
