@@ -9,6 +9,7 @@ from tests.faults.rows import (
     control,
     damage,
     edge_models,
+    environment,
     failpoints,
     good_configs,
     kill,
@@ -51,4 +52,5 @@ ROWS: dict[str, Row] = {
     "attention": attention.ROW,
     "edge-models": edge_models.ROW,
     "renders": renders.ROW,
+    "environment": environment.ROW,
 }
