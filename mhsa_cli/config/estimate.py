@@ -8,6 +8,7 @@ from typing import Any
 from mhsa_cli.config.own_block import is_file
 
 LIMIT_BYTES = 16 * 2**30
+MODELS = 5  # that have masks at a time: the trained one, its stack, what watches it, what it is held against
 
 
 def parameters(task: Any, model: Any) -> int | None:
@@ -36,20 +37,21 @@ class Estimate:
 
     weights: int
     maps: int
+    masks: int
     stream: int
     parameters: int
 
     @property
     def too_large(self) -> bool:
         """Tell whether it is more than any machine this is meant for holds."""
-        return self.weights + self.maps + self.stream > LIMIT_BYTES
+        return self.weights + self.maps + self.masks + self.stream > LIMIT_BYTES
 
     def sentence(self) -> str:
         """Say the numbers."""
         return (
             f"this asks for about {_gib(self.weights)} for {self.parameters:,} parameters and their moments, "
-            f"{_gib(self.maps)} for attention maps and {_gib(self.stream)} for the other activations; "
-            f"the limit is {_gib(LIMIT_BYTES)}"
+            f"{_gib(self.maps)} for attention maps, {_gib(self.masks)} for masks and {_gib(self.stream)} for the "
+            f"other activations; the limit is {_gib(LIMIT_BYTES)}"
         )
 
     def hint(self) -> str:
@@ -61,9 +63,11 @@ class Estimate:
         return tuple(self._keys())
 
     def _keys(self) -> tuple[str, ...]:
-        largest = max(self.weights, self.maps, self.stream)
+        largest = max(self.weights, self.maps, self.masks, self.stream)
         if largest == self.weights:
             return ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size")
+        if largest == self.masks:
+            return ("model.max_seq_len", "task.seq_len", "model.n_layers")
         if largest == self.maps:
             return ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers")
         return ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp")
@@ -74,13 +78,17 @@ def _gib(size: int) -> str:
 
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:
-    """Estimate the memory of a training step: weights, gradient, two moments, and what the backward pass keeps."""
+    """Estimate the memory of a training step: weights, gradient, two moments, and what the backward pass keeps.
+
+    A layer's mask has a byte for each pair of positions up to the longest row that the model takes.
+    """
     vocab_size = getattr(task, "vocab_size", 256)  # a text's alphabet is small
     item = 8 if train.dtype == "float64" else 4
     count = _count(task, model, vocab_size)
     rows = train.batch_size * task.seq_len
     return Estimate(
         weights=4 * item * count,
+        masks=MODELS * model.n_layers * (model.max_seq_len or task.seq_len) ** 2,
         maps=2 * item * model.n_layers * model.n_heads * rows * task.seq_len,
         stream=item * rows * (2 * vocab_size + model.n_layers * (8 * model.d_model + 2 * model.d_mlp)),
         parameters=count,
@@ -96,7 +104,7 @@ def trial_memory(task: Any, model: Any, train: Any) -> int:
     rows = min(256, train.eval_sequences)
     look = estimate(task, model, train.model_copy(update={"batch_size": rows}))
     kept = look.stream + (look.maps if model.attention == "linear" else 0)
-    return int(3 * step.weights + step.maps + step.stream + kept // model.n_layers)
+    return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.n_layers)
 
 
 def trial_disk(task: Any, model: Any, train: Any) -> int:

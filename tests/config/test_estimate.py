@@ -8,6 +8,7 @@ from mhsa_cli.config.estimate import estimate, parameters
 from mhsa_cli.config.load import Config
 
 Load = Callable[..., Config]
+Complain = Callable[..., str]
 
 
 def test_the_lesson_has_8384_parameters() -> None:
@@ -42,3 +43,13 @@ def test_the_memory_of_the_maps_by_hand(load: Load) -> None:
     assert size.maps == 2 * 4 * 3 * 2 * 7 * 10 * 10
     assert size.weights == 16 * size.parameters
     assert not size.too_large
+
+
+def test_the_masks_reach_as_far_as_the_positions(load: Load, complain: Complain) -> None:
+    """Rows of four tokens took 20 GiB for a model that could read 65,536."""
+    for text, longest in (("", 12), ("model: {max_seq_len: 300, n_layers: 7}", 300)):
+        config = load(text)
+        assert estimate(config.task, config.model, config.train).masks == 5 * config.model.n_layers * longest**2
+    told = complain("task: {seq_len: 4}\nmodel: {n_layers: 2, max_seq_len: 65536}")
+    assert "c.yaml:2:35: " in told and "`model.max_seq_len`" in told
+    load("task: {seq_len: 4}\nmodel: {n_layers: 2, max_seq_len: 32768}")
