@@ -9,6 +9,7 @@ from tests.faults.rows import (
     control,
     damage,
     edge_models,
+    edge_configs,
     environment,
     failpoints,
     good_configs,
@@ -53,4 +54,5 @@ ROWS: dict[str, Row] = {
     "edge-models": edge_models.ROW,
     "renders": renders.ROW,
     "environment": environment.ROW,
+    "edge-configs": edge_configs.ROW,
 }
