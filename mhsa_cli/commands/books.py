@@ -101,7 +101,7 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         info = run.read_run_json()
         check_same_machine(info, own, allow=False)
         loaded = run.load_checkpoint(step)
-        check_unedited(trial.config, read_state(loaded.files)["config"], run)
+        check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
         book = Book([record for record in records_of(run.read_metrics()) if record.step <= step])
         told = [0, *(record.step for record in book.steps), step]
         every = log_every(trial.config.train)

@@ -196,15 +196,12 @@ def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
     return show(first.name), show(second.name)
 
 
-def _written(key: str, value: Any) -> str:
-    """Write one final figure; what is no number (somebody edited the file) is shown as it is, None as nothing."""
+def _written(key: str, value: int | float | None) -> str:
+    """Write one final figure, None as nothing."""
     from mhsa_cli.commands.summary import nats
 
     forms = {"eval_loss": nats, "eval_accuracy": "{:.1%}".format, "seconds": "{:.1f} s".format, "steps": "{:,}".format}
-    if value is None:
-        return ""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return forms.get(key, str)(value) if is_number else str(value)
+    return "" if value is None else forms[key](value)
 
 
 def _labels(run: RunDir) -> Heads:

@@ -11,11 +11,12 @@ from mhsa_cli.commands.resuming import differences, flat, other_version
 from mhsa_cli.config.load import Config, check_data, dump_yaml, parse
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.records import Cause, HeadMaps, StepRecord
+from mhsa_cli.runs.facts import is_number
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.newer import refuse_newer
 from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import SweepDir, trial_name
+from mhsa_cli.runs.sweepdir import MOST, SweepDir, trial_name
 
 if TYPE_CHECKING:
     from mhsa_cli.core.group import Group
@@ -41,6 +42,8 @@ def planned(plan: Mapping[str, Any]) -> list[Trial]:
     """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none, OtherVersionError."""
     found = []
     try:
+        if not 1 <= sum(cell["seeds"] for cell in plan["cells"]) <= MOST or not is_number(plan["target"]):
+            raise ValueError("no trial, too many, or no target")
         for number, cell in enumerate(plan["cells"]):
             first = check_data(cell["config"], SWEEP)
             for seed in range(first.train.seed, first.train.seed + cell["seeds"]):

@@ -18,13 +18,19 @@ from mhsa_cli.core.stack import Stack
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 
+DTYPES = (torch.float32, torch.float64)  # of weights and moments; what is computed in bfloat16 keeps them in float32
 
-def unpack(data: bytes, name: str) -> dict[str, Tensor]:
-    """Read a safetensors file. Raises: RunError naming the file if it is not one."""
+
+def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
+    """Read a safetensors file of a checkpoint. Raises: RunError naming it if it is none, or holds other numbers."""
     try:
-        return load(data)
-    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        found = load(files[name])
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RunError(f"{name} is not a readable safetensors file") from error
+    for key, tensor in found.items():
+        if tensor.dtype not in DTYPES:
+            raise RunError(f"{name}: {key!r:.80} holds {tensor.dtype}, expected one of {DTYPES}")
+    return found
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
@@ -71,19 +77,33 @@ def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, An
     }
 
 
-def read_state(files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Read the loop's position. Raises: RunError if a key is missing, NewerFormatError if a newer mhsa wrote it."""
+def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str, Any]:
+    """Read the loop's position, which must be `step` if given.
+
+    Raises: RunError if a value is missing or of another kind than it should be, NewerFormatError if a newer mhsa
+    wrote it.
+    """
     try:
         state = json.loads(files["state.json"])
         found = state["format"]
         if type(found) is int and found > FORMAT:
-            why = f"the checkpoint was made by a newer mhsa (format {found}, this one reads up to {FORMAT})"
+            why = f"the checkpoint was made by a newer mhsa (format {found!r:.40}, this one reads up to {FORMAT})"
             raise NewerFormatError(why, "update mhsa-cli to read it")
-        state["step"], state["seed"], state["epoch_loss_sum"], state["config"]  # noqa: B018
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error})") from error
+        at, seed, loss, config = (state[key] for key in ("step", "seed", "epoch_loss_sum", "config"))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error!s:.80})") from error
     if type(found) is not int or found != FORMAT:  # JSON's true equals 1
-        raise RunError(f"the checkpoint has the unknown format number {found!r}: expected {FORMAT}")
+        raise RunError(f"the checkpoint has the unknown format number {found!r:.40}: expected {FORMAT}")
+    fits = {
+        "step": type(at) is int and 0 <= at < 1 << 63 and step in (None, at),
+        "seed": type(seed) is int and 0 <= seed < 1 << 63,
+        "epoch_loss_sum": type(loss) is float or (type(loss) is int and abs(loss) < 1 << 63),
+        "config": isinstance(config, dict) and all(isinstance(part, dict) for part in config.values()),
+    }
+    for key, is_right in fits.items():
+        if not is_right:
+            wanted = step if key == "step" and step is not None else "what a training wrote"
+            raise RunError(f"the checkpoint's state.json is damaged: {key} is {state[key]!r:.40}, expected {wanted}")
     return dict(state)
 
 
@@ -105,7 +125,7 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
     """Put a checkpoint back into a slot; weights and moments come back bit for bit. Returns epoch_loss_sum."""
     state = read_state(files)
     copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), "model.safetensors")
-    moments = unpack(files["optimizer.safetensors"], "optimizer.safetensors")
+    moments = unpack(files, "optimizer.safetensors")
     for prefix, flat in (("exp_avg.", stack.moment1), ("exp_avg_sq.", stack.moment2)):
         mine = {k.removeprefix(prefix): t for k, t in moments.items() if k.startswith(prefix)}
         copy_into({n: t[slot] for n, t in stack.views(flat).items()}, mine, "optimizer.safetensors")
@@ -115,7 +135,7 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
 
 def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
     """Read a checkpoint's weights under their parameters' names."""
-    return unpack(files["model.safetensors"], "model.safetensors")
+    return unpack(files, "model.safetensors")
 
 
 def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:

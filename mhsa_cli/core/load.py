@@ -55,7 +55,7 @@ def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[s
 
 
 def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
-    weights, moments = weights_of(files), unpack(files["optimizer.safetensors"], "optimizer.safetensors")
+    weights, moments = weights_of(files), unpack(files, "optimizer.safetensors")
     read_state(files)
     for prefix in ("exp_avg.", "exp_avg_sq."):
         mine = {name.removeprefix(prefix): t for name, t in moments.items() if name.startswith(prefix)}
@@ -69,7 +69,7 @@ def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> 
     name = next((name for name in ours if ours[name] != theirs[name]), None)
     if name is None or not name.endswith(".safetensors"):
         return "" if name is None else f"{name}: {ours[name].decode()!r} and {theirs[name].decode()!r}"
-    mine, others = unpack(ours[name], name), unpack(theirs[name], name)
+    mine, others = unpack(ours, name), unpack(theirs, name)
     for key in mine:
         first, second = mine[key].flatten(), others[key].flatten()
         bits = torch.int64 if first.dtype == torch.float64 else torch.int32

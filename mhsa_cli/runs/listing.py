@@ -13,14 +13,8 @@ from typing import Any, Literal
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, show, storage_error, verify_hint
-from mhsa_cli.runs.jsonfile import (
-    FILES,
-    OWN_HASH,
-    check_format,
-    check_sealed,
-    parse_json,
-    restore_nonfinite,
-)
+from mhsa_cli.runs.facts import RUN_FACTS, check_facts, is_count
+from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST
 
@@ -88,6 +82,7 @@ def load_info(run: Path) -> dict[str, Any]:
         raise
     if not isinstance(info.get("status"), str):
         raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
+    check_facts(info, RUN_FACTS, run / RUN, verify_hint(run))
     return info
 
 
@@ -113,7 +108,7 @@ def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:
 def dropped_records(info: Mapping[str, Any]) -> int:
     """Count the records of metrics that resumes left out, as run.json has it; what is no number counts as 0."""
     count = info.get("dropped_records")
-    return count if isinstance(count, int) else 0
+    return count if is_count(count) else 0
 
 
 def summarise(run: Path) -> RunSummary:

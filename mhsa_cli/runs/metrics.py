@@ -12,6 +12,7 @@ from typing import Any
 from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.disk import OpenFile, open_regular, retried, show, storage_error, write_all, write_file_atomic
+from mhsa_cli.runs.facts import COUNT, NUMBER, shown
 from mhsa_cli.runs.jsonfile import dump_json, parse_json, restore_nonfinite
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
@@ -38,29 +39,16 @@ def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
     kind = content.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise RunError(f"not a metrics record: kind is {_shown(kind)}, expected {', '.join(KINDS)}")
+        raise RunError(f"not a metrics record: kind is {shown(kind)}, expected {', '.join(KINDS)}")
     values: list[Any] = []
     for name, is_count in _FIELDS[cls][1]:
-        value = content.get(name)
+        value: Any = content.get(name)
         if is_count or type(value) is not float:
-            value = _number(value, is_count)
-            if value is None:
-                wanted = "a whole number from 0 to 2^63 - 1" if is_count else "a number"
-                raise RunError(f"not a {kind} record: {name} is {_shown(content.get(name))}, expected {wanted}")
-        values.append(value)
+            wanted = COUNT if is_count else NUMBER
+            if not wanted.fits(value):
+                raise RunError(f"not a {kind} record: {name} is {shown(value)}, expected {wanted.name}")
+        values.append(value if is_count else float(value))
     return cls(*values)
-
-
-def _number(value: Any, is_count: bool) -> int | float | None:
-    """Give a count, or a float for any other number; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < 1 << 63:
-        return None
-    return (value if value >= 0 else None) if is_count else float(value)
-
-
-def _shown(value: Any) -> str:
-    text = show(repr(value))
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 class Records:
@@ -89,9 +77,9 @@ class Records:
                 self.torn += 1
                 continue
             if not isinstance(content.get("kind", ""), str):
-                raise self.wrong(f"kind is {_shown(content['kind'])}, expected a text")
-            if "step" in content and _number(content["step"], is_count=True) is None:
-                raise self.wrong(f"step is {_shown(content['step'])}, expected a whole number from 0 to 2^63 - 1")
+                raise self.wrong(f"kind is {shown(content['kind'])}, expected a text")
+            if "step" in content and not COUNT.fits(content["step"]):
+                raise self.wrong(f"step is {shown(content['step'])}, expected {COUNT.name}")
             yield content
 
     def wrong(self, reason: str) -> RunError:

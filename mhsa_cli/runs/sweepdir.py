@@ -15,6 +15,7 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
+from mhsa_cli.runs.facts import SWEEP_FACTS, check_facts
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
@@ -26,6 +27,7 @@ from mhsa_cli.runs.seal import listed_files, read_listed
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
+MOST = 1 << 20  # trials; far beyond any grid
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
 
@@ -89,10 +91,12 @@ class SweepDir:
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
         try:
-            return load_sealed(self.path / SWEEP, LIMIT)
+            plan = load_sealed(self.path / SWEEP, LIMIT)
         except RunError as error:
             error.hint = error.hint or verify_hint(self.path)
             raise
+        check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
+        return plan
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""
