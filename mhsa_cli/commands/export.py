@@ -88,15 +88,19 @@ def _source(folder: RunDir, attention: str | None) -> Source:
     from mhsa_cli.commands.resuming import run_config
     from mhsa_cli.config.own_block import is_file
     from mhsa_cli.core.export.source import Source
+    from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.listing import HEADS
 
     config, info = run_config(folder), folder.read_run_json()
     closed = is_file(config.model.attention) and attention is None
+    heads = folder.read_heads() if (folder.path / HEADS).exists() else None
+    if heads is not None:
+        maps_from_dict(heads)  # raises what is wrong with it
     return Source(
         name=folder.name,
         config=config,
         info=info,
-        heads=folder.read_heads() if (folder.path / HEADS).exists() else None,
+        heads=heads,
         metrics=folder.read_metrics(),
         head_scores=folder.read_head_scores(),
         trained=lambda: _trained(folder, attention),

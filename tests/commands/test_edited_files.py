@@ -88,14 +88,28 @@ def test_a_count_of_dropped_records_that_is_no_number_counts_as_none(count: obje
     assert mhsa("train", "--resume", "tiny", "train.epochs=3", "--json").json["dropped_records"] == 0
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"kind": "step"}', '{"kind": "epoch", "epoch": "x"}', "NaN", "\x00"])
+LINES = [
+    "{",
+    "[]",
+    "NaN",
+    "\x00",
+    '{"kind": []}',
+    '{"kind": {}}',
+    '{"kind": "step"}',
+    '{"kind": "epoch", "epoch": "x"}',
+]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_metrics(line: str, tiny: Path) -> None:
     file = tiny / "metrics.jsonl"
     without_hashes(tiny)
     whole = file.read_text()
     file.write_text(line + "\n" + whole)
-    said = mhsa("curve", "tiny")
-    assert (said.code, said.out) == (4, "") and said.err.startswith("error: ")
+    for command in ("curve", "timeline"):
+        said = mhsa(command, "tiny")
+        assert (said.code, said.out) == (4, "") and said.err.startswith(f"error: {file}:1:")
+    assert mhsa("verify", "tiny").code == 4
     file.write_text(whole + '{"kind": "st')  # torn by a crash: left out
     assert mhsa("curve", "tiny").code == 0
     file.write_text('{"kind": "of the future", "step": 1}\n' + whole)

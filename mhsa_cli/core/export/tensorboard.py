@@ -35,7 +35,7 @@ def to_tensorboard(run: Source) -> Files:
         writer = SummaryWriter(folder)
         for record in run.metrics:
             for key, tag in CURVES.get(str(record.get("kind")), {}).items():
-                if is_number(record.get(key)):
+                if is_number(record.get(key)) and "step" in record:
                     writer.add_scalar(tag, record[key], record["step"])
         for tag, value, step in head_scalars(run):
             writer.add_scalar(tag, value, step)
