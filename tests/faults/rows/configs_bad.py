@@ -200,6 +200,9 @@ WHOLES = [
     Text("train:\n  <<: {lr: 3}", 2, 3, ("merging is not supported",)),
     Text("%YAML 1.1\n---\ntrain: {}", 1, 1, ("`%` directive",)),
     Text("train: {[lr]: 4}", 1, 9, ("as a key",)),
+    Text('train:\n  "\\uD800": 1', 2, 3, (r"unknown key `\ud800` in `train`", "keys of `train`")),
+    Text('"\\uDC80": {lr: 1}', 1, 1, (r"unknown key `\x80`", "sections are")),
+    Text('task: {name: shift, "\\uD83D\\uDE00": [1]}', 1, 21, (r"has no knob `\ud83d\ude00`",)),
     Text("'': 3", 1, 1, ("found an empty key",)),
     Text("model: {_target_: a.b}", 1, 9, ("object creation are not supported",)),
     Text("train: {lr: 'open", 1, 18, ("is a quote or bracket left open?",)),
@@ -265,6 +268,7 @@ seed=&a | found the anchor
 .lr=3 | write train.lr=3
 seed=!!python/name:os.system | found the tag
 =3 | wanted KEY=VALUE
+train.\udcff=3 | unknown key `\\xff` in `train`
 train.lr.x=3 | unknown key `lr.x` in `train`
 lr=a: b | is there a second `: `
 """
