@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,9 +123,16 @@ def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch:
     trace = Path(found[1]).read_text()
     Path(found[1]).unlink()
     assert trace.startswith("mhsa 'runs'\n") and "in broken" in trace and "do not print me" not in trace
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda *_, **__: (_ for _ in ()).throw(OSError("no room")))
+    real = tempfile.NamedTemporaryFile
+
+    def full(*given: Any, **named: Any) -> Any:
+        file = real(*given, dir=".", **named)
+        file.write = lambda _: (_ for _ in ()).throw(OSError("no room"))
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     said = mhsa("runs")
-    assert said.code == 1 and "in broken" in said.err
+    assert said.code == 1 and "in broken" in said.err and not list(Path().glob("mhsa-*"))
 
 
 # Refuses one library to whatever runs, as a machine does that lacks it or the memory to load it.
