@@ -143,6 +143,14 @@ def test_what_goes_wrong_before_a_training_begins_is_noted_and_loses_nothing(tin
     assert mhsa("train", "--resume", "tiny", "epochs=3").code == 0
 
 
+def test_trials_stand_in_the_order_of_their_plan_whatever_the_clock_says() -> None:
+    now = iter(range(10**6, 0, -1))
+    with mock.patch("time.time_ns", lambda: next(now)), mock.patch("time.time", lambda: float(next(now))):
+        assert mhsa("sweep", *SIZES, "n_heads=2,1", "--seeds", 2, "--name", "s").code == 0
+    rows = [Path(row["run"]).name for row in mhsa("runs", "--runs", "runs/s", "--json").json]
+    assert rows == [f"n_heads={heads}_seed={seed}" for heads in (1, 2) for seed in (43, 42)]
+
+
 def test_a_trial_that_is_given_up_keeps_the_steps_that_it_has() -> None:
     assert mhsa("sweep", *SIZES, "--seeds", 1, "--name", "usual").code == 0
     real, made = Stack.step, list[int]()

@@ -226,7 +226,7 @@ KILLED = Fault("killed", "its process was ended by SIGKILL")
 def scripted(
     tmp_path: Path, sizes: list[int], script: Callable[[list[str], int], Fault | None]
 ) -> tuple[Scripted, Quiet, SweepDir]:
-    sweep = SweepDir.create(tmp_path / "runs", "s", "s", {})
+    sweep = SweepDir.create(tmp_path / "runs", "s", "s", {"cells": []})
     config, work, seed = load_config(None, []), [], 0
     for number, size in enumerate(sizes):
         names = range(seed, seed + size)

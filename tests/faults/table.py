@@ -6,6 +6,7 @@ from tests.faults.row import Row
 from tests.faults.rows import (
     attention,
     bad_configs,
+    clock,
     control,
     damage,
     edge_configs,
@@ -36,6 +37,7 @@ ROWS: dict[str, Row] = {
     "resume": resume.ROW,
     "kill": kill.ROW,
     "failpoints": failpoints.ROW,
+    "clock": clock.ROW,
     "damage": damage.ROW,
     "newer": newer.ROW,
     "forged": forged.ROW,
