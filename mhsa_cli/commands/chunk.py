@@ -58,11 +58,11 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
     own = {**machine(config, device), "cpu": cpu_kind()}
     models = foreign_models(trials, task, chunk.attention)
     start = find_start(sweep, trials, own, tell)
-    orders, runs = sweep.orders([trial.name for trial in trials]), list[RunDir]()
+    runs = list[RunDir]()
     try:
-        for order, trial in zip(orders, trials, strict=True):
+        for trial in trials:
             if start is None:
-                runs.append(sweep.begin(trial.name, order, ["mhsa", "sweep"]))
+                runs.append(sweep.begin(trial.name, trial.order, ["mhsa", "sweep"]))
                 runs[-1].write_config(dump_yaml(trial.config))
             else:
                 runs.append(RunDir.open(path, path / trial.name, write=True))
@@ -104,7 +104,7 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     if steps:
         run = RunDir.open(sweep.path, sweep.path / trial.name, write=True)
     else:
-        run = sweep.begin(trial.name, sweep.orders([trial.name])[0], ["mhsa", "sweep"])
+        run = sweep.begin(trial.name, trial.order, ["mhsa", "sweep"])
     with run:
         if not steps:
             run.write_config(dump_yaml(trial.config))

@@ -26,11 +26,15 @@ CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's p
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One model to be trained: its cell's number in the grid, its folder's name, its config."""
+    """One model to be trained: its cell's number in the grid, its folder's name, its config.
+
+    `order` is its place among all runs: the plan's, whatever the clock says by the time it is trained.
+    """
 
     cell: int
     name: str
     config: Config
+    order: int = 0
 
 
 def named(trials: Sequence[Trial]) -> str:
@@ -40,18 +44,20 @@ def named(trials: Sequence[Trial]) -> str:
 
 def planned(plan: Mapping[str, Any]) -> list[Trial]:
     """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none, OtherVersionError."""
-    found = []
+    found: list[Trial] = []
     try:
+        first_order = max(0, int(1_000_000 * plan.get("started", 0)))
         if not 1 <= sum(cell["seeds"] for cell in plan["cells"]) <= MOST or not is_number(plan["target"]):
             raise ValueError("no trial, too many, or no target")
         for number, cell in enumerate(plan["cells"]):
             first = check_data(cell["config"], SWEEP)
             for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
                 config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
-                found.append(Trial(number, trial_name(cell["overrides"], seed, number), config))
+                name = trial_name(cell["overrides"], seed, number)
+                found.append(Trial(number, name, config, first_order + len(found)))
     except UsageError as error:
         raise other_version("the sweep's plan", error) from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
     return found
 

@@ -154,17 +154,6 @@ class SweepDir:
         except RunError:
             return {}
 
-    def orders(self, trials: Sequence[str]) -> list[int]:
-        """Give the numbers by which trials stand among the runs: the plan's order, whatever the clock says by now.
-
-        Raises: RunError, StorageError.
-        """
-        plan = self.read()
-        place = {name: number for number, name in enumerate(planned_trials(plan))}
-        started = plan.get("started")
-        first = int(started * 1_000_000) if isinstance(started, int | float) else 0
-        return [first + place.get(name, len(place)) for name in trials]
-
     def note_error(self, trace: str) -> Path:
         """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
         path = self.path / ERRORS
