@@ -112,8 +112,7 @@ MET += [Case(f"{TRIAL}/run.json", value, 0, ("final",)) for value in ("word", "o
 
 def cases(count: int, seed: int) -> Iterator[Case]:
     """Every value in some file and every file, then all of both at more and more places."""
-    draw = random.Random(seed)
-    values = list(VALUES)
+    draw, values = random.Random(seed), list(VALUES)
     for number in range(count):
         if number < len(MET):
             yield MET[number]
@@ -293,7 +292,7 @@ def believing(patch: pytest.MonkeyPatch) -> None:
 ROW = Row(
     fault="forged runs: one value of a file changed, of any kind, and all hashes made right again",
     promise="P4",
-    quick=100,
+    quick=60,
     long=3000,
     cases=cases,
     check=check,
