@@ -251,10 +251,11 @@ def check_cache(model: TransformerLM, ids: Tensor, config: Config) -> None:
 
     cache, exact = KVCache(config.model.n_layers), copy.deepcopy(model).double()
     with torch.no_grad():
-        wanted, whole = exact(ids), model(ids)
+        wanted, rough, whole = exact(ids), copy.deepcopy(model).float()(ids), model(ids)
         pieces = torch.cat([model(piece, cache=cache) for piece in ids.split(1 + len(ids) % 3, 1)], 1)
-    size = EPS[config.train.dtype] * max(1.0, float(wanted.abs().max()))
-    usual = max(size, float((whole - wanted).abs().max()))
+    eps, size = EPS[config.train.dtype], max(1.0, float(wanted.abs().max()))
+    sensitive = float((rough - wanted).abs().max()) / EPS["float32"]  # to a rounding of the model's own numbers
+    size, usual = eps * size, eps * max(size, sensitive)
     off = float((pieces - whole).abs().max())
     assert off <= WORSE * usual, f"with a cache the logits are {off:.2g} off, usual is {usual:.2g}"
     prompt = ids[0, : 1 + len(ids) % ids.size(1)]
