@@ -18,7 +18,8 @@ from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.lines import Lines, safe
-from mhsa_cli.runs.disk import show, write_file_atomic
+from mhsa_cli.runs.atomic import write_file_atomic
+from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import is_sweep
 from mhsa_cli.runs.names import runs_root
 

@@ -13,8 +13,9 @@ from mhsa_cli import __version__
 from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import OtherVersionError, RunError, UsageError
+from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
-from mhsa_cli.runs.disk import read_file, show, verify_hint, write_file_atomic
+from mhsa_cli.runs.disk import read_file, show, verify_hint
 from mhsa_cli.runs.jsonfile import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.rundir import RunDir

@@ -7,17 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.disk import (
-    in_flight,
-    remove,
-    retried,
-    show,
-    storage_error,
-    sync_folder,
-    temporary_name,
-    write_file_atomic,
-    write_new_file,
-)
+from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name, write_file_atomic, write_new_file
+from mhsa_cli.runs.disk import retried, show, storage_error
 from mhsa_cli.runs.listing import RUN
 
 

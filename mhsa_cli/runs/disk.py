@@ -1,13 +1,12 @@
-"""Plain files on disk: read without surprises, written whole or not at all, every refusal told in words."""
+"""Plain files on disk: read without surprises, every refusal of the system told in words."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shlex
-import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -18,11 +17,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BINARY = getattr(os, "O_BINARY", 0)
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
+SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 _CHUNK = 1 << 20
-
-# Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
-in_flight: set[str] = set()
 
 WAYS_OUT = {
     errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
@@ -132,7 +128,7 @@ def open_regular(path: Path, flags: int) -> int:
     try:
         mode = os.lstat(path).st_mode if path.is_symlink() else None
         if mode is None:
-            fd = retried(os.open, path, flags | _SAFE, 0o666)
+            fd = retried(os.open, path, flags | SAFE, 0o666)
             mode = os.fstat(fd).st_mode
             if stat.S_ISREG(mode):
                 return fd
@@ -229,92 +225,3 @@ def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
 
 def _wrong_size(found: int, size: int) -> str:
     return f"truncated: {found} of {size} bytes" if found < size else f"too long: {found} bytes instead of {size}"
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, however few the system takes at a time."""
-    view = memoryview(data)
-    while view:
-        view = view[retried(os.write, fd, view) :]
-
-
-def write_new_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Create a file that must not exist yet and bring it to the disk; `data` may come in pieces.
-
-    Raises OSError. Mode is 0666 & ~umask.
-    """
-    fd = retried(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
-    try:
-        for piece in [data] if isinstance(data, bytes) else data:
-            write_all(fd, piece)
-        retried(os.fsync, fd)
-    finally:
-        os.close(fd)
-
-
-def sync_folder(path: Path) -> None:
-    """Bring a folder's entries to the disk, where the system can do that. Raises OSError."""
-    if os.name == "nt":  # folders cannot be opened there; NTFS journals renames itself
-        return
-    fd = retried(os.open, path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    try:
-        retried(os.fsync, fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no folder sync
-            raise
-    finally:
-        os.close(fd)
-
-
-def temporary_name() -> str:
-    """Make a fresh hidden name that says who writes, `.tmp-<pid>-<random>`: short, for any name may be the last one."""
-    return f".tmp-{os.getpid()}-{os.urandom(4).hex()}"
-
-
-def remove(path: Path) -> None:
-    """Delete a file, a link (never what it points to) or a folder; what cannot be deleted stays, without an error."""
-    try:
-        if path.is_symlink() or not path.is_dir():
-            path.unlink()
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass
-
-
-def _rename_to_new(temporary: Path, path: Path) -> None:
-    """Rename a file unless something has the name. A link is made or not, where a rename puts it over what is there."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # no links on this file system: then a look must do
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        temporary.replace(path)
-
-
-def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = False) -> None:
-    """Write a file so that a reader, or a crash, meets the old content or the new, never a part.
-
-    A `new` one takes the place of none. Raises: StorageError if the disk refuses or if `path` exists and is not a
-    regular file, or should be new; the old content stays.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        mode = None  # the usual case: nothing there; any other trouble shows again when writing
-    if mode is not None and not stat.S_ISREG(mode):
-        raise StorageError(f"cannot write {show(path)}: it is {kind_of(mode)}, not a regular file")
-    temporary = path.with_name(temporary_name())
-    in_flight.add(temporary.name)
-    try:
-        write_new_file(temporary, data)
-        retried(_rename_to_new if new else os.replace, temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
-    finally:
-        if os.path.lexists(temporary):
-            remove(temporary)
-        in_flight.discard(temporary.name)

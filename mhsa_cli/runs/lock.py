@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mhsa_cli.errors import BusyError, RunError, StorageError
-from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error, write_all
+from mhsa_cli.runs.atomic import write_all
+from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error
 from mhsa_cli.runs.jsonfile import parse_json
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)

@@ -6,16 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import (
-    in_flight,
-    read_file,
-    remove,
-    retried,
-    storage_error,
-    sync_folder,
-    temporary_name,
-)
+from mhsa_cli.runs.disk import read_file, retried, storage_error
 from mhsa_cli.runs.listing import LOCK
 
 Parcel = Mapping[str, bytes]

@@ -14,10 +14,11 @@ from mhsa_cli import __version__
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, listing, seal
+from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.claim import check_disk_space, claim
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, remove, show, write_file_atomic
+from mhsa_cli.runs.disk import read_file, show
 from mhsa_cli.runs.heads import check_measured
 from mhsa_cli.runs.jsonfile import (
     FILES,

@@ -12,9 +12,10 @@ from typing import Any
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import remove, retried, show, storage_error, verify_hint, write_file_atomic
+from mhsa_cli.runs.disk import retried, show, storage_error, verify_hint
 from mhsa_cli.runs.facts import SWEEP_FACTS, check_facts
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.line_ends import git_told

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs import disk
 from mhsa_cli.runs.artifacts import check_new, write_new
+from mhsa_cli.runs.atomic import temporary_name, write_file_atomic
 from mhsa_cli.runs.commit import commit_directory, sweep_orphans
-from mhsa_cli.runs.disk import write_file_atomic
 from mhsa_cli.runs.parcel import unpack_runs
 
 LONGEST = "n" * 255  # bytes, what common file systems take
@@ -65,7 +64,7 @@ def test_a_loop_of_links_is_no_run_folder(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_this_version_and_of_older_ones_are_swept(tmp_path: Path) -> None:
-    for name in (disk.temporary_name(), f".tmp-run.json-{os.getpid()}-0123abcd", ".tmp-12-0123abcd"):
+    for name in (temporary_name(), f".tmp-run.json-{os.getpid()}-0123abcd", ".tmp-12-0123abcd"):
         (tmp_path / name).touch()
     (tmp_path / ".tmp-0123abcd").touch()
     sweep_orphans(tmp_path)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.runs.atomic import in_flight
 from mhsa_cli.runs.commit import (
     MANIFEST,
     _render,
@@ -24,7 +25,6 @@ from mhsa_cli.runs.commit import (
     sweep_orphans,
     write_file_atomic,
 )
-from mhsa_cli.runs.disk import in_flight
 
 FILES = {"model.safetensors": bytes(range(96)), "state.json": b'{"step": 7}\n', "empty": b""}
 

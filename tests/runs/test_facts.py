@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from mhsa_cli.commands.trials import planned
 from mhsa_cli.core.checkpoint import read_state
 from mhsa_cli.errors import RunError
 from mhsa_cli.runs.facts import RUN_FACTS, SWEEP_FACTS, Kind, check_facts
 from mhsa_cli.runs.jsonfile import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info
 from mhsa_cli.runs.metrics import Records, records_of
-from mhsa_cli.runs.sweepdir import planned_trials
 
 PATH = Path("some/file")
 ANY: list[Any] = [None, True, 0, -1, 0.5, 10**30, float("nan"), "x", [], [None], [[]], {}, {"a": 1}, {"step": "x"}]
-CELL = {"overrides": {"a": "1"}, "config": {"train": {"seed": 3}}, "seeds": 2}
+CELL = {"overrides": {"a": "1"}, "config": {"task": {"name": "copy"}, "model": {}, "train": {"seed": 3}}, "seeds": 2}
 STATE = {"format": 1, "step": 7, "seed": 5, "epoch_loss_sum": 0.5, "config": {"train": {"epochs": 2}}}
 
 
@@ -77,16 +77,16 @@ def test_a_record_is_named_by_its_line(line: dict[str, Any], key: str) -> None:
     [
         *({"cells": cells} for cells in (None, [], {}, [5], "x", [{**CELL, "seeds": 0}], [{**CELL, "seeds": 10**12}])),
         *({"cells": [{**CELL, "overrides": value}]} for value in (None, [1])),
-        *({"cells": [{**CELL, "config": value}]} for value in (None, {}, {"train": 5}, {"train": {"seed": "x"}})),
+        *({"cells": [{**CELL, "config": value}]} for value in (None, {"train": 5}, {"train": {"seed": "x"}})),
         *({"target": target} for target in (None, "x", True)),
     ],
 )
 def test_a_plan_that_is_none_is_refused(change: dict[str, Any]) -> None:
     plan = {"cells": [CELL], "target": 0.5}
-    assert planned_trials(plan) == ["a=1_seed=3", "a=1_seed=4"]
+    assert [trial.name for trial in planned(plan)] == ["a=1_seed=3", "a=1_seed=4"]
     with pytest.raises(RunError):
         check_facts({**plan, **change}, SWEEP_FACTS, PATH, "")
-        planned_trials({**plan, **change})
+        planned({**plan, **change})
 
 
 @pytest.mark.parametrize(
