@@ -111,7 +111,7 @@ def other_weights(run: Path) -> None:
     """Put the checkpoint of the same training in another state where the run's last one was; whole in itself."""
     loaded = RunDir(run).load_checkpoint()
     files = dict(loaded.files)
-    tensors = unpack(files["model.safetensors"], "model.safetensors")
+    tensors = unpack(files, "model.safetensors")
     tensors["lm_head.weight"][0, 0] += 0.5
     files["model.safetensors"] = save(tensors)
     shutil.rmtree(run / f"checkpoints/step-{loaded.step:08d}")

@@ -230,7 +230,7 @@ def test_heads_are_measured_where_the_model_is(device: str, model: str) -> None:
     assert here.pos.device.type == device
     batch, pair = fixed_batch(task, 1, "probe", 9), here.heads[:2]
     for ours, theirs in zip(capture(here, batch.inputs), capture(there, batch.inputs), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-4)
+        assert torch.allclose(ours.double(), theirs, atol=1e-4)
     causes, wanted = (
         [x for a in ablate(m, batch, pair) for x in (a.loss, a.delta_nats, a.delta_se)] for m in (here, there)
     )
