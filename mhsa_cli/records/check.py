@@ -1,10 +1,16 @@
-"""What was found when somebody's attention was graded."""
+"""What was found when somebody's attention was graded.
+
+What is decided is decided by ids, codes and facts; the words beside them are for reading alone. They are put together
+where the grade is made, as errors of core quote some of them, and cross to the renderers as they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+REFERENCE = "equal_to_reference"  # the id of the law that holds the output against the reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +18,8 @@ class Law:
     """One thing that attention must do: whether it did, its worst figure, and in plain words what was seen.
 
     `passed` is None where the law could not be asked; `seen` then says why. An `edge` law that fails leaves the verdict
-    right: it is about inputs that training hardly meets.
+    right: it is about inputs that training hardly meets. `id` says which law it is, `code` which of its outcomes was
+    seen, `facts` with which names, numbers and shapes; of laws that fail, that of the least `rank` tells most.
     """
 
     name: str
@@ -20,14 +27,18 @@ class Law:
     worst: float | None
     seen: str
     edge: bool = False
+    id: str = ""
+    code: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFault:
-    """A fault by name: what it is, what to write instead, where it most likely sits, how closely the output matches.
+    """A fault by its `name`, an id: what it is, what to write instead, where it most likely sits, how close it comes.
 
     `line` counts in the user's file; `place` says it in words ("line 12", "cell 3, line 5"). `max_difference` is None
-    for a fault that a law showed, not a variant's output.
+    for a fault that a law showed, not a variant's output; `facts` are then what the law saw.
     """
 
     name: str
@@ -36,6 +47,8 @@ class NamedFault:
     line: int | None
     place: str
     max_difference: float | None
+    title: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

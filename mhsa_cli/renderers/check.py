@@ -51,7 +51,7 @@ def _faults(grade: Grade, width: int) -> list[Lines]:
     blocks = []
     for fault, parts in words.fault_parts(grade):
         place = f": most likely at {fault.place}" if fault.place else ""
-        lines = _hanging([(words.fault_name(fault.name), BOLD), (place, PLAIN)], width)
+        lines = _hanging([(fault.title, BOLD), (place, PLAIN)], width)
         for label, text in parts:
             lines += _hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, INDENT)
         blocks.append(Lines(lines))

@@ -57,7 +57,7 @@ def _faults(grade: Grade) -> list[str]:
     """Explain each fault under a heading of its own, and say how closely all of them together were found."""
     blocks = []
     for fault, parts in words.fault_parts(grade):
-        blocks.append(f"### {escaped(words.fault_name(fault.name))}")
+        blocks.append(f"### {escaped(fault.title)}")
         blocks.append(f"Most likely at {escaped(fault.place)}." if fault.place else "")
         for number, (label, text) in enumerate(parts):
             blocks.append(f"{label.capitalize() or ('Known by' if number else 'Found')}: {escaped(text)}")
@@ -81,7 +81,7 @@ def _met(grades: Sequence[Grade], names: Sequence[str]) -> list[str]:
             owners.setdefault(fault.name, []).append(f"{name} ({fault.place})" if fault.place else name)
     blocks = []
     for key in sorted(faults, key=lambda key: -len(owners[key])):
-        blocks.append(f"### {escaped(words.fault_name(key))}")
+        blocks.append(f"### {escaped(faults[key].title)}")
         blocks.append(f"Found: {escaped(faults[key].explanation)}")
         blocks.append(f"Instead: {escaped(faults[key].instead)}" if faults[key].instead else "")
         blocks.append(f"In {words.counted(len(owners[key]), 'submission')}: {escaped(', '.join(owners[key]))}")

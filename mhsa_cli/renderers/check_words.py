@@ -8,75 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from os.path import commonprefix
 
-from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault
 from mhsa_cli.renderers.scale import short
 
 VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "unclear": "not clear"}
-# Names of faults that do not read well when their underscores become spaces.
-FAULTS = {
-    "scale_d_model": "scale by the full width",
-    "scale_none": "no scale",
-    "scale_d_head_unrooted": "scale without the root",
-    "scale_multiplied": "scale multiplied, not divided",
-    "scale_root_2": "scale off by sqrt(2)",
-    "scale_seq_len": "scale by the length",
-    "scale_n_heads": "scale by the number of heads",
-    "scale_d_model_unrooted": "scale by the full width, without the root",
-    "scale_d_model_multiplied": "scale by the full width, multiplied",
-    "scale_constant": "scale by a constant",
-    "scale_after_softmax": "scale after the softmax",
-    "mask_no_effect": "mask without effect",
-    "mask_sees_next": "mask lets the next token through",
-    "mask_hides_self": "mask hides the token itself",
-    "mask_after_softmax": "mask after the softmax",
-    "mask_fill_zero": "mask fills with zero",
-    "merge_interleaved": "heads merged feature by feature",
-    "split_interleaved_k": "keys split feature by feature",
-    "split_by_view": "heads split by a view",
-    "merge_by_view": "heads merged by a view",
-    "split_and_merge_by_view": "heads split and merged by a view",
-    "batch_folded_wrong": "heads and batch folded wrong",
-    "names_q_k_swapped": "query and key swapped",
-    "names_k_v_swapped": "key and value swapped",
-    "names_q_v_swapped": "query and value swapped",
-    "names_turned": "query, key and value swapped",
-    "out_bias_missing": "no bias in the output projection",
-    "out_missing": "no output projection",
-    "out_twice": "output projection applied twice",
-    "attention_transposed": "weights transposed",
-    "rope_on_value": "RoPE on the values",
-    "rope_ignored": "RoPE ignored",
-    "rope_exponent": "RoPE rates off",
-    "rope_only_query": "RoPE on the queries only",
-    "rope_only_key": "RoPE on the keys only",
-    "rope_backwards": "RoPE backwards",
-    "rope_key_shifted": "RoPE of the keys one position off",
-    "rope_pairs_differ": "RoPE in other pairs for queries and keys",
-    "rope_angles_mixed": "RoPE angles laid out for other pairs",
-    "dropout_on_scores": "dropout before the softmax",
-    "gradient_cut": "gradient cut off",
-    "softmax_is_sigmoid": "sigmoid in the softmax's place",
-    "mask_argument_raises": "mask argument cannot be given",
-    "heads_not_dividing": "heads do not divide the width",
-    "dropout_in_eval": "dropout in eval mode",
-    "weights_after_dropout": "weights returned after dropout",
-    "projections_created_in_forward": "projections created in each call",
-    "weights_not_used": "weights returned are not those used",
-    "mask_not_a_buffer": "mask is not a buffer",
-}
-REFERENCE = "reference"  # stands in the name of the law that holds the output against the reference
-# The laws that tell most of why a block is wrong, the first before the others.
-TELLING = (
-    "shape",
-    "the input is left alone",
-    "same answer twice in eval",
-    "no memory of earlier calls",
-    "causal",
-    "every parameter is used",
-    "batch rows are independent",
-    "rows of weights sum to one",
-)
-TOO_LONG = "rows that are too long"  # fails for many reasons, and tells none
 CONDITION = "right only if"  # what was found of a block that hangs on how it is called
 TRAINED = "torch module"  # the kind of target that can be trained, if it masks the future
 
@@ -89,11 +24,6 @@ def on_one_line(text: str) -> str:
 def counted(number: int, thing: str) -> str:
     """Write a number with its noun: 1 law, 2 laws."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def fault_name(name: str) -> str:
-    """Put the name of a fault in words."""
-    return FAULTS.get(name, name.replace("_", " "))
 
 
 def law_state(law: Law) -> str:
@@ -137,8 +67,8 @@ def verdict_sentence(grade: Grade) -> str:
         )
     if grade.faults:
         return on_one_line(grade.faults[0].explanation)
-    law = _failing(grade, "WRONG")
-    if law and any(REFERENCE in one.name and one.passed for one in grade.laws):
+    law = leading(grade, "WRONG")
+    if law and any(one.id == REFERENCE and one.passed for one in grade.laws):
         return f"a law fails: {_law(law)}"
     return "no known variant matches" + (f"; a law that fails: {_law(law)}" if law else "")
 
@@ -152,24 +82,17 @@ def _what_holds(laws: Sequence[Law]) -> list[str]:
     hold = [law for law in laws if law.passed]
     said = [f"{counted(len(hold), 'law')} hold{'s' if len(hold) == 1 else ''}"]
     for law in hold:
-        if REFERENCE in law.name and law.worst is not None:
+        if law.id == REFERENCE and law.worst is not None:
             said.append(f"equal to the reference to {short(law.worst)}")
             break
     edges = [law.name for law in laws if law_state(law) == "edge"]
     return [*said, f"at an edge it fails: {', '.join(edges)}"] if edges else said
 
 
-def _failing(grade: Grade, state: str) -> Law | None:
+def leading(grade: Grade, state: str) -> Law | None:
     """Find the law of a state that tells most."""
     laws = [law for law in grade.laws if law_state(law) == state]
-    return min(laws, key=_tells, default=None)
-
-
-def _tells(law: Law) -> int:
-    """Rank what a failing law tells of why: some say it, others follow from it, two say little."""
-    if law.name in TELLING:
-        return TELLING.index(law.name)
-    return len(TELLING) + (2 if law.name == TOO_LONG else 1 if REFERENCE in law.name else 0)
+    return min(laws, key=lambda law: law.rank, default=None)
 
 
 def _law(law: Law) -> str:
@@ -184,14 +107,14 @@ def cause(grade: Grade) -> str:
 def finding(grade: Grade) -> str:
     """Say in few words what a table needs: the faults, the failing law, the cause, or what fails at an edge."""
     if grade.faults:
-        return "; ".join(fault_name(fault.name) for fault in grade.faults)
+        return "; ".join(fault.title for fault in grade.faults)
     if grade.verdict == "uncallable":
         more = len(grade.tried) - 1
         return cause(grade) + (f" (and {counted(more, 'other way')})" if more > 0 else "")
     if grade.verdict == "right" and _condition(grade):
         return f"right {_condition(grade)[0]}"
     for state, word in (("WRONG", "fails"), ("edge", "edge")):
-        if law := _failing(grade, state):
+        if law := leading(grade, state):
             return f"{word}: {_law(law)}"
     return ""
 
@@ -259,7 +182,8 @@ def summary(grades: Sequence[Grade]) -> str:
     most = max(faults.values(), default=0)
     if most < 2:
         return said
-    names = [fault_name(name) for name, number in faults.items() if number == most]
+    titles = {fault.name: fault.title for grade in grades for fault in grade.faults}
+    names = [titles[name] for name, number in faults.items() if number == most]
     return f"{said}; most frequent: {', '.join(names)} (in {most:,}{' each' if len(names) > 1 else ''})"
 
 

@@ -13,7 +13,7 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None]) -> Grade:
     """Call the target with 5: right if that gives 5, otherwise wrong."""
     tell("calling")
     found = source.target()(5)
-    law = Law("gives what it gets", found == 5, float(found) - 5, f"it gave {found}")
-    fault = NamedFault("scale_none", "it scales", "do not", 3, source.place(3), 1.5)
+    law = Law("gives what it gets", found == 5, float(found) - 5, f"it gave {found}", id="same")
+    fault = NamedFault("scale_none", "it scales", "do not", 3, source.place(3), 1.5, "no scale")
     said = {"wishes": str(asdict(wishes))}
     return Grade("?", "right" if found == 5 else "wrong", said, [law], [] if found == 5 else [fault], source.notes)

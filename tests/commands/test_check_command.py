@@ -72,9 +72,9 @@ def test_a_grade_as_json(here: Path) -> None:
     assert list(document) == ["passed", "verdict", "found", "laws", "faults", "notes", "tried", "seconds"]
     assert (document["passed"], document["verdict"]) == (False, "wrong")
     law = {"name": "gives what it gets", "passed": False, "worst": 1.0, "seen": "it gave 6", "edge": False}
-    assert document["laws"] == [law]
+    assert document["laws"] == [law | {"id": "same", "code": "", "facts": {}, "rank": 0}]
     fault = {"name": "scale_none", "explanation": "it scales", "instead": "do not", "line": 3, "place": "line 3"}
-    assert document["faults"] == [{**fault, "max_difference": 1.5}]
+    assert document["faults"] == [{**fault, "max_difference": 1.5, "title": "no scale", "facts": {}}]
     refused = check("class Attention(:\n", "--json")
     assert refused.code == 2 and refused.json["verdict"] == "uncallable" and refused.err == ""
     assert "mine.py, line 1: invalid syntax" in refused.json["tried"][0]

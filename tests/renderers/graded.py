@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault
 
 FOUND = {
     "kind": "torch module",
@@ -15,7 +15,7 @@ FOUND = {
     "mask": "causal, built in",
 }
 LAWS = [
-    Law("the output equals the reference", True, 3e-15, ""),
+    Law("the output equals the reference", True, 3e-15, "", id=REFERENCE, rank=1),
     Law("a later token changes nothing before it", True, 0.0, ""),
     Law("rows of the batch do not mix", True, 2.2e-16, ""),
     Law("the returned weights sum to one", None, None, "it returns no weights"),
@@ -30,6 +30,7 @@ SCALE = NamedFault(
     41,
     "line 41",
     3.1e-8,
+    "scale by the full width",
 )
 MERGE = NamedFault(
     "merge_by_view",
@@ -38,6 +39,7 @@ MERGE = NamedFault(
     47,
     "cell 3, line 5",
     3.1e-8,
+    "heads merged by a view",
 )
 BUFFER = NamedFault(
     "mask_not_a_buffer",
@@ -46,6 +48,7 @@ BUFFER = NamedFault(
     None,
     "",
     None,
+    "mask is not a buffer",
 )
 FAILING = [
     replace(LAWS[0], passed=False, worst=0.4821, seen="output and reference differ most at batch 1, token 6"),
@@ -91,8 +94,8 @@ HOSTILE = (
 def hostile(verdict: str) -> Grade:
     """Make a grade whose every text is made to break things."""
     faults = [
-        NamedFault(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, math.inf),
-        NamedFault("x", HOSTILE, "", 1, HOSTILE, None),
+        NamedFault(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, math.inf, HOSTILE),
+        NamedFault("x", HOSTILE, "", 1, HOSTILE, None, "x"),
     ]
     laws = [Law(HOSTILE, passed, math.nan, HOSTILE, edge) for passed in (True, False, None) for edge in (True, False)]
     texts = [HOSTILE, HOSTILE]

@@ -49,7 +49,7 @@ def test_user_text_can_break_nothing_and_is_shown_as_it_is(verdict: str) -> None
     assert rows == 1 + 2 + 1 + 1 + 1 + len(grade.laws) and cells == 2 * 1 + 1 * 2 + 4 * len(grade.laws)
     assert [token.type for token in many].count("td_open") == 4 * 3
     plain = safe(words.on_one_line(g.HOSTILE))
-    assert list(shown(one)).count(plain) == 2 + 2 + 6 + 4  # tries, what was found, laws, what was seen of four
+    assert list(shown(one)).count(plain) == 2 + 2 + 1 + 6 + 4  # tried, found, a title, laws, seen of four
     assert f"Note: {plain}" in list(shown(one)) and "\x1b" not in grade_markdown(grade)
 
 
@@ -79,7 +79,7 @@ def test_each_fault_is_explained_once_and_mended() -> None:
 
 def test_a_class_has_every_fault_once_with_who_has_it() -> None:
     text = grades_markdown(g.CLASS)
-    assert text.count(f"\n### {words.fault_name('scale_d_model')}\n") == 1
+    assert text.count(f"\n### {g.SCALE.title}\n") == 1
     assert "In 3 submissions: ben\\_and" not in text  # an underscore within a word needs no escape
     assert "In 3 submissions: ben_and_carla.py (line 41), dora.ipynb (cell 3), emil/attention.py (line 41)" in text
     assert text.index("### scale by the full width") < text.index("### heads merged by a view")

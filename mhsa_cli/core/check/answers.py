@@ -13,8 +13,6 @@ from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.reference import Reference
 from mhsa_cli.core.check.tensors import worst
 
-NO_WEIGHTS = "it does not return its weights"
-SCORES = "it returns its scores, not its weights"
 # What rounding may move, of the largest output: far above that of sums in another order, far below any leak.
 ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-5}
 
@@ -40,15 +38,15 @@ def own_weights(c: Context) -> Tensor:
 
 
 def weights_of(c: Context, built: Built | None = None) -> tuple[Tensor | None, str]:
-    """Give the weights (B, H, T, T) that it returns for `c.x`, in float64; or None and why.
+    """Give the weights (B, H, T, T) that it returns for `c.x`, in float64; or None and the code of why.
 
     Some return their scores in place of them.
     """
     given = c.run(c.x, built, weights=True).weights
     if given is None:
-        return None, NO_WEIGHTS
+        return None, "no_weights"
     found = given.to(torch.float64)
-    return (None, SCORES) if _are_scores(c, found) else (found, "")
+    return (None, "scores") if _are_scores(c, found) else (found, "")
 
 
 def _are_scores(c: Context, found: Tensor) -> bool:

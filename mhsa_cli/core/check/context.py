@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,8 +41,8 @@ class Context:
     guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
     right_rope: str = "none"
     leaks: bool = False  # a later token changes an earlier output
-    hides: str = ""  # which later tokens it hides, if some and not all
-    hole: str = ""  # a later token that it sees past one it hides
+    hides: str = ""  # which tokens it hides, if some later ones and not all: a key of `sentences.HIDES`
+    hole: Mapping[str, int] = field(default_factory=dict)  # a later token that a token sees past one that it does not
     numbers: dict[str, Tensor] = field(default_factory=dict)
 
     @property

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -18,35 +17,19 @@ from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.core_function import as_core
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.gradients import moves_output, without_gradient
-from mhsa_cli.core.check.laws import ask
-from mhsa_cli.core.check.laws_of_dropout import LEAKS, NOT_FINITE
+from mhsa_cli.core.check.laws import LAWS, ask
 from mhsa_cli.core.check.matching import understand
 from mhsa_cli.core.check.naming import more_than_attention
-from mhsa_cli.core.check.seen import listed
+from mhsa_cli.core.check.seen import Seen
+from mhsa_cli.core.check.sentences import law_name, law_words, say
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.ways import untested
 from mhsa_cli.core.check.wording import found_words, given_arguments
-from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Wishes
 
 # All different, and no one's root another's half: what hides behind equal sizes shows. B=2, H=4, T=7, d_head=6.
 SIZES = Sizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq_len=16)
-# A law that fails -> the fault that it shows, where the output named none.
-SHOWN = {
-    "parameters are registered": "parameters_not_registered",
-    "no memory of earlier calls": "state_between_calls",
-    "the mask moves with the module": "mask_not_a_buffer",
-    "the input is left alone": "input_changed_in_place",
-    "heads that do not divide": "heads_not_dividing",
-    "weights returned are those used": "weights_not_used",
-    "weights returned in training": "weights_after_dropout",
-}
 EDGES = {"weights_after_dropout"}  # named, and no reason to call a block wrong
-# What a law says before the place or the names that it saw: the fault says so already.
-SAID = re.compile(
-    r"^(no gradient reaches |parameters\(\) does not know |.*: (?=at \[))| stays on its device when the module moves$"
-    r"|^(x is changed in place|it drops in eval as well|the same input gives another output after other calls"
-    r"|the weights returned in training are those after dropout: rows do not sum to one)$"
-)
 
 
 def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _: None) -> Grade:
@@ -67,18 +50,27 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     tell("asking the laws")
     laws = ask(context)
     faults = list(_named(context, laws, noise))
-    failed = [law for law in laws if law.passed is False and not law.edge]
+    failed = [name for name, seen in laws.items() if seen.passed is False and not LAWS[name].edge]
     grave = [fault for fault in faults if fault.name not in EDGES]
     verdict: Literal["right", "wrong", "unclear"] = "wrong" if failed or grave else "right"
     faults = grave if failed else faults
-    if not faults and [law.name for law in failed] == ["equal to the reference"] and context.match is None:
+    if not faults and failed == [REFERENCE] and context.match is None:
         verdict = "unclear"
     notes = [*source.notes, *candidate.notes, *_notes(context)]
-    return Grade(f"{source.path}:{source.name}", verdict, found_words(context), laws, faults, notes, (),
+    return Grade(f"{source.path}:{source.name}", verdict, found_words(context), _told(laws), faults, notes, (),
                  time.perf_counter() - started)  # fmt: skip
 
 
-def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
+def _told(laws: Mapping[str, Seen]) -> list[Law]:
+    """Put what the laws saw in words."""
+    return [
+        Law(law_name(name), seen.passed, seen.worst, law_words(name, seen.code, seen.facts), LAWS[name].edge, name,
+            seen.code, seen.facts, LAWS[name].rank)
+        for name, seen in laws.items()
+    ]  # fmt: skip
+
+
+def _named(c: Context, laws: Mapping[str, Seen], noise: str) -> Iterator[NamedFault]:
     """Name what the output showed, then what the laws did."""
     names: list[str] = list(c.match.faults) if c.match else []
     if c.plan.mask_name and len(names) > 1 and "mask_inverted" in names:
@@ -95,29 +87,20 @@ def _named(c: Context, laws: Sequence[Law], noise: str) -> Iterator[NamedFault]:
         yield _fault(c, "mask_with_a_hole", None, c.hole)
     explained = bool(names or noise)
     consequence = explained or c.match is None
-    broken = {law.name: law for law in laws if law.passed is False}
-    unregistered = "parameters are registered" in broken
-    used = broken.get("every parameter is used")
-    if used and used.seen.startswith("no gradient") and not unregistered and "the input is left alone" not in broken:
+    broken = {name: seen for name, seen in laws.items() if seen.passed is False}
+    unregistered = "parameters_registered" in broken
+    cut_off = "parameters_used" in broken and broken["parameters_used"].code == "no_gradient"
+    if cut_off and not unregistered and "input_left_alone" not in broken:
         yield from _without_gradient(c, consequence)
-    for law in broken.values():
-        name = SHOWN.get(law.name, "")
-        if law.name == "dropout only in training":
-            name = "dropout_in_eval" if "eval" in law.seen else ""
-            name = "" if name == noise or unregistered else name  # eval() does not reach what is not registered
-            if law.seen in (NOT_FINITE, LEAKS) and lines.line_of(c.candidate.source.text, c.candidate.source.name,
-                                                                 FAULTS["dropout_on_scores"].where):  # fmt: skip
-                yield _fault(c, "dropout_on_scores", None)
-        if name == "state_between_calls" and law.worst is None:
-            continue  # it was answered by an exception
-        if (
-            not name
-            or name in names
-            or law.seen.startswith("torch's own")
-            or (consequence and law.name == "weights returned are those used")
-        ):
-            continue  # a consequence of what was named
-        yield _fault(c, name, None, SAID.sub("", law.seen))
+    for law, seen in broken.items():
+        name = LAWS[law].shows.get(seen.code, "")
+        consequences = {
+            "weights_not_used": consequence,
+            "dropout_in_eval": unregistered or name == noise,  # eval() does not reach what is not registered
+            "dropout_on_scores": name == "dropout_on_scores" and not _line(c, name),  # its code drops none
+        }
+        if name and name not in names and not consequences.get(name):
+            yield _fault(c, name, None, seen.facts, seen.code)
 
 
 def _without_gradient(c: Context, consequence: bool) -> Iterator[NamedFault]:
@@ -127,21 +110,29 @@ def _without_gradient(c: Context, consequence: bool) -> Iterator[NamedFault]:
     for name in without_gradient(c):
         (cut if moves_output(c, name) else unused).append(name)
     if cut:
-        yield _fault(c, "gradient_cut", None, listed(cut))
+        yield _fault(c, "gradient_cut", None, {"names": cut})
     if unused and not consequence:
-        yield _fault(c, "parameter_unused", None, listed(unused), tuple(unused))
+        yield _fault(c, "parameter_unused", None, {"names": unused})
 
 
-def _fault(c: Context, name: str, difference: float | None, seen: str = "", unused: tuple[str, ...] = ()) -> NamedFault:
-    source, fault = c.candidate.source, FAULTS[name]
+def _fault(
+    c: Context, name: str, difference: float | None, facts: Mapping[str, Any] | None = None, code: str = ""
+) -> NamedFault:
+    """Name a fault; `facts` are what the law saw that shows it, `code` which outcome that was."""
+    fault, facts = FAULTS[name], facts or {}
     s, d = c.built.sizes, (c.match.layout.roles.q.size(1) if c.match else c.built.sizes.d_head)
     factor = c.match.factor if c.match and c.match.factor else math.nan
-    words = {"D": s.d_model, "H": s.n_heads, "d": d, "T": s.seq_len, "root_D": f"{math.sqrt(s.d_model):.2f}",
-             "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}",
-             "factor_right": f"{1 / math.sqrt(d):.4g}", "seen": seen}  # fmt: skip
-    says = fault.says.format(**words) + (f" ({seen})" if seen and "{seen}" not in fault.says else "")
-    line = lines.line_of(source.text, source.name, fault.where, unused)
-    return NamedFault(name, says, fault.instead, line, source.place(line) if line else "", difference)
+    numbers = {"D": s.d_model, "H": s.n_heads, "d": d, "T": s.seq_len, "root_D": f"{math.sqrt(s.d_model):.2f}",
+               "root_d": f"{math.sqrt(d):.2f}", "factor": f"{factor:.4g}",
+               "factor_right": f"{1 / math.sqrt(d):.4g}"}  # fmt: skip
+    says = say(fault.says, {**numbers, **facts}) + (f" ({say(fault.adds[code], facts)})" if code in fault.adds else "")
+    line = _line(c, name, tuple(facts["names"]) if name == "parameter_unused" else ())
+    place = c.candidate.source.place(line) if line else ""
+    return NamedFault(name, says, fault.instead, line, place, difference, fault.title, facts)
+
+
+def _line(c: Context, name: str, unused: tuple[str, ...] = ()) -> int | None:
+    return lines.line_of(c.candidate.source.text, c.candidate.source.name, FAULTS[name].where, unused)
 
 
 def _notes(c: Context) -> Iterator[str]:

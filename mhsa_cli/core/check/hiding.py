@@ -9,28 +9,28 @@ from mhsa_cli.core.check.case import inputs
 from mhsa_cli.core.check.context import Context
 
 
-def hidden_in_part(c: Context) -> tuple[str, str]:
-    """Say that it hides some later tokens and not all, or ""; and which later token it sees past one it hides, or "".
+def hidden_in_part(c: Context) -> tuple[str, dict[str, int]]:
+    """Say which it hides if some later tokens and not all, or ""; and which one a token sees past which it does not.
 
     The second is no design: one that looks ahead sees the nearest first, and one that sees a window hides a past too.
     """
     seen = _seen(c)
     if seen is None:
-        return "", ""
+        return "", {}
     later = [[bool(seen[i, j]) for j in range(i + 1, len(seen))] for i in range(len(seen))]
     flat = [one for row in later for one in row]
     if all(flat) or not any(flat):
-        return "", ""
+        return "", {}
     # A mask goes by distance. What a wrong split or merge mixes up does not, and is no mask.
     by_distance = all(len(set(seen.diagonal(d).tolist())) == 1 for d in range(1, len(seen)))
     past = bool(seen.tril().sum() == torch.ones_like(seen).tril().sum())
-    words = "hides some later tokens but not all" + ("" if past else ", and some earlier ones")
+    hides = "some_later" if past else "some_later_and_earlier"
     for i, row in enumerate(later):
         if past and by_distance and False in row and True in row[row.index(False) :]:
             near = row.index(False)
             far = near + row[near:].index(True)
-            return words, f"token {i} does not see token {i + 1 + near}, but sees token {i + 1 + far}"
-    return words, ""
+            return hides, {"token": i, "near": i + 1 + near, "far": i + 1 + far}
+    return hides, {}
 
 
 def _seen(c: Context) -> Tensor | None:

@@ -10,31 +10,26 @@ from torch import Tensor, nn
 from mhsa_cli.core.check.answers import rounding, weights_of
 from mhsa_cli.core.check.built import Built
 from mhsa_cli.core.check.context import Context
-from mhsa_cli.core.check.seen import Seen, close
+from mhsa_cli.core.check.seen import Seen, close, fails, not_asked
 from mhsa_cli.core.check.tensors import worst
 
-NO_MODULE = "it is no torch module"
 DROPOUT = 0.4
 DRAWS = 3
-WHERE = "drop weights, after the softmax, not scores"
-NOT_FINITE = f"in training the output is not finite: {WHERE}"
-LEAKS = f"in training dropout lets a later token through the mask: {WHERE}"
 
 
 def dropout_only_in_training(c: Context) -> Seen:
     """Ask that dropout rests in eval, and in training drops something, and nothing that the mask needs."""
     if c.built.module is None:
-        return Seen(None, None, NO_MODULE)
+        return not_asked("no_module")
     if c.quiet:
-        return Seen(False, None, "it drops in eval as well")
+        return fails("drops_in_eval")
     plain, other = c.y(c.x, c.again()), c.again(dropout=DROPOUT)  # both new: a call may leave something behind
     module = other.module
     assert module is not None
     module.eval()
-    seen = close(c.y(c.x, other), plain, "dropout changes the output in eval")
+    seen = close(c.y(c.x, other), plain, "changes_in_eval")
     if not seen.passed:
-        alike = close(c.y(c.x, c.again()), plain, "").passed
-        return seen if alike else Seen(None, None, "two of it with the same weights differ without dropout")
+        return seen if close(c.y(c.x, c.again()), plain).passed else not_asked("two_differ")
     module.train()
     try:
         return _in_training(c, other, plain, seen)
@@ -45,15 +40,14 @@ def dropout_only_in_training(c: Context) -> Seen:
 def _in_training(c: Context, other: Built, plain: Tensor, seen: Seen) -> Seen:
     drawn = [c.y(c.x, other) for _ in range(DRAWS)]
     if bool(plain.isfinite().all()) and not all(bool(y.isfinite().all()) for y in drawn):
-        return Seen(False, math.inf, NOT_FINITE)
+        return fails("not_finite", math.inf)
     if not any(worst(y, plain) > 0 for y in drawn):
         assert other.module is not None
         drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in other.module.modules())
-        return Seen(False, None, "dropout never drops, not in training either") if drops else Seen(
-            None, None, "it has no dropout")  # fmt: skip
+        return fails("never_drops") if drops else not_asked("no_dropout")
     if c.causal and not c.leaks and (leak := _leak(c, other)):
-        return Seen(False, leak, LEAKS)
-    return Seen(True, seen.worst, "")
+        return fails("leaks", leak)
+    return Seen(True, seen.worst)
 
 
 def _leak(c: Context, other: Built) -> float:
@@ -79,7 +73,7 @@ def weights_before_dropout(c: Context) -> Seen:
     """Ask that weights returned in training are those before dropout."""
     given, why = weights_of(c)
     if c.built.module is None or given is None:
-        return Seen(None, None, why or NO_MODULE)
+        return not_asked(why or "no_module")
     other = c.again(dropout=DROPOUT)
     assert other.module is not None
     sums = []
@@ -90,8 +84,5 @@ def weights_before_dropout(c: Context) -> Seen:
     off, rested = (worst(s, torch.ones_like(s)) for s in sums)
     if off > 1e-3 >= rested:
         own = any(isinstance(part, nn.MultiheadAttention) for part in c.built.module.modules())
-        whose = "torch's own nn.MultiheadAttention: " if own else ""
-        return Seen(
-            False, off, f"{whose}the weights returned in training are those after dropout: rows do not sum to one"
-        )
-    return Seen(True, off, "")
+        return fails("after_dropout_in_torch" if own else "after_dropout", off)
+    return Seen(True, off)

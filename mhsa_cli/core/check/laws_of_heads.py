@@ -17,18 +17,18 @@ from mhsa_cli.core.check.naming import is_bias, role_of
 from mhsa_cli.core.check.places import Places, addresses_of, at
 from mhsa_cli.core.check.probing import bearing
 from mhsa_cli.core.check.reference import Roles
-from mhsa_cli.core.check.seen import Seen, close
+from mhsa_cli.core.check.seen import Seen, close, not_asked
 from mhsa_cli.core.check.tensors import Slot, worst
 
 MATRICES = ("q", "k", "v")
 BIASES = ("q_bias", "k_bias", "v_bias")
 
 
-def heads_are_separate(c: Context) -> Seen:
+def heads_separate(c: Context) -> Seen:
     """Ask that the queries of a head move nothing once its values are zero."""
-    places, why = _places(c)
-    if places is None:
-        return Seen(None, None, why)
+    places = _places(c)
+    if isinstance(places, Seen):
+        return places
 
     def silent(roles: Roles, numbers: Tensor) -> None:
         numbers[at(roles.v[0])] = 0.0
@@ -41,24 +41,24 @@ def heads_are_separate(c: Context) -> Seen:
 
     try:
         if c.match is None and _is_scale_free(c, places):
-            return Seen(None, None, "its queries or keys are normalised, maybe over all heads at once")
+            return not_asked("normalised")
         places.change(silent)
         before = c.y(c.x)
         places.change(moved)
-        return close(c.y(c.x), before, "the queries of head 0 move the output although its values are zero")
+        return close(c.y(c.x), before, "queries_move")
     finally:
         places.restore()
 
 
 def order_of_heads(c: Context) -> Seen:
     """Ask that heads given in reverse order, in all their matrices, give the same output."""
-    places, why = _places(c)
-    if places is None:
-        return Seen(None, None, why)
+    places = _places(c)
+    if isinstance(places, Seen):
+        return places
     if places.roles.out is None:
-        return Seen(None, None, "it has no output projection")
+        return not_asked("no_out")
     if kept := [] if c.match else _kept_by_head(c):
-        return Seen(None, None, f"{', '.join(kept)} belongs to the heads as well, and stays in its order")
+        return not_asked("kept_by_head", names=kept)
 
     def turned(roles: Roles, numbers: Tensor) -> None:
         old = numbers.clone()
@@ -83,15 +83,15 @@ def order_of_heads(c: Context) -> Seen:
     try:
         before, single = c.y(c.x), _of_one_token(c)
         places.change(turned)
-        seen = close(c.y(c.x), before, "heads in another order give another output")
-        if seen.passed or c.match is not None or not close(_of_one_token(c), single, "").passed:
+        seen = close(c.y(c.x), before, "differs")
+        if seen.passed or c.match is not None or not close(_of_one_token(c), single).passed:
             return seen  # one token has no others: whatever kind of attention, its heads are alike
         places.change(blind)
         before = c.y(c.x)
         places.change(blind_and_turned)
-        if not close(c.y(c.x), before, "").passed:
+        if not close(c.y(c.x), before).passed:
             # Scores are all zero here: what still tells heads apart is a bias or a mask of their own, as ALiBi's.
-            return Seen(None, None, "each head sees positions in its own way: another kind of attention")
+            return not_asked("positions_by_head")
         return seen
     finally:
         places.restore()
@@ -127,27 +127,24 @@ def _beyond(c: Context, reading: Layout) -> list[Slot]:
     return found
 
 
-def _places(c: Context) -> tuple[Places | None, str]:
-    """Give the numbers of each head, or None and why they are not sure."""
+def _places(c: Context) -> Places | Seen:
+    """Give the numbers of each head, or why they are not sure."""
     if c.heads == 1:
-        return None, "it has one head"
+        return not_asked("one_head")
     reading = c.reading
     if reading is None:
-        return None, "its weights could not be read"
+        return not_asked("no_reading")
     if reading.fault or reading.roles.k.size(0) != c.heads:
-        return None, "its heads share weights"
-    if c.match is None and (why := _doubt(c, reading)):
-        return None, why
-    return Places(c.slots, reading, c.built.sizes.d_model, c.heads), ""
+        return not_asked("heads_share")
+    doubt = _doubt(c, reading) if c.match is None else None
+    return doubt or Places(c.slots, reading, c.built.sizes.d_model, c.heads)
 
 
-def _doubt(c: Context, reading: Layout) -> str:
-    """Say why a reading that no output confirms may be another one; "" if it is sure all the same."""
+def _doubt(c: Context, reading: Layout) -> Seen | None:
+    """Say why a reading that no output confirms may be another one; None if it is sure all the same."""
     if beyond := [slot.path for slot in _beyond(c, reading)]:
-        return f"which numbers are a head's is not sure: the reading leaves out {', '.join(beyond)}"
-    if not bearing(c, [reading]):
-        return "which numbers are a head's is not sure: its output does not bear the reading out"
-    return ""
+        return not_asked("left_out", names=beyond)
+    return None if bearing(c, [reading]) else not_asked("not_borne_out")
 
 
 def _is_scale_free(c: Context, places: Places) -> bool:

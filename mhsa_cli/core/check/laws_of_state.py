@@ -6,12 +6,9 @@ import torch
 
 from mhsa_cli.core.check.answers import rounding
 from mhsa_cli.core.check.context import Context
-from mhsa_cli.core.check.seen import Seen
+from mhsa_cli.core.check.foreign_words import is_second_backward
+from mhsa_cli.core.check.seen import HOLDS, Seen, fails, not_asked, within
 from mhsa_cli.core.check.tensors import worst
-
-REMEMBERS = "the same input gives another output after other calls"
-STALE = "a second input is answered otherwise than by one that saw no first"
-KEPT_GRAPH = "it keeps tensors with their graph between calls: the second backward fails; keep them with .detach()"
 
 
 def same_answer_twice(c: Context) -> Seen:
@@ -19,7 +16,7 @@ def same_answer_twice(c: Context) -> Seen:
     with torch.no_grad():
         a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
     off = worst(a, b)
-    return Seen(off == 0, off, "" if off == 0 else "two calls on one input differ")
+    return within(off, 0.0, "differs")
 
 
 def no_memory(c: Context) -> Seen:
@@ -30,7 +27,7 @@ def no_memory(c: Context) -> Seen:
             c.y(torch.full((3, T, c.x.size(2)), 0.7))
     off = worst(c.y(c.x), before)
     if off != 0:
-        return Seen(False, off, REMEMBERS)
+        return fails("remembers", off)
     return remembers(c)
 
 
@@ -40,25 +37,23 @@ def remembers(c: Context) -> Seen:
     used, new, third = c.again(), c.again(), c.again()
     first, limit = c.y(x, used), rounding(c, c.y(x, new))
     if worst(c.y(x, third), first) > limit:
-        return Seen(True, 0.0, "")  # each is another from the start: no matter of calls
+        return Seen(True, 0.0)  # each is another from the start: no matter of calls
     second, alone = c.y(other, used), c.y(other, c.again())
     if (off := worst(second, alone)) > limit:
-        return Seen(False, off, STALE)
+        return fails("stale", off)
     off = worst(c.y(x, used), first)
-    return Seen(off <= limit, off, "" if off <= limit else REMEMBERS)
+    return within(off, limit, "remembers")
 
 
 def second_step(c: Context) -> Seen:
     """Ask that it can be trained for more than one step."""
     if c.built.numpy:
-        return Seen(None, None, "NumPy has no gradient")
+        return not_asked("numpy")
     built = c.again()
     for step in range(2):
         x = c.x.requires_grad_()
         try:
             built.run(c.plan, x).y.square().sum().backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
-            if step and "second time" in str(error):
-                return Seen(False, None, KEPT_GRAPH)
-            return Seen(None, None, "asked of what has a gradient")
-    return Seen(True, None, "")
+            return fails("kept_graph") if step and is_second_backward(error) else not_asked("no_gradient")
+    return HOLDS

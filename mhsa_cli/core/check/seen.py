@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -11,45 +12,48 @@ from mhsa_cli.core.check.case import TOLERANCE
 from mhsa_cli.core.check.tensors import worst
 
 
-class Seen(NamedTuple):
-    """Whether a law holds (None: it cannot be asked), its worst figure, and what was seen, in words."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Whether a law holds (None: it cannot be asked), its worst figure, which of its outcomes it was, and the facts.
+
+    `code` is "" where a law holds; `sentences.LAWS` puts the others in words. Facts are names, numbers and shapes.
+    """
 
     passed: bool | None
-    worst: float | None
-    says: str
+    worst: float | None = None
+    code: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def close(found: Tensor, wanted: Tensor, says: str) -> Seen:
-    """Compare two outputs; `says` is what is wrong if they differ, and where they differ most is added."""
+HOLDS = Seen(True)
+
+
+def not_asked(code: str, **facts: Any) -> Seen:
+    """Say why a law cannot be asked."""
+    return Seen(None, None, code, facts)
+
+
+def fails(code: str, worst: float | None = None, **facts: Any) -> Seen:
+    """Say in which way a law fails."""
+    return Seen(False, worst, code, facts)
+
+
+def within(off: float, limit: float, code: str) -> Seen:
+    """Ask that a figure is at most its limit; `code` is the outcome if it is more."""
+    return Seen(True, off) if off <= limit else fails(code, off)
+
+
+def close(found: Tensor, wanted: Tensor, code: str = "") -> Seen:
+    """Compare two outputs; `code` is the outcome if they differ, and where they do is its facts."""
     off = worst(found, wanted)
     limit = TOLERANCE * max(1.0, float(wanted.abs().nan_to_num().max()) if wanted.numel() else 1.0)
-    if off <= limit:
-        return Seen(True, off, "")
-    return Seen(
-        False, off, f"{says}: {place}" if (place := first_difference(found, wanted, limit)) and says else says or place
-    )
+    return Seen(True, off) if off <= limit else Seen(False, off, code, first_difference(found, wanted, limit))
 
 
-def first_difference(found: Tensor, wanted: Tensor, limit: float) -> str:
-    """Name the first place at which two tensors differ, with both numbers."""
+def first_difference(found: Tensor, wanted: Tensor, limit: float) -> dict[str, Any]:
+    """Give the first place at which two tensors differ and both numbers; or both shapes, where these do."""
     if found.shape != wanted.shape:
-        return f"{tuple(found.shape)} where {tuple(wanted.shape)} is wanted"
+        return {"found": tuple(found.shape), "wanted": tuple(wanted.shape)}
     bad = ~((found - wanted).abs() <= limit)
     where = tuple(int(i) for i in bad.nonzero()[0])
-    return f"at [{', '.join(map(str, where))}] it is {both(float(found[where]), float(wanted[where]))}"
-
-
-def both(found: float, wanted: float) -> str:
-    """Write two different figures with as many digits as tell them apart; of close ones, how far they are apart."""
-    for digits in range(4, 9):
-        one, other = f"{found:.{digits}g}", f"{wanted:.{digits}g}"
-        if one != other:
-            return f"{one}, wanted {other}"
-    return f"{found:.4g}, {abs(found - wanted):.1g} off"
-
-
-def listed(names: Sequence[str], most: int = 2) -> str:
-    """List names, of many the first ones and how many more there are."""
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return {"at": where, "found": float(found[where]), "wanted": float(wanted[where])}

@@ -11,6 +11,7 @@ import torch
 from mhsa_cli.config.scalars import resolve
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.lines import batch_axis_of
+from mhsa_cli.core.check.sentences import HIDES
 from mhsa_cli.errors import UsageError
 
 
@@ -56,7 +57,7 @@ def found_words(c: Context) -> dict[str, str]:
     if plan.mask is not None:
         words["mask"] = f"argument {plan.mask_name}, {plan.mask.meaning}"
     else:
-        words["mask"] = c.hides or (
+        words["mask"] = HIDES.get(c.hides, "") or (
             "none" if not c.causal else "none that hides the future" if c.leaks else "causal inside"
         )
     y = c.run(c.x, weights=True)

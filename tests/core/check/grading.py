@@ -25,5 +25,5 @@ def names_of(result: Grade) -> set[str]:
 
 def told(result: Grade) -> str:
     """Write what a grade says, for the message of an assertion."""
-    failed = [f"{law.name}: {law.seen}" for law in result.laws if law.passed is False]
+    failed = [f"{law.id}: {law.seen}" for law in result.laws if law.passed is False]
     return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {list(result.tried)}"

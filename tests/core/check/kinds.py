@@ -78,8 +78,8 @@ def written(body: str, *changes: tuple[str, str]) -> str:
 
 
 def law(grade: Grade, name: str) -> Law:
-    return next(law for law in grade.laws if law.name == name)
+    return next(law for law in grade.laws if law.id == name)
 
 
 def broken(grade: Grade) -> set[str]:
-    return {law.name for law in grade.laws if law.passed is False}
+    return {law.id for law in grade.laws if law.passed is False}

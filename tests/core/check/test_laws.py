@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.core.check import search
+from mhsa_cli.core.check import search, sentences
+from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.laws import LAWS
 from tests.core.check.grading import grade_text
 
@@ -43,42 +44,42 @@ class Block(nn.Module):
 # Law -> what is written in another way. Where a breaker breaks more than its law, that is left out here.
 BREAKERS = {
     "shape": ("# last", "y = y.transpose(1, 2)"),
-    "equal to the reference": ("math.sqrt(D // self.h)", "math.sqrt(D)"),
+    "equal_to_reference": ("math.sqrt(D // self.h)", "math.sqrt(D)"),
     "causal": (".tril()", ".tril(1)"),
-    "rows of weights sum to one": ("F.softmax(scores, dim=-1)", "torch.sigmoid(scores)"),
-    "one token attends to itself": ("# last", "y = y * (T > 1)"),
-    "other batch and row sizes": ("# first", "assert T == 7"),
-    "batch rows are independent": ("# last", "y = y - x.mean(0)"),
-    "heads are separate": ("F.softmax(scores, dim=-1)", "F.softmax(scores, dim=1)"),
-    "order of heads": (
+    "rows_sum_to_one": ("F.softmax(scores, dim=-1)", "torch.sigmoid(scores)"),
+    "one_token": ("# last", "y = y * (T > 1)"),
+    "several_sizes": ("# first", "assert T == 7"),
+    "batch_rows_independent": ("# last", "y = y - x.mean(0)"),
+    "heads_separate": ("F.softmax(scores, dim=-1)", "F.softmax(scores, dim=1)"),
+    "order_of_heads": (
         "/ math.sqrt(D // self.h)",
         "* torch.linspace(1, 2, self.h).view(-1, 1, 1) / math.sqrt(D // self.h)",
     ),
-    "every parameter is used": ("# more", "self.gate = nn.Linear(d_model, 5)"),
-    "parameters are registered": (
+    "parameters_used": ("# more", "self.gate = nn.Linear(d_model, 5)"),
+    "parameters_registered": (
         "self.out = nn.Linear(d_model, d_model)",
         "self.outs = [nn.Linear(d_model, d_model)]",
     ),
-    "same answer twice in eval": ("# last", "y = y + 0.01 * torch.randn_like(y)"),
-    "dropout only in training": ("self.drop(weights)", "F.dropout(weights, 0.3)"),
-    "no memory of earlier calls": ("# first", "x = x + 0.01 * (getattr(self, 'last', T) - T); self.last = T"),
-    "weights returned are those used": ("shown = weights", "shown = weights.roll(1, dims=1)"),
-    "weights returned in training": ("shown = weights", "shown = self.drop(weights)"),
-    "saved and loaded": ("# more", "self.gain = torch.rand(1)"),
-    "the mask moves with the module": ('self.register_buffer("keep", ', "self.keep = ("),
-    "gradients are finite": ("# last", "y = y.detach()"),
-    "the input is left alone": ("# last", "x.mul_(2)"),
-    "heads that do not divide": ("raise ValueError(", "str("),
-    "rows that are too long": ("~self.keep[:T, :T]", "F.pad(~self.keep, (0, max(0, T - self.longest)) * 2)[:T, :T]"),
-    "a second step of training": ("# last", "y = y + 0 * getattr(self, 'past', 0.0); self.past = y.sum()"),
-    "a NaN stays in its row": ("# last", "y = y + 0 * x.sum()"),
-    "extreme scores": ('float("-inf")', "-1e4"),
-    "half precision": ('float("-inf")', "-1e9"),
+    "same_answer_twice": ("# last", "y = y + 0.01 * torch.randn_like(y)"),
+    "dropout_only_in_training": ("self.drop(weights)", "F.dropout(weights, 0.3)"),
+    "no_memory": ("# first", "x = x + 0.01 * (getattr(self, 'last', T) - T); self.last = T"),
+    "weights_returned": ("shown = weights", "shown = weights.roll(1, dims=1)"),
+    "weights_before_dropout": ("shown = weights", "shown = self.drop(weights)"),
+    "saved_and_loaded": ("# more", "self.gain = torch.rand(1)"),
+    "mask_moves": ('self.register_buffer("keep", ', "self.keep = ("),
+    "gradients_finite": ("# last", "y = y.detach()"),
+    "input_left_alone": ("# last", "x.mul_(2)"),
+    "heads_must_divide": ("raise ValueError(", "str("),
+    "too_long": ("~self.keep[:T, :T]", "F.pad(~self.keep, (0, max(0, T - self.longest)) * 2)[:T, :T]"),
+    "second_step": ("# last", "y = y + 0 * getattr(self, 'past', 0.0); self.past = y.sum()"),
+    "nan_stays_in_its_row": ("# last", "y = y + 0 * x.sum()"),
+    "extreme_scores": ('float("-inf")', "-1e4"),
+    "half_precision": ('float("-inf")', "-1e9"),
 }
 ALSO = {  # what else a breaker needs
-    "parameters are registered": [("self.out((", "self.outs[0]((")],
-    "saved and loaded": [("# last", "y = y * self.gain")],
-    "heads that do not divide": [
+    "parameters_registered": [("self.out((", "self.outs[0]((")],
+    "saved_and_loaded": [("# last", "y = y * self.gain")],
+    "heads_must_divide": [
         ("nn.Linear(d_model, 3 * d_model)", "nn.Linear(d_model, 3 * (d_model // n_heads * n_heads))"),
         ("nn.Linear(d_model, d_model)", "nn.Linear(d_model // n_heads * n_heads, d_model // n_heads * n_heads)"),
         ("reshape(B, T, D)", "reshape(B, T, -1)"),
@@ -89,12 +90,14 @@ ALSO = {  # what else a breaker needs
 def test_the_right_one_breaks_none_and_is_asked_all(tmp_path: Path) -> None:
     found = grade_text(RIGHT, "Block", tmp_path)
     assert found.verdict == "right" and not found.faults
-    assert [law.name for law in found.laws if law.passed is not True] == []
-    assert [law.name for law in found.laws] == list(LAWS)
+    assert [law.id for law in found.laws if law.passed is not True] == []
+    assert [law.id for law in found.laws] == list(LAWS)
 
 
-def test_every_law_has_its_breaker() -> None:
-    assert set(BREAKERS) == set(LAWS)
+def test_every_law_has_its_breaker_and_its_words() -> None:
+    assert set(BREAKERS) == set(LAWS) == set(sentences.LAWS)
+    for law, entry in LAWS.items():
+        assert set(entry.shows) <= set(sentences.LAWS[law].outcomes) and set(entry.shows.values()) <= set(FAULTS)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -105,6 +108,6 @@ def test_a_law_sees_what_breaks_it(name: str, tmp_path: Path, monkeypatch: pytes
         assert source.count(old) == 1
         source = source.replace(old, new)
     found = grade_text(source, "Block", tmp_path)
-    law = next(law for law in found.laws if law.name == name)
+    law = next(law for law in found.laws if law.id == name)
     assert law.passed is False and law.seen, f"{law}; {found.tried}"
     assert found.verdict == ("right" if LAWS[name].edge else "wrong")

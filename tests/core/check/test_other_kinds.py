@@ -53,7 +53,7 @@ def test_another_kind_of_attention_is_not_clear(kind: str, tmp_path: Path, monke
     monkeypatch.setattr(search, "SECONDS", 0.2)
     body, *changes = OTHERS[kind]
     found = grade_text(written(body, *changes), "Block", tmp_path)
-    assert found.verdict == "unclear" and broken(found) == {"equal to the reference"}, told(found)
+    assert found.verdict == "unclear" and broken(found) == {"equal_to_reference"}, told(found)
 
 
 @pytest.mark.parametrize("body", [FUSED, GROUPED, PAIRED])
@@ -70,7 +70,7 @@ def test_the_same_blocks_without_it_are_right(body: str, tmp_path: Path) -> None
 def test_heads_that_mix_are_wrong(change: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SECONDS", 0.2)
     found = grade_text(written(FUSED, change), "Block", tmp_path)
-    assert found.verdict == "wrong" and "heads are separate" in broken(found), told(found)
+    assert found.verdict == "wrong" and "heads_separate" in broken(found), told(found)
 
 
 def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +78,14 @@ def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest
     change = ("y = self.out((w @ v).transpose(1, 2).reshape(B, T, D))",
               "y = self.out(1.1 * self.out((w @ v).transpose(1, 2).reshape(B, T, D)))")  # fmt: skip
     found = grade_text(written(FUSED, change), "Block", tmp_path)
-    assert found.verdict == "wrong" and "order of heads" in broken(found), told(found)
+    assert found.verdict == "wrong" and "order_of_heads" in broken(found), told(found)
 
 
 def test_a_law_of_heads_that_is_not_asked_says_what_the_reading_leaves_out(tmp_path: Path) -> None:
     body, *changes = OTHERS["a temperature for each head"]
     found = grade_text(written(body, *changes), "Block", tmp_path)
-    assert law(found, "order of heads").passed is None and "leaves out t" in law(found, "order of heads").seen
+    seen = law(found, "order_of_heads")
+    assert (seen.passed, seen.code, seen.facts) == (None, "left_out", {"names": ["t"]})
 
 
 def test_queries_and_keys_swapped_are_named_beside_one_matrix_for_keys_and_values(tmp_path: Path) -> None:
@@ -109,5 +110,5 @@ def test_a_parameter_without_influence_is_unused(change: tuple[str, str], tmp_pa
 def test_a_block_without_parameters_is_told_so(tmp_path: Path) -> None:
     source = "from torch import nn\n\nclass Attention(nn.Module):\n    def forward(self, x):\n        return x\n"
     found = grade_text(source, "Attention", tmp_path)
-    assert law(found, "every parameter is used").seen == "it has no parameters"
+    assert law(found, "parameters_used").code == "no_parameters"
     assert found.verdict != "right"

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.core.check.laws import LAWS
 from mhsa_cli.core.check.pointing.axes import BATCH, TIME
-from mhsa_cli.core.check.seen import both, listed
-from mhsa_cli.records.check import Grade
+from mhsa_cli.core.check.sentences import HIDES, both, listed
+from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers import check_words
 from tests.core.check.grading import grade_text, names_of, told
+from tests.core.check.kinds import law
 
 BLOCK = """
 import torch
@@ -65,19 +67,19 @@ def test_the_block_is_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "cut", "line"),
     [
-        ("# weights", "w = w.detach()", "query.weight, query.bias, key.weight", "detach"),
-        ("# weights", "with torch.no_grad():\n            v = v * 1.0", "value.weight, value.bias", "no_grad"),
-        ("# weights", "w = torch.tensor(w.tolist(), dtype=x.dtype)", "query.weight", "tolist"),
-        ("    def forward", "    @torch.no_grad()\n    def forward", "query.weight, query.bias and 5 more", "no_grad"),
-        ("# weights", "v = v.data", "value.weight, value.bias", ".data"),
+        ("# weights", "w = w.detach()", ["query.weight", "query.bias", "key.weight"], "detach"),
+        ("# weights", "with torch.no_grad():\n            v = v * 1.0", ["value.weight", "value.bias"], "no_grad"),
+        ("# weights", "w = torch.tensor(w.tolist(), dtype=x.dtype)", ["query.weight"], "tolist"),
+        ("    def forward", "    @torch.no_grad()\n    def forward", ["query.weight", "query.bias"], "no_grad"),
+        ("# weights", "v = v.data", ["value.weight", "value.bias"], ".data"),
     ],
 )
 def test_what_moves_the_output_without_a_gradient_is_detached(
-    old: str, new: str, cut: str, line: str, tmp_path: Path
+    old: str, new: str, cut: list[str], line: str, tmp_path: Path
 ) -> None:
     found = graded(tmp_path, (old, new))
     (fault,) = found.faults
-    assert fault.name == "gradient_cut" and f"no gradient reaches {cut}" in fault.explanation
+    assert fault.name == "gradient_cut" and fault.facts["names"][: len(cut)] == cut
     assert fault.line == line_with((old, new), marked=line)
 
 
@@ -85,7 +87,7 @@ def test_what_does_not_move_it_is_unused_beside_what_is_cut(tmp_path: Path) -> N
     found = graded(tmp_path, ("# made", "self.gate = nn.Linear(d_model, 1)"), ("# weights", "w = w.detach()"))
     assert names_of(found) == {"gradient_cut", "parameter_unused"}
     unused = next(fault for fault in found.faults if fault.name == "parameter_unused")
-    assert unused.explanation.endswith("(gate.weight, gate.bias)") and unused.line == 14
+    assert unused.facts == {"names": ["gate.weight", "gate.bias"]} and unused.line == 14
 
 
 def test_a_frozen_table_is_none_that_never_trains(tmp_path: Path) -> None:
@@ -97,9 +99,8 @@ def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
     change = ("# later", "later = later.triu(1).tril(2)")
     found = graded(tmp_path, change)
     assert names_of(found) == {"mask_with_a_hole"} and found.verdict == "wrong", told(found)
-    assert "token 0 does not see token 1, but sees token 3" in found.faults[0].explanation
-    assert found.found["mask"] == "hides some later tokens but not all"
-    assert not any("every token sees all" in law.seen for law in found.laws)
+    assert found.faults[0].facts == {"token": 0, "near": 1, "far": 3}
+    assert found.found["mask"] == HIDES["some_later"]
     built = (
         "later = torch.ones(t, t, dtype=torch.bool).triu(1)",
         "later = torch.zeros(t, t, dtype=torch.bool)\n        for i in range(t):\n"
@@ -111,38 +112,37 @@ def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "hidden"),
     [
-        ("later = later.triu(3)", "hides some later tokens but not all"),
-        ("later = later.clone(); later[:3, :3] = False", "hides some later tokens but not all"),
-        ("later = later.triu(3) | later.triu(3).T", "hides some later tokens but not all, and some earlier ones"),
+        ("later = later.triu(3)", "some_later"),
+        ("later = later.clone(); later[:3, :3] = False", "some_later"),
+        ("later = later.triu(3) | later.triu(3).T", "some_later_and_earlier"),
     ],
 )
 def test_looking_ahead_a_prefix_and_a_window_have_none(change: str, hidden: str, tmp_path: Path) -> None:
     found = graded(tmp_path, ("# later", change))
     assert "mask_with_a_hole" not in names_of(found)
-    assert found.found["mask"] == hidden, found.found
+    assert found.found["mask"] == HIDES[hidden]
 
 
 def test_the_law_that_says_most_leads(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# weights", "v = v[:, :1].expand_as(v)"))
-    assert "every parameter is used" not in {law.name for law in found.laws if law.passed is False}
+    assert "parameters_used" not in {law.id for law in found.laws if law.passed is False}
     only_first = graded(tmp_path, ("# weights", "w, v = w[:, :1].expand_as(w), v[:, :1].expand_as(v)"))
-    sentence = check_words.verdict_sentence(only_first)
-    assert "order of heads" not in sentence and "too long" not in sentence
+    leading = check_words.leading(only_first, "WRONG")
+    assert leading and leading.id not in ("order_of_heads", "too_long")
 
 
 def test_rows_that_are_too_long_never_lead() -> None:
-    from mhsa_cli.records.check import Law
-
-    names = ("rows that are too long", "equal to the reference", "order of heads", "every parameter is used")
-    laws = [Law(name, False, None, name) for name in names]
+    names = ("too_long", "equal_to_reference", "order_of_heads", "parameters_used")
+    laws = [Law("", False, None, "", id=name, rank=LAWS[name].rank) for name in names]
     for kept in range(2, 5):
-        said = check_words.verdict_sentence(Grade("a", "wrong", {}, laws[:kept], [], []))
-        assert f"a law that fails: {names[kept - 1]}" in said
+        leading = check_words.leading(Grade("a", "wrong", {}, laws[:kept], [], []), "WRONG")
+        assert leading and leading.id == names[kept - 1]
 
 
 def test_a_block_that_is_the_reference_matches_a_variant(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# weights", "w = w if t > 1 else 0.5 * w"))
-    assert check_words.verdict_sentence(found).startswith("a law fails: one token attends to itself"), told(found)
+    leading = check_words.leading(found, "WRONG")
+    assert leading and leading.id == "one_token" and law(found, "equal_to_reference").passed, told(found)
 
 
 def test_two_figures_that_differ_do_not_print_alike() -> None:
@@ -179,9 +179,8 @@ def test_what_is_seen_is_said_once(tmp_path: Path) -> None:
     found = grade_text("import torch\n" + HEADS, "Heads", tmp_path)
     (fault,) = found.faults
     assert fault.name == "parameters_not_registered" and fault.explanation.count("parameters()") == 1
-    assert fault.explanation.endswith("and 22 more)") and len(fault.explanation) < 250
-    law = next(law for law in found.laws if law.name == "parameters are registered")
-    assert law.seen.endswith("and 22 more")
+    assert len(fault.facts["names"]) == 24 and len(fault.explanation) < 250
+    assert law(found, "parameters_registered").facts == fault.facts
     shown = graded(
         tmp_path,
         ("        y = (self.drop(w) @ v)", "        w = self.drop(w)\n        y = (w @ v)"),

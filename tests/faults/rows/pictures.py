@@ -77,7 +77,9 @@ def grade(m: Made) -> Grade:
     passed, edge = m.draw.choice([True, False, None]), m.draw.random() < 0.3
     law = [Law(m.text("rows sum to one"), passed, m.maybe(m.number()), m.text("at row 3"), edge) for _ in range(size)]
     fault = [
-        NamedFault(m.text("scale_none"), m.text("no scale"), m.text("q / 3"), 3, m.text("line 3"), m.maybe(m.number()))
+        NamedFault(
+            "scale_none", m.text("no"), m.text("q / 3"), 3, m.text("line 3"), m.maybe(m.number()), m.text("no scale")
+        )
         for _ in range(size)
     ]
     texts = [m.text("module(x): TypeError") for _ in range(size)]

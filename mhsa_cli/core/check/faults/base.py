@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 Form = dict[str, str]  # stage of a `Spec` -> its wrong form
 
@@ -11,14 +12,17 @@ Form = dict[str, str]  # stage of a `Spec` -> its wrong form
 class Fault:
     """A wrong variant: the forms of the reference that compute it (none: only a law shows it), in plain words.
 
-    `says` and `instead` may use {D}, {H}, {d}, {T} and their roots {root_D} and {root_d}, and {seen}. `where` is the
-    part of the code in which it most likely sits, a key of `pointing.PLACES`.
+    `says` may use {D}, {H}, {d}, {T}, the roots {root_D} and {root_d}, and the facts of the law that shows it; `adds`
+    is what is added in brackets, by that law's outcome. `where` is the part of the code in which it most likely sits, a
+    key of `pointing.PLACES`.
     """
 
+    title: str
     says: str
     instead: str
     where: str
     forms: tuple[Form, ...] = ()
+    adds: Mapping[str, str] = field(default_factory=dict)
 
 
 def fills(**form: str) -> tuple[Form, ...]:
