@@ -213,4 +213,6 @@ def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -
 def _document(grade: Grade) -> dict[str, Any]:
     document = asdict(grade)
     del document["target"]
+    for key in ("notes", "tried"):
+        document[key] = [remark["text"] for remark in document[key]]
     return {"passed": grade.passed, **document}

@@ -20,7 +20,7 @@ from typing import Any
 from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.commands.leftovers import end_descendants, end_users_of
 from mhsa_cli.errors import StorageError, UsageError
-from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
 from mhsa_cli.runs.disk import show
 
 GRADER = "mhsa_cli.core.check.grade"
@@ -153,7 +153,7 @@ class _Child:
         except (EOFError, OSError):
             return self._died()
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # somebody else wrote into the pipe
-            return self._uncallable(f"it sent what is no grade ({type(error).__name__})")
+            return self._uncallable("no_grade", f"it sent what is no grade ({type(error).__name__})")
         return self._hung() if self.deadline is not None and time.monotonic() >= self.deadline else None
 
     def _heard(self, message: dict[str, Any]) -> Ended | None:
@@ -167,13 +167,13 @@ class _Child:
         if "refused" in message:
             said, hint = (None if text is None else self._shown(text) for text in message["refused"])
             error = UsageError(said or "", hint)
-            return Ended(self._uncallable(_on_one_line(str(error))).grade, error)
+            return Ended(self._uncallable("refused", _on_one_line(str(error))).grade, error)
         if message.get("memory") and self.deadline is None:
             raise self._not_started("there was no memory")
         if message.get("memory"):
             return self._out_of_memory()
         if "raised" in message:
-            return self._uncallable(f"while {self.doing}: {message['raised']} ({message['where']})")
+            return self._uncallable("raised", f"while {self.doing}: {message['raised']} ({message['where']})")
         return None
 
     def _shown(self, text: str) -> str:
@@ -187,16 +187,17 @@ class _Child:
         seconds = time.monotonic() - self.began
         return replace(grade, target=target, notes=[*grade.notes, *self._printed()], seconds=seconds)
 
-    def _uncallable(self, said: str) -> Ended:
-        return Ended(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (said,))))
+    def _uncallable(self, kind: str, said: str) -> Ended:
+        return Ended(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (Remark(kind, said),))))
 
     def _hung(self) -> Ended:
         seconds = f"{self.limits.seconds:g} s"
-        return self._uncallable(f"it did not answer within {seconds}; the last thing done: {self.doing}{self._where()}")
+        said = f"it did not answer within {seconds}; the last thing done: {self.doing}{self._where()}"
+        return self._uncallable("hung", said)
 
     def _out_of_memory(self) -> Ended:
         more = f"it took more than {self.limits.memory:g} GiB of memory while {self.doing}{self._where()}"
-        return self._uncallable(more)
+        return self._uncallable("out_of_memory", more)
 
     def _died(self) -> Ended:
         self.process.join(5)
@@ -204,14 +205,17 @@ class _Child:
         if self.deadline is None:
             raise self._not_started("it fell silent" if code is None else f"exit code {code}")
         if code is not None and code >= 0:
-            return self._uncallable(f"it ended its process itself, with exit code {code}, while {self.doing}")
+            said = f"it ended its process itself, with exit code {code}, while {self.doing}"
+            return self._uncallable("ended", said)
         if code is None:
-            return self._uncallable(f"its process fell silent while {self.doing}")
+            return self._uncallable("silent", f"its process fell silent while {self.doing}")
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name
             more = " (a system out of memory does so)" if name == "SIGKILL" else ""
-            return self._uncallable(f"its process was killed by {name} while {self.doing}{self._where()}{more}")
-        return self._uncallable(f"its process was killed by signal {-code} while {self.doing}{self._where()}")
+            said = f"its process was killed by {name} while {self.doing}{self._where()}{more}"
+            return self._uncallable("killed", said)
+        said = f"its process was killed by signal {-code} while {self.doing}{self._where()}"
+        return self._uncallable("killed", said)
 
     def _not_started(self, why: str) -> StorageError:
         """Make the error of a process that has not come to the file: what stopped it was no fault of the file."""
@@ -229,7 +233,7 @@ class _Child:
                 return f", at {read_script(file).place(int(found[1]))} (in {found[2]})"
         return ""
 
-    def _printed(self) -> list[str]:
+    def _printed(self) -> list[Remark]:
         """Give the first lines that it printed, and how many there were, as a note."""
         try:
             with (Path(self.folder.name) / PRINTED).open("rb") as file:
@@ -242,7 +246,8 @@ class _Child:
             return []
         first = " | ".join(line[:80] for line in lines[:SHOWN])
         count = f"more than {len(lines):,} lines" if more else f"{len(lines):,} line{'' if len(lines) == 1 else 's'}"
-        return [f"it printed {count}: {first}{' ...' if len(lines) > SHOWN or more else ''}"]
+        said = f"it printed {count}: {first}{' ...' if len(lines) > SHOWN or more else ''}"
+        return [Remark("printed", said, {"lines": len(lines)})]
 
     def close(self) -> None:
         """End the process and all that it started, and remove its folder."""
@@ -273,4 +278,5 @@ def _grade(document: dict[str, Any]) -> Grade:
     """Read a grade that came as plain data."""
     laws = [Law(**law) for law in document.pop("laws")]
     faults = [NamedFault(**fault) for fault in document.pop("faults")]
-    return Grade(**document, laws=laws, faults=faults)
+    notes, tried = ([Remark(**remark) for remark in document.pop(key)] for key in ("notes", "tried"))
+    return Grade(**document, laws=laws, faults=faults, notes=notes, tried=tried)

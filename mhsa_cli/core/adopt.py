@@ -133,7 +133,7 @@ def _understood(target: str, source: Source) -> Context:
     try:
         candidate, built = adapt(source, SIZES)
     except UncallableError as error:
-        shown = "; ".join(error.tried[:TRIED])
+        shown = "; ".join(one.text for one in error.tried[:TRIED])
         raise UsageError(f"{target} cannot be built or called: {shown}", check_hint(target)) from error
     if built.module is None:
         what = "computes with NumPy" if built.numpy else "is no torch module"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 REFERENCE = "equal_to_reference"  # the id of the law that holds the output against the reference
+ONLY_IF = "right only if"  # what is found of a block that hangs on how it is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,22 @@ class NamedFault:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """A note, or what was tried and what came of it: its kind, both in words, and the facts."""
+
+    kind: str
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Grade:
     """The grade of one target: "right", "wrong", "uncallable" with what was `tried`, or "unclear".
 
     Unclear: no law is broken, yet its output is neither the reference's nor that of a known fault.
 
-    `found` says in words how it is built and called. `notes` are other things that its author should know.
+    `found` says in words how it is built and called; `codes` what of it decides something, by the same keys. `notes`
+    are other things that its author should know.
     """
 
     target: str
@@ -65,9 +76,10 @@ class Grade:
     found: Mapping[str, str]
     laws: Sequence[Law]
     faults: Sequence[NamedFault]
-    notes: Sequence[str]
-    tried: Sequence[str] = ()
+    notes: Sequence[Remark]
+    tried: Sequence[Remark] = ()
     seconds: float = 0.0
+    codes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

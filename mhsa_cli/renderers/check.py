@@ -63,7 +63,9 @@ def _tried(grade: Grade, width: int) -> Lines:
     """List the ways that were tried, unless the only one is the verdict."""
     if grade.verdict == "uncallable" and len(grade.tried) == 1:
         return Lines()
-    tries = [line for tried in grade.tried for line in _hanging([(words.on_one_line(tried), PLAIN)], width, INDENT)]
+    tries = [
+        line for tried in grade.tried for line in _hanging([(words.on_one_line(tried.text), PLAIN)], width, INDENT)
+    ]
     return Lines([*_hanging([("tried", DIM)], width), *tries] if tries else [])
 
 
@@ -91,7 +93,7 @@ def _notes(grade: Grade, width: int) -> Lines:
     notes = grade.notes[1:] if grade.verdict == "uncallable" and not grade.tried else grade.notes
     lines: list[Text] = []
     for note in notes:
-        lines += _hanging([("note: ", DIM), (words.on_one_line(note), PLAIN)], width)
+        lines += _hanging([("note: ", DIM), (words.on_one_line(note.text), PLAIN)], width)
     return Lines(lines)
 
 

@@ -27,10 +27,10 @@ def grade_markdown(grade: Grade) -> str:
         f"## {escaped(grade.target)}",
         f"**{words.opening(grade)}**: {escaped(words.verdict_sentence(grade))}",
         *_faults(grade),
-        _table(["tried"], [[tried] for tried in grade.tried]) if len(grade.tried) > 1 else "",
+        _table(["tried"], [[tried.text] for tried in grade.tried]) if len(grade.tried) > 1 else "",
         _table(["found", "how"], list(grade.found.items())),
         _table(["law", "result", "worst", "seen"], _laws(grade)),
-        *(f"Note: {escaped(note)}" for note in grade.notes),
+        *(f"Note: {escaped(note.text)}" for note in grade.notes),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from os.path import commonprefix
 
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault
+from mhsa_cli.records.check import ONLY_IF, REFERENCE, Grade, Law, NamedFault
 from mhsa_cli.renderers.scale import short
 
 VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "unclear": "not clear"}
-CONDITION = "right only if"  # what was found of a block that hangs on how it is called
-TRAINED = "torch module"  # the kind of target that can be trained, if it masks the future
+GUESSES = ("guess_setting", "guess_parameter")  # kinds of tries that want a value from the user
 
 
 def on_one_line(text: str) -> str:
@@ -75,7 +73,7 @@ def verdict_sentence(grade: Grade) -> str:
 
 def _condition(grade: Grade) -> list[str]:
     """Say on what a right grade hangs: its own code speaks of another layout of x than the one it is right with."""
-    return [f"only if {grade.found[CONDITION]}"] if CONDITION in grade.found else []
+    return [f"only if {grade.found[ONLY_IF]}"] if ONLY_IF in grade.codes else []
 
 
 def _what_holds(laws: Sequence[Law]) -> list[str]:
@@ -101,7 +99,7 @@ def _law(law: Law) -> str:
 
 def cause(grade: Grade) -> str:
     """Say why a target cannot be called: the first thing tried, else the first note."""
-    return on_one_line(next(iter([*grade.tried, *grade.notes]), "nothing is known of why"))
+    return next((on_one_line(remark.text) for remark in [*grade.tried, *grade.notes]), "nothing is known of why")
 
 
 def finding(grade: Grade) -> str:
@@ -160,15 +158,15 @@ def next_step(grade: Grade) -> tuple[str, str]:
     """Give what to do next: what for, and the command. Both are empty where there is none."""
     target = shlex.quote(grade.target)
     if grade.verdict == "right":
-        if grade.found.get("kind") != TRAINED or grade.found.get("mask") == "none" or CONDITION in grade.found:
+        if grade.codes.get("kind") != "module" or grade.codes.get("mask") == "none" or ONLY_IF in grade.codes:
             return "", ""
         return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
     if grade.verdict in ("wrong", "unclear"):
         return "after a change", f"mhsa check {target}"
-    wanted = [word for line in grade.tried for word in re.findall(r"--with \w+=VALUE$", line)]
+    wanted = [f"--with {one.facts['name']}=VALUE" for one in grade.tried if one.kind in GUESSES]
     if wanted:
         return "give it what nobody can guess", f"mhsa check {target} {' '.join(wanted)}"
-    if any(line.startswith("building") for line in grade.tried):
+    if any(one.kind == "build" for one in grade.tried):
         return "if it needs arguments", f"mhsa check {target} --with NAME=VALUE"
     return "", ""
 

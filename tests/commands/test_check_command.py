@@ -69,7 +69,7 @@ def test_the_exit_code_tells_the_verdict(here: Path) -> None:
 
 def test_a_grade_as_json(here: Path) -> None:
     document = check(WRONG, "--json").json
-    assert list(document) == ["passed", "verdict", "found", "laws", "faults", "notes", "tried", "seconds"]
+    assert list(document) == ["passed", "verdict", "found", "laws", "faults", "notes", "tried", "seconds", "codes"]
     assert (document["passed"], document["verdict"]) == (False, "wrong")
     law = {"name": "gives what it gets", "passed": False, "worst": 1.0, "seen": "it gave 6", "edge": False}
     assert document["laws"] == [law | {"id": "same", "code": "", "facts": {}, "rank": 0}]

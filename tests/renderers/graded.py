@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Remark
 
 FOUND = {
     "kind": "torch module",
@@ -58,11 +58,12 @@ FAILING = [
     *LAWS[2:],
 ]
 NOTES = [
-    "lines 60 to 95 run at import and are not needed by CausalSelfAttention: left out",
-    "the block adds its input to its output (a residual): taken away before comparing",
+    Remark("at_import", "lines 60 to 95 run at import and are not needed by CausalSelfAttention: left out"),
+    Remark("frame", "the block adds its input to its output (a residual): taken away before comparing"),
 ]
 PLACE = "submissions/week 3"
-RIGHT = Grade("my_attention.py:CausalSelfAttention", "right", FOUND, LAWS[:-1], [], [], seconds=0.91)
+RIGHT = Grade("my_attention.py:CausalSelfAttention", "right", FOUND, LAWS[:-1], [], [], seconds=0.91,
+              codes={"kind": "module", "mask": "causal"})  # fmt: skip
 EDGE = replace(RIGHT, target=f"{PLACE}/anna.py:CausalSelfAttention", laws=LAWS, notes=NOTES)
 ONE = replace(RIGHT, target=f"{PLACE}/ben_and_carla.py:CausalSelfAttention", verdict="wrong", laws=FAILING,
               faults=[SCALE], notes=NOTES)  # fmt: skip
@@ -75,16 +76,19 @@ RAISES = Grade(
     {},
     [],
     [],
-    ["the package einops is missing: pip install einops"],
+    [Remark("failed", "the package einops is missing: pip install einops")],
     [
-        "CausalSelfAttention(d_model=32): TypeError: __init__() missing 1 required positional argument: 'cfg'",
-        "CausalSelfAttention(config): AttributeError: 'Config' object has no attribute 'block_size_of_the_run'",
-        "CausalSelfAttention(32, 4): TypeError: __init__() missing 1 required positional argument:\n  'cfg'",
+        Remark("call", f"CausalSelfAttention({said}")
+        for said in (
+            "d_model=32): TypeError: __init__() missing 1 required positional argument: 'cfg'",
+            "config): AttributeError: 'Config' object has no attribute 'block_size_of_the_run'",
+            "32, 4): TypeError: __init__() missing 1 required positional argument:\n  'cfg'",
+        )
     ],
     1.25,
 )
 HANGS = replace(RAISES, target=f"{PLACE}/hana.md:CausalSelfAttention", notes=[], seconds=30.0,
-                tried=["it did not answer within 30 s; the last thing done: building"])  # fmt: skip
+                tried=[Remark("hung", "it did not answer within 30 s; the last thing done: building")])  # fmt: skip
 CLASS = [replace(RIGHT, target=f"{PLACE}/zoe.py:CausalSelfAttention"), EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS]
 HOSTILE = (
     "a|b `c` <script>alert(1)</script> *d* [e](f) \\ __g__ $h$ # &amp; \x1b[31m\r\n| --- |\n\n~~i~~ d_model \u202e"
@@ -98,5 +102,5 @@ def hostile(verdict: str) -> Grade:
         NamedFault("x", HOSTILE, "", 1, HOSTILE, None, "x"),
     ]
     laws = [Law(HOSTILE, passed, math.nan, HOSTILE, edge) for passed in (True, False, None) for edge in (True, False)]
-    texts = [HOSTILE, HOSTILE]
+    texts = [Remark("call", HOSTILE), Remark("call", HOSTILE)]
     return Grade(f"{HOSTILE}:x", verdict, {HOSTILE: HOSTILE}, laws, faults, texts, texts, math.inf)  # type: ignore[arg-type]

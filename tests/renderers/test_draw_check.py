@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
-from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
 from mhsa_cli.renderers import check_words as words
 from mhsa_cli.renderers.check import grade_picture, grades_table
 from mhsa_cli.renderers.table import Column, table
@@ -62,7 +62,8 @@ def test_nothing_is_wider_than_its_width_or_moves_the_cursor(surface: str) -> No
 def test_any_texts_and_figures_keep_within_the_width(texts: list[str], figure: float, width: int, verdict: str) -> None:
     a, b, c, d, e, f, h = texts
     laws = [Law(a, passed, figure, b, edge) for passed in (True, False, None) for edge in (True, False)]
-    grade = Grade(c, verdict, {d: e}, laws, [NamedFault(f, h, a, 3, b, figure, f)], [c, d], [e], 1.0)  # type: ignore[arg-type]
+    fault, remarks = NamedFault(f, h, a, 3, b, figure, f), [Remark("x", text) for text in (c, d, e)]
+    grade = Grade(c, verdict, {d: e}, laws, [fault], remarks[:2], remarks[2:], 1.0)  # type: ignore[arg-type]
     pictures = [grade_picture(one, width=width, surface=COLOR) for one in (grade, replace(grade, faults=[], tried=[]))]
     for picture in [*pictures, grades_table([grade, g.ONE], width=width, surface=COLOR)]:
         assert all(fits(line, width) and line.plain.isprintable() for line in picture)
@@ -123,7 +124,7 @@ def test_laws_that_fail_come_first_and_say_what_was_seen() -> None:
 def test_every_way_and_every_note_is_told_once() -> None:
     text = said(g.RAISES)
     for tried in g.RAISES.tried:
-        assert text.count(" ".join(tried.split())) == 1
+        assert text.count(" ".join(tried.text.split())) == 1
     assert "note: the package einops is missing: pip install einops" in text
     bare = said(replace(g.RAISES, tried=[]))
     assert bare.startswith("cannot be called: the package einops is missing") and "note:" not in bare
@@ -135,11 +136,11 @@ def test_the_next_step_can_be_typed_as_it_is() -> None:
     assert said(g.RIGHT).endswith("train it: mhsa train model.attention=my_attention.py:CausalSelfAttention")
     assert said(g.ONE).endswith("mhsa check 'submissions/week 3/ben_and_carla.py:CausalSelfAttention'")
     assert "--with" not in said(g.HANGS)
-    guessed = replace(g.HANGS, tried=["nobody can guess its parameter 'gain': --with gain=VALUE"])
+    guessed = replace(g.HANGS, tried=[Remark("guess_parameter", "whatever it says", {"name": "gain"})])
     assert said(guessed).endswith("hana.md:CausalSelfAttention' --with gain=VALUE")
-    assert said(replace(g.HANGS, tried=["building it ((a)): TypeError"])).endswith("Attention' --with NAME=VALUE")
-    for found in ({"kind": "NumPy function"}, {"kind": "torch module", "mask": "none"}, {}):
-        assert "mhsa train" not in said(replace(g.RIGHT, found=found))
+    assert said(replace(g.HANGS, tried=[Remark("build", "whatever it says")])).endswith("Attention' --with NAME=VALUE")
+    for codes in ({"kind": "numpy_function"}, {"kind": "module", "mask": "none"}, {}):
+        assert "mhsa train" not in said(replace(g.RIGHT, codes=codes))
 
 
 def test_nothing_is_said_that_is_not_there() -> None:

@@ -17,17 +17,19 @@ from torch import nn
 from mhsa_cli.core.check import calling, dicts, filling, lines
 from mhsa_cli.core.check.binding import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
 from mhsa_cli.core.check.built import Built, entry, is_numpy, set_globals, short, sizes_of
-from mhsa_cli.core.check.calling import CallError, Plan, raised
+from mhsa_cli.core.check.calling import Plan, raised
+from mhsa_cli.core.check.say import CallError, attempted
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.ways import plans
 from mhsa_cli.core.devices import is_out_of_memory
+from mhsa_cli.records.check import Remark
 
 
 class UncallableError(Exception):
     """Nothing that was tried worked. `tried` holds each try and what came of it, `notes` what else was found."""
 
-    def __init__(self, tried: list[str], notes: Sequence[str] = ()) -> None:
-        super().__init__(tried[-1] if tried else "nothing could be tried")
+    def __init__(self, tried: Sequence[Remark], notes: Sequence[Remark] = ()) -> None:
+        super().__init__("; ".join(one.text for one in tried))
         self.tried, self.notes = tried, notes
 
 
@@ -39,7 +41,7 @@ class Candidate:
 
     def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
         self.source, self.given = source, given
-        self._tries: dict[str, list[str]] = {}
+        self._tries: dict[str, list[tuple[str, str]]] = {}  # what came of it -> kinds of tries, and how each was
         self._exhausted = 0  # tries that took all memory
         self._lacks: dict[str, None] = {}  # what its config was asked for in vain
         self.choice = 0  # of the ways to fill its constructor
@@ -120,10 +122,9 @@ class Candidate:
             except IndexError:
                 return
             except (Exception, SystemExit) as error:
-                self.failed(f"building it ({self._names()})", error)
-                if "no size that has a usual name" in str(error) or (
-                    isinstance(error, CallError) and inspect.isfunction(self.source.target)
-                ):
+                unknown = isinstance(error, filling.UnknownSizeError)
+                self.failed("build", self._names(), TypeError(*error.args) if unknown else error)
+                if unknown or (isinstance(error, CallError) and inspect.isfunction(self.source.target)):
                     return
                 continue
             self.choice = choice
@@ -148,7 +149,7 @@ class Candidate:
         shown = ", ".join(f"{name}={short(value)}" for name, value in way.items())
         says = f"{self.source.name}({shown})"
         if thing is None or not (callable(thing) or hasattr(thing, "forward")):
-            raise CallError(f"{says} gave {type(thing).__name__}, which cannot be called")
+            raise CallError("not_callable", how=says, name=type(thing).__name__)
         if isinstance(thing, nn.Module):
             thing.eval()
         call = entry(thing)
@@ -181,36 +182,36 @@ class Candidate:
         shown = ", ".join(names)
         return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
 
-    def failed(self, what: str, error: BaseException) -> None:
-        """Keep what was tried and what came of it. Raises: the error, if memory ran out for the second time."""
+    def failed(self, kind: str, how: str, error: BaseException) -> None:
+        """Keep what was tried, a key of `sentences.TRIED`, and how it was, and what came of it.
+
+        Raises: the error, if memory ran out for the second time.
+        """
         self._exhausted += is_out_of_memory(error)
         if self._exhausted > 1:
             raise error
-        self._tries.setdefault(raised(error), []).append(what)
+        self._tries.setdefault(raised(error), []).append((kind, how))
         if name := filling.lacked(error):
             self._lacks[name] = None
 
     @property
-    def tried(self) -> list[str]:
+    def tried(self) -> list[Remark]:
         """List what was tried and failed, ways with one outcome together; the latest stage first."""
-        lines = []
-        for came, whats in self._tries.items():
-            more = f" (and {len(whats) - 1} other ways)" if len(whats) > 1 else ""
-            lines.append((not whats[0].startswith("calling"), f"{whats[0]}{more}: {came}"))
-        return [*self._guesses(), *(line for _, line in sorted(lines, key=lambda pair: pair[0]))]
+        tries = [attempted(ways[0][0], len(ways) - 1, how=ways[0][1], said=said) for said, ways in self._tries.items()]
+        return [*self._guesses(), *sorted(tries, key=lambda one: one.kind == "build")]
 
     @property
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> Sequence[Remark]:
         """Say what the user gave that nothing takes."""
         return list(filling.left_over(self.source.target, self.given, self.source.namespace, self.source.text))
 
-    def _guesses(self) -> list[str]:
+    def _guesses(self) -> list[Remark]:
         if self._lacks:
-            return [f"nobody can guess {name!r} of its config: --with {name}=VALUE" for name in self._lacks]
+            return [attempted("guess_setting", name=name) for name in self._lacks]
         if not inspect.isclass(self.source.target):
             return []
         names = filling.unknown(self.source.target, self.given, self.source.namespace)
-        return [f"nobody can guess its parameter {name!r}: --with {name}=VALUE" for name in names]
+        return [attempted("guess_parameter", name=name) for name in names]
 
 
 def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
@@ -240,7 +241,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
     try:
         ways = list(plans(built.call, built.supplied, candidate.turning))
     except (CallError, TypeError) as error:
-        candidate.failed("calling it", error)
+        candidate.failed("no_way_to_call", "", error)
         return False
     for dtype in (torch.float64, torch.float32):
         if built.module is not None:
@@ -251,7 +252,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
                     with torch.no_grad():
                         y = built.run(plan, x.to(dtype)).y
                 except (Exception, SystemExit) as error:
-                    candidate.failed(f"calling it {plan.says()}", error)
+                    candidate.failed("call", plan.says(), error)
                     continue
                 fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
                 if best is None or fits > best[0]:

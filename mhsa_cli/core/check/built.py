@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from mhsa_cli.core.check import calling
 from mhsa_cli.core.check.binding import SIZES, Sizes, kind_of, plain
-from mhsa_cli.core.check.calling import Answer, CallError, Plan
+from mhsa_cli.core.check.calling import Answer, Plan
 from mhsa_cli.core.check.filling import Settings
+from mhsa_cli.core.check.say import CallError
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.tensors import Slot, draw, is_lazy, slots
 
@@ -122,7 +123,7 @@ def entry(thing: Any) -> Callable[..., Any]:
     methods = [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
     if len(methods) == 1:
         return getattr(thing, methods[0])  # type: ignore[no-any-return]
-    raise CallError(f"{type(thing).__name__} has no forward and no __call__")
+    raise CallError("no_entry", name=type(thing).__name__)
 
 
 def is_numpy(source: Source) -> bool:

@@ -13,10 +13,7 @@ from torch import Tensor
 
 from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of
 from mhsa_cli.core.check.packages import as_the_user_wrote
-
-
-class CallError(Exception):
-    """A candidate could not be built or called; the message says how it was tried and what came."""
+from mhsa_cli.core.check.say import CallError
 
 
 def raised(error: BaseException) -> str:
@@ -174,7 +171,7 @@ def sort(raw: Any, shape: tuple[int, ...], n_heads: int, time_first: bool) -> An
     B, T, D = shape
     found = list(_tensors(raw))
     if not found:
-        raise CallError(f"it returned {'nothing' if raw is None else type(raw).__name__}, where a tensor is wanted")
+        raise CallError("no_tensor", name="nothing" if raw is None else type(raw).__name__)
     order = (T, B) if time_first else (B, T)
 
     def likeness(t: Tensor) -> int:

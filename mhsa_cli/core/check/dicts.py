@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from mhsa_cli.core.check.binding import SIZES, WEIGHTS, Sizes, kind_of
-from mhsa_cli.core.check.calling import CallError
 from mhsa_cli.core.check.naming import is_bias, role_of
+from mhsa_cli.core.check.say import CallError
 
 FORMS = 5  # ways to shape weights: `shape_of` says which
 DEPTH = 5  # functions that hand a dict on
@@ -58,10 +58,7 @@ def filled(keys: Keys, path: str, sizes: Sizes, form: int) -> dict[str, Any]:
         elif kind := kind_of(key, SIZES):
             made[key] = sizes.of(kind)
         else:
-            raise CallError(
-                f"{path} is a dict, and what its {key!r} holds is not understood: hand the weights over one by one, "
-                "as f(x, W_q, W_k, W_v, W_o, n_heads), or in a dict by these names"
-            )
+            raise CallError("key_says_nothing", path=path, key=key)
     return made
 
 

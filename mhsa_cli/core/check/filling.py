@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from mhsa_cli.core.check.binding import SIZES, Sizes, kind_of, plain, signature_of
+from mhsa_cli.core.check.say import noted
+from mhsa_cli.records.check import Remark
 
 # Settings that change nothing of what attention is: their names, as `plain` writes them, and a usual value.
 _USUAL: tuple[tuple[str, Any], ...] = (
@@ -26,6 +28,10 @@ _USUAL: tuple[tuple[str, Any], ...] = (
     ("dtype torchdtype paramdtype", torch.float32), ("maxbatchsize", 32),
 )  # fmt: skip
 USUAL = {name: value for names, value in _USUAL for name in names.split()}
+
+
+class UnknownSizeError(TypeError):
+    """A parameter has no default, and a name that tells nothing."""
 
 
 class LacksError(KeyError):
@@ -74,7 +80,7 @@ def fillings(
 ) -> Iterator[dict[str, Any]]:
     """List the ways to fill a constructor's parameters, the likeliest first; `given` are the user's own.
 
-    Raises: TypeError naming the parameter that nobody can guess.
+    Raises: UnknownSizeError naming the parameter that nobody can guess.
     """
     first: dict[str, Any] = {}
     alternatives: dict[str, list[Any]] = {}
@@ -89,7 +95,7 @@ def fillings(
             first[name] = values[0]
             alternatives[name] = values[1:]
         elif parameter.default is parameter.empty:
-            raise TypeError(f"its parameter {name!r} is no size that has a usual name")
+            raise UnknownSizeError(f"its parameter {name!r} is no size that has a usual name")
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         first |= given
     if {"n_heads", "d_model"} <= {kind_of(name, SIZES) for name in signature.parameters}:
@@ -206,7 +212,7 @@ def given_to(call: Callable[..., Any], given: Mapping[str, Any], any_name: bool 
     return {name: value for name, value in given.items() if every or name in parameters}
 
 
-def left_over(target: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[str]:
+def left_over(target: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Remark]:
     """Say of each argument that the user gave and nothing takes that it is so, and what there is to be given."""
     takes, more = [], False
     calls = [target] if inspect.isclass(target) or inspect.isroutine(target) else []
@@ -230,7 +236,7 @@ def left_over(target: Any, given: Mapping[str, Any], namespace: Mapping[str, Any
                 takes.append(parameter.name)
     for name in () if more else given:
         if name not in takes:
-            yield f"nothing takes {name!r} (--with): it was left out; there are {', '.join(dict.fromkeys(takes))}"
+            yield noted("not_taken", name=name, names=list(dict.fromkeys(takes)))
 
 
 def _asked_of(config: str, text: str) -> Iterator[str]:

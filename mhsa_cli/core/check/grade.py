@@ -20,12 +20,12 @@ from mhsa_cli.core.check.gradients import moves_output, without_gradient
 from mhsa_cli.core.check.laws import LAWS, ask
 from mhsa_cli.core.check.matching import understand
 from mhsa_cli.core.check.naming import more_than_attention
+from mhsa_cli.core.check.say import law_name, law_words, noted, say
 from mhsa_cli.core.check.seen import Seen
-from mhsa_cli.core.check.sentences import law_name, law_words, say
 from mhsa_cli.core.check.source import Source
 from mhsa_cli.core.check.ways import untested
-from mhsa_cli.core.check.wording import found_words, given_arguments
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Wishes
+from mhsa_cli.core.check.wording import given_arguments, how_found
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Remark, Wishes
 
 # All different, and no one's root another's half: what hides behind equal sizes shows. B=2, H=4, T=7, d_head=6.
 SIZES = Sizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq_len=16)
@@ -57,8 +57,9 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     if not faults and failed == [REFERENCE] and context.match is None:
         verdict = "unclear"
     notes = [*source.notes, *candidate.notes, *_notes(context)]
-    return Grade(f"{source.path}:{source.name}", verdict, found_words(context), _told(laws), faults, notes, (),
-                 time.perf_counter() - started)  # fmt: skip
+    found, codes = how_found(context)
+    return Grade(f"{source.path}:{source.name}", verdict, found, _told(laws), faults, notes, (),
+                 time.perf_counter() - started, codes)  # fmt: skip
 
 
 def _told(laws: Mapping[str, Seen]) -> list[Law]:
@@ -135,18 +136,18 @@ def _line(c: Context, name: str, unused: tuple[str, ...] = ()) -> int | None:
     return lines.line_of(c.candidate.source.text, c.candidate.source.name, FAULTS[name].where, unused)
 
 
-def _notes(c: Context) -> Iterator[str]:
+def _notes(c: Context) -> Iterator[Remark]:
     if c.match and c.match.spec.frame != "plain":
-        yield f"inside it there is more than attention ({c.match.spec.frame}): this was taken off before comparing"
+        yield noted("frame", frame=c.match.spec.frame)
     if c.match is None and (more := more_than_attention(c.slots)):
-        yield f"it holds more than attention: {', '.join(more)}; check the attention inside it by itself"
+        yield noted("more_than_attention", names=more)
     if c.plan.time_first:
-        yield "time comes first: its x is (T, B, D); given (B, T, D) it would attend over the rows of the batch"
+        yield noted("time_first")
     if c.padding:
-        yield f"{c.padding} says which tokens are there (B, T): it was not given, so it is not tested"
+        yield noted("padding", name=c.padding)
     told = c.padding or (c.plan.mask_name if c.mask_raises else "")
     yield from untested(c.built.call, c.plan, c.built.supplied, told)
     if not c.causal and c.match and not c.match.faults:
-        yield "it has no causal mask: every token sees all; as a decoder's attention it would need one"
+        yield noted("no_mask")
     if c.match and not c.match.faults and c.heads == 1 and c.match.layout.roles.out is None:
-        yield "it is one head without an output projection"
+        yield noted("bare_head")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mhsa_cli.core.check.answers import own_weights, right_output, rounding, weights_of
 from mhsa_cli.core.check.built import Built
-from mhsa_cli.core.check.calling import CallError, raised
+from mhsa_cli.core.check.calling import raised
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.foreign_words import is_second_backward
 from mhsa_cli.core.check.laws_of_dropout import dropout_only_in_training, weights_before_dropout
@@ -31,6 +31,7 @@ from mhsa_cli.core.check.laws_of_modules import (
 )
 from mhsa_cli.core.check.laws_of_state import no_memory, same_answer_twice, second_step
 from mhsa_cli.core.check.naming import more_than_attention
+from mhsa_cli.core.check.say import CallError
 from mhsa_cli.core.check.seen import HOLDS, Seen, close, fails, not_asked, within
 from mhsa_cli.core.check.tensors import worst
 from mhsa_cli.records.check import REFERENCE

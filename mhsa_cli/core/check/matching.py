@@ -121,7 +121,7 @@ def masked_ways(c: Context) -> list[Plan]:
         try:
             y = c.built.run(way, c.x).y
         except (Exception, SystemExit) as error:
-            c.candidate.failed(f"calling it {way.says()}", error)
+            c.candidate.failed("call", way.says(), error)
             continue
         if tuple(y.shape)[:2] == tuple(c.x.shape)[:2] or y.numel() == c.x.numel():
             ways[way.mask.meaning] = way

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.core.check.say import noted
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import Remark
 
 LIMIT = {".py": 4_000_000, ".md": 4_000_000, ".ipynb": 100_000_000}  # bytes; pictures make notebooks long
 FORMS = "FILE.py:Name, FILE.ipynb:Name or FILE.md:Name"
@@ -34,7 +36,7 @@ class Script:
     text: str
     tree: ast.Module
     place: Callable[[int], str]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
 
 def read_script(path: Path) -> Script:
@@ -161,13 +163,13 @@ def _notebook(path: Path, text: str) -> Script:
         raise UsageError(f"{path} is no notebook: it has no list of cells", "save it from Jupyter again") from error
     lines: list[str] = []
     places: list[str] = []
-    notes: list[str] = []
+    notes: list[Remark] = []
     for number, source in sources:
         own = _without_magic(source.split("\n"))
         code = "\n".join(own)
         problem = _problem(code)
         if problem:
-            notes.append(f"cell {number}, line {problem[0]}: {problem[1]}: this cell is left out")
+            notes.append(noted("cell_left_out", where=f"cell {number}, line {problem[0]}", said=problem[1]))
             continue
         lines += own
         places += [f"cell {number}, line {line}" for line in range(1, len(own) + 1)]
@@ -203,7 +205,7 @@ def _markdown(path: Path, text: str) -> Script:
     for start, block in _blocks(text.split("\n")):
         problem = _problem("\n".join(block))
         if problem:
-            notes.append(f"line {start + problem[0] - 1}: {problem[1]}: this code block is left out")
+            notes.append(noted("block_left_out", where=_line(start + problem[0] - 1), said=problem[1]))
         else:
             lines[start - 1 : start - 1 + len(block)] = block
     return _joined(path, lines, _line, notes)
@@ -237,10 +239,12 @@ def _problem(code: str) -> tuple[int, str] | None:
     return None
 
 
-def _joined(path: Path, lines: list[str], place: Callable[[int], str], notes: list[str]) -> Script:
+def _joined(path: Path, lines: list[str], place: Callable[[int], str], notes: list[Remark]) -> Script:
     text = "\n".join(lines) + "\n"
     tree = parse(path, text, place)
     if not tree.body:
         what = "code cells" if path.suffix.lower() == ".ipynb" else "```python blocks"
-        raise UsageError(f"{path} has no {what} that are Python", "\n  ".join(notes) or f"wanted: {FORMS}")
+        raise UsageError(
+            f"{path} has no {what} that are Python", "\n  ".join(note.text for note in notes) or f"wanted: {FORMS}"
+        )
     return Script(path, text, tree, place, tuple(notes))

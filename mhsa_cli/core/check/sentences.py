@@ -1,13 +1,12 @@
 """What is said of what was found: the one table of sentences, by id and code. Nothing that decides reads it.
 
-A law gives a code and facts; here both become words. `{place}` is where two outputs differ first.
+`say` puts facts into a sentence: `{place}` is where two outputs differ first. Those of the faults are in `faults`.
 """
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class LawWords(NamedTuple):
@@ -187,55 +186,67 @@ LAWS: dict[str, LawWords] = {
         },
     ),
 }
-
-
-def law_name(law: str) -> str:
-    """Give the name of a law."""
-    return LAWS[law].name
-
-
-def law_words(law: str, code: str, facts: Mapping[str, Any]) -> str:
-    """Say what a law saw; nothing where it has no code."""
-    return say({**SHARED, **LAWS[law].outcomes}[code], facts) if code else ""
-
-
-class _Words(string.Formatter):
-    """Writes shapes in brackets, names in a row (of many the first ones, all with `:all`), and where outputs differ."""
-
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return difference(kwargs) if key == "place" else kwargs[str(key)]
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            return format(value, format_spec)
-        if all(isinstance(one, int) for one in value):
-            return str(tuple(value))
-        return ", ".join(value) if format_spec == "all" else listed(value)
-
-
-def say(sentence: str, facts: Mapping[str, Any]) -> str:
-    """Put facts into a sentence."""
-    return _Words().vformat(sentence, (), facts)
-
-
-def difference(facts: Mapping[str, Any]) -> str:
-    """Say where two outputs differ first, with both numbers, or that their shapes do."""
-    if "at" not in facts:
-        return say("{found} where {wanted} is wanted", facts)
-    return f"at [{', '.join(map(str, facts['at']))}] it is {both(facts['found'], facts['wanted'])}"
-
-
-def both(found: float, wanted: float) -> str:
-    """Write two different figures with as many digits as tell them apart; of close ones, how far they are apart."""
-    for digits in range(4, 9):
-        one, other = f"{found:.{digits}g}", f"{wanted:.{digits}g}"
-        if one != other:
-            return f"{one}, wanted {other}"
-    return f"{found:.4g}, {abs(found - wanted):.1g} off"
-
-
-def listed(names: Sequence[str], most: int = 2) -> str:
-    """List names, of many the first ones and how many more there are."""
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+# Notes, by kind.
+NOTES = {
+    "frame": "inside it there is more than attention ({frame}): this was taken off before comparing",
+    "more_than_attention": "it holds more than attention: {names:all}; check the attention inside it by itself",
+    "time_first": "time comes first: its x is (T, B, D); given (B, T, D) it would attend over the rows of the batch",
+    "padding": "{name} says which tokens are there (B, T): it was not given, so it is not tested",
+    "untested": "argument {name} was not given, so what it does is not tested",
+    "no_mask": "it has no causal mask: every token sees all; as a decoder's attention it would need one",
+    "bare_head": "it is one head without an output projection",
+    "not_taken": "nothing takes {name!r} (--with): it was left out; there are {names:all}",
+    "taken": "{name} was taken: the one thing in the file that looks like attention",
+    "failed": "{failure}: {name} is tried all the same",
+    "more_failed": "{count} more statements failed",
+    "at_import": "{where} at import, not needed by {name}: left out",
+    "more_at_import": "{count} more ranges of lines were left out",
+    "cell_left_out": "{where}: {said}: this cell is left out",
+    "block_left_out": "{where}: {said}: this code block is left out",
+}
+# What was tried and failed, by kind; `more` says how many other ways came to the same.
+TRIED = {
+    "guess_setting": "nobody can guess {name!r} of its config: --with {name}=VALUE",
+    "guess_parameter": "nobody can guess its parameter {name!r}: --with {name}=VALUE",
+    "build": "building it ({how}){more}: {said}",
+    "call": "calling it {how}{more}: {said}",
+    "no_way_to_call": "calling it{more}: {said}",
+}
+OTHER_WAYS = " (and {count} other ways)"
+# Why it cannot be called, by kind.
+CALLS = {
+    "no_input": "its call takes no input",
+    "no_entry": "{name} has no forward and no __call__",
+    "not_callable": "{how} gave {name}, which cannot be called",
+    "no_tensor": "it returned {name}, where a tensor is wanted",
+    "key_says_nothing": "{path} is a dict, and what its {key!r} holds is not understood: hand the weights over one by "
+    "one, as f(x, W_q, W_k, W_v, W_o, n_heads), or in a dict by these names",
+}
+# How it is built and called, by what is found and its code.
+FOUND = {
+    "kind": {
+        "module": "torch module",
+        "torch_function": "torch function",
+        "numpy_function": "NumPy function",
+        "numpy_class": "NumPy class",
+        "plain_class": "plain class",
+    },
+    "weights": {
+        "read": "{weights}",
+        "guessed": "{weights}, as far as can be told",
+        "not_understood": "not understood: {names:all}",
+        "not_found": "not understood: none found",
+    },
+    "bias": {"none": "none", "all": "yes", "qkv": "of q, k, v only", "out": "of the output only"},
+    "positions": {"none": "none inside", "rope": "rope, {pairs} pairs"},
+    "mask": {
+        **HIDES,
+        "argument": "argument {name}, {meaning}",
+        "none": "none",
+        "hides_nothing": "none that hides the future",
+        "causal": "causal inside",
+    },
+    "returns": {"y": "y", "y_and_weights": "y and weights"},
+    "right only if": {"time_first": "x is (T, B, D): your code calls its first axis {name}"},
+    "precision": {"float32": "float32: it does not take float64"},
+}

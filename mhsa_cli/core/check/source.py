@@ -12,7 +12,9 @@ from typing import Any
 from mhsa_cli.core.check.needed import Part, definitions, likely, needed_by, parts_of
 from mhsa_cli.core.check.reading import Script, read_script
 from mhsa_cli.core.check.running import Failure, run
+from mhsa_cli.core.check.say import noted
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import Remark
 
 SHOWN = 3  # notes of a kind before they are only counted
 
@@ -30,7 +32,7 @@ class Source:
     text: str
     target: Any
     namespace: dict[str, Any]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
     place: Callable[[int], str]
 
 
@@ -58,14 +60,14 @@ def load(target: str) -> Source:
     notes = list(script.notes)
     if name is None:
         name = _only_one(script, parts)
-        notes.append(f"{name} was taken: the one thing in the file that looks like attention")
+        notes.append(noted("taken", name=name))
     root, *inner = name.split(".")
     chosen = needed_by(root, parts)
     if not any(root in part.binds for part in chosen) and not _may_come_by_star(chosen):
         raise _no_such_name(script, parts, root)
     module, failures = run(script, chosen)
     notes += _left_out(script, parts, chosen, root)
-    notes += _shortened([f"{failure}: {root} is tried all the same" for failure in failures], "statements failed")
+    notes += _shortened([noted("failed", failure=str(failure), name=root) for failure in failures], "more_failed")
     found = _find(script, parts, vars(module), root, failures)
     for attribute in inner:
         if not hasattr(found, attribute):
@@ -101,7 +103,7 @@ def _no_such_name(script: Script, parts: Sequence[Part], name: str) -> UsageErro
     same = [known for known in bound if known.lower() == name.lower()]
     hint = f"did you mean {(same or near)[0]}? " if same or near else ""
     hint += _listed(script, parts)
-    return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *script.notes]))
+    return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *(note.text for note in script.notes)]))
 
 
 def _may_come_by_star(chosen: Sequence[Part]) -> bool:
@@ -128,7 +130,7 @@ def _kind(found: Any) -> str:
     return "None" if found is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[str]:
+def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[Remark]:
     """Say which lines would run at import and did not; those with nothing but definitions between them go together."""
     kept = {part.node.lineno for part in chosen}
     ranges: list[tuple[int, int]] = []
@@ -140,18 +142,18 @@ def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], nam
             together = True
         elif part.node.lineno in kept or part.runs:
             together = False
-    said = [f"{_from_to(script, first, last)} at import, not needed by {name}: left out" for first, last in ranges]
-    return _shortened(said, "ranges of lines were left out")
+    said = [noted("at_import", where=_from_to(script, first, last), name=name) for first, last in ranges]
+    return _shortened(said, "more_at_import")
 
 
 def _from_to(script: Script, first: int, last: int) -> str:
     start, end = script.place(first), script.place(last)
     if first == last:
         return f"{start} runs"
-    if start.startswith("line "):
+    if script.path.suffix.lower() != ".ipynb":
         return f"lines {first}-{last} run"
     return f"{start} to {end} run"
 
 
-def _shortened(notes: list[str], more: str) -> list[str]:
-    return notes if len(notes) <= SHOWN else [*notes[:SHOWN], f"{len(notes) - SHOWN} more {more}"]
+def _shortened(notes: list[Remark], more: str) -> list[Remark]:
+    return notes if len(notes) <= SHOWN else [*notes[:SHOWN], noted(more, count=len(notes) - SHOWN)]

@@ -10,7 +10,9 @@ from inspect import Parameter
 from typing import Any
 
 from mhsa_cli.core.check.binding import INPUTS, SIZES, kind_of, plain, signature_of
-from mhsa_cli.core.check.calling import ANGLES, CallError, Plan
+from mhsa_cli.core.check.calling import ANGLES, Plan
+from mhsa_cli.core.check.say import CallError, noted
+from mhsa_cli.records.check import Remark
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Numbers that say where in a longer row, or in which layer, a call is: zero for a row that stands alone.
@@ -49,7 +51,7 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
     if not read.inputs:
         var = [p for p in parameters.values() if p.kind == p.VAR_POSITIONAL]
         if not names and not var:
-            raise CallError("its call takes no input")
+            raise CallError("no_input")
         read.inputs = [""] if var else [names[0].name]
     base = Plan(tuple(read.inputs), tuple(read.fixed), mask_name=read.kinds.get("mask", ""),
                 weights_name=read.kinds.get("weights", ""), positions_name=read.kinds.get("positions", ""),
@@ -144,7 +146,7 @@ def number_type(parameter: Parameter) -> str:
     return found[1] if found else ""
 
 
-def untested(call: Callable[..., Any], plan: Plan, supplied: Collection[str], told: str) -> Iterator[str]:
+def untested(call: Callable[..., Any], plan: Plan, supplied: Collection[str], told: str) -> Iterator[Remark]:
     """Name the masks and lengths that a call may be given and is not; what is `told` already is left out."""
     given = {*supplied, told, *plan.inputs, *(name for name, value in plan.fixed if value is not None),
              *(name for name, _ in (*plan.angle_names, *plan.lengths))}  # fmt: skip
@@ -154,4 +156,4 @@ def untested(call: Callable[..., Any], plan: Plan, supplied: Collection[str], to
         named = MASKS.search(plain(name)) or kind_of(name, INPUTS) == "mask"
         number = number_type(parameter) or isinstance(parameter.default, int | float)
         if named and not number and parameter.kind not in VARIADIC and name not in given:
-            yield f"argument {name} was not given, so what it does is not tested"
+            yield noted("untested", name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,10 @@ import torch
 from mhsa_cli.config.scalars import resolve
 from mhsa_cli.core.check.context import Context
 from mhsa_cli.core.check.lines import batch_axis_of
-from mhsa_cli.core.check.sentences import HIDES
+from mhsa_cli.core.check.say import say
+from mhsa_cli.core.check.sentences import FOUND
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import ONLY_IF
 
 
 def given_arguments(arguments: Sequence[str]) -> dict[str, Any]:
@@ -28,42 +30,52 @@ def given_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def found_words(c: Context) -> dict[str, str]:
-    """Say what it is, how it is built and called, what its weights are, and how it is masked."""
-    target, plan = c.candidate.source.target, c.plan
+def how_found(c: Context) -> tuple[dict[str, str], dict[str, str]]:
+    """Say what it is, how it is built and called, what its weights are, and how it is masked; give the codes of it."""
+    codes = dict(_codes(c))
+    facts = {
+        "pairs": c.match.spec.rope.partition(":")[0] if c.match else "",
+        "weights": c.reading.says if c.reading else "",
+        "names": [f"{slot.path} {tuple(slot.value.shape)}" for slot in c.slots],
+    }
+    if c.plan.mask is not None:
+        facts |= {"name": c.plan.mask_name, "meaning": c.plan.mask.meaning}
+    axis = {"name": _batch_axis(c)}
+    words = {"kind": "", "built": c.built.says, "called": c.plan.says()}
+    words |= {key: say(FOUND[key][code], axis if key == ONLY_IF else facts) for key, code in codes.items()}
+    return words, codes
+
+
+def _codes(c: Context) -> Iterator[tuple[str, str]]:
+    """Give the code of each thing that was found, a key of `sentences.FOUND`."""
+    library = "numpy" if c.built.numpy else ""
     if c.built.module is not None:
-        kind = "torch module"
-    elif inspect.isfunction(target):
-        kind = f"{'NumPy' if c.built.numpy else 'torch'} function"
+        yield "kind", "module"
+    elif inspect.isfunction(c.candidate.source.target):
+        yield "kind", f"{library or 'torch'}_function"
     else:
-        kind = f"{'NumPy' if c.built.numpy else 'plain'} class"
-    words = {"kind": kind, "built": c.built.says, "called": plan.says()}
+        yield "kind", f"{library or 'plain'}_class"
     if c.match is not None:
-        words["weights"] = c.match.layout.says
         roles = c.match.layout.roles
-        words["bias"] = "none" if roles.q_bias is None and roles.out_bias is None else (
-            "yes" if roles.q_bias is not None and (roles.out is None or roles.out_bias is not None) else
-            "of q, k, v only" if roles.q_bias is not None else "of the output only")  # fmt: skip
-        words["positions"] = {"none": "none inside"}.get(
-            c.match.spec.rope, f"rope, {c.match.spec.rope.partition(':')[0]} pairs"
-        )
+        yield "weights", "read"
+        if roles.q_bias is None:
+            yield "bias", "none" if roles.out_bias is None else "out"
+        else:
+            yield "bias", "all" if roles.out is None or roles.out_bias is not None else "qkv"
+        yield "positions", "none" if c.match.spec.rope == "none" else "rope"
     else:
-        guess = c.reading
-        words["weights"] = (
-            f"{guess.says}, as far as can be told"
-            if guess
-            else "not understood: " + (", ".join(f"{s.path} {tuple(s.value.shape)}" for s in c.slots) or "none found")
-        )
-    if plan.mask is not None:
-        words["mask"] = f"argument {plan.mask_name}, {plan.mask.meaning}"
+        yield "weights", "guessed" if c.reading else "not_understood" if c.slots else "not_found"
+    if c.plan.mask is not None:
+        yield "mask", "argument"
     else:
-        words["mask"] = HIDES.get(c.hides, "") or (
-            "none" if not c.causal else "none that hides the future" if c.leaks else "causal inside"
-        )
-    y = c.run(c.x, weights=True)
-    words["returns"] = "y and weights" if y.weights is not None else "y"
-    if c.plan.time_first and (called := batch_axis_of(c.candidate.source.text, c.candidate.source.name)):
-        words["right only if"] = f"x is (T, B, D): your code calls its first axis {called}"
+        yield "mask", c.hides or ("none" if not c.causal else "hides_nothing" if c.leaks else "causal")
+    yield "returns", "y" if c.run(c.x, weights=True).weights is None else "y_and_weights"
+    if _batch_axis(c):
+        yield ONLY_IF, "time_first"
     if c.built.dtype != torch.float64:
-        words["precision"] = "float32: it does not take float64"
-    return words
+        yield "precision", "float32"
+
+
+def _batch_axis(c: Context) -> str:
+    """Give the name of the first axis in its own code, if time comes first and that is the rows of the batch."""
+    return batch_axis_of(c.candidate.source.text, c.candidate.source.name) if c.plan.time_first else ""

@@ -26,4 +26,5 @@ def names_of(result: Grade) -> set[str]:
 def told(result: Grade) -> str:
     """Write what a grade says, for the message of an assertion."""
     failed = [f"{law.id}: {law.seen}" for law in result.laws if law.passed is False]
-    return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {list(result.tried)}"
+    tries = [one.text for one in result.tried]
+    return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {tries}"

@@ -29,7 +29,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def notes(source: Source) -> str:
-    return "\n".join(source.notes)
+    return "\n".join(note.text for note in source.notes)
 
 
 def refusal(target: str) -> str:

@@ -69,8 +69,7 @@ def test_a_key_that_says_nothing_is_told(tmp_path: Path) -> None:
     text = f"{ATTEND}\ndef attention(x, p):\n    return attend(x @ p['banana'], x @ p['kiwi'], x)\n"
     result = grade_text(text, "attention", tmp_path)
     assert result.verdict == "uncallable" and len(result.tried) == 1
-    assert "p is a dict, and what its 'banana' holds is not understood" in result.tried[0]
-    assert "f(x, W_q, W_k, W_v, W_o, n_heads)" in result.tried[0]
+    assert "'banana'" in result.tried[0].text
 
 
 def test_keys_are_read_through_names_and_calls() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mhsa_cli.core.check.say import noted
 from mhsa_cli.records.check import Grade
 from tests.core.check.grading import grade_text, told
 
@@ -59,9 +60,9 @@ def test_what_a_config_lacks_is_named_and_can_be_given(tmp_path: Path, way: str,
     parts = {"first": "self.cfg = cfg", where: "self.cfg = cfg; " * (where == "first") + "cfg = self.cfg; " + way}
     result = graded(tmp_path, "cfg", **{**CONFIG, **parts})
     assert result.verdict == "uncallable"
-    assert result.tried[0] == "nobody can guess 'hardness' of its config: --with hardness=VALUE"
+    assert (result.tried[0].kind, result.tried[0].facts) == ("guess_setting", {"name": "hardness"})
     result = graded(tmp_path, "cfg", "hardness=3", **{**CONFIG, **parts})
-    assert result.verdict == "right" and not any("hardness" in note for note in result.notes), told(result)
+    assert result.verdict == "right" and not result.notes, told(result)
 
 
 @pytest.mark.parametrize("names", ["n_state, n_head", "n_embed, n_heads", "d_out_kq, nhead", "dim, heads"])
@@ -115,7 +116,7 @@ def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
     odd = {"more": ", temper", "between": "assert temper == 3"}
     assert graded(tmp_path, "d_model, n_heads", **odd).verdict == "uncallable"
     result = graded(tmp_path, "d_model, n_heads", "temper=3", **odd)
-    assert result.verdict == "right" and not any("temper" in note for note in result.notes), told(result)
+    assert result.verdict == "right" and not result.notes, told(result)
     both = graded(tmp_path, "d_model, n_heads, temper", "temper=3", first="assert temper == 3", **odd)
     assert both.verdict == "right", told(both)
 
@@ -130,7 +131,7 @@ def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
 )
 def test_what_nothing_takes_is_told(tmp_path: Path, arguments: str, parts: dict[str, str], there_are: str) -> None:
     result = graded(tmp_path, arguments, "nonsense=3", **parts)
-    said = f"nothing takes 'nonsense' (--with): it was left out; there are {there_are}"
+    said = noted("not_taken", name="nonsense", names=there_are.split(", "))
     assert result.verdict == "right" and said in result.notes, result
     failing = graded(tmp_path, arguments, "nonsense=3", **{**parts, "between": "raise ValueError"})
     assert failing.verdict == "uncallable" and said in failing.notes, failing
@@ -145,7 +146,7 @@ def test_what_a_function_does_not_take_is_told(tmp_path: Path) -> None:
     text = "import torch\n\ndef attention(q, k, v, gain=1):\n    s = gain * q @ k.mT / q.size(-1) ** 0.5\n"
     text += "    return s.softmax(-1) @ v\n"
     result = grade_text(text, "attention", tmp_path, arguments=("nonsense=3", "gain=1"))
-    assert result.verdict == "right" and len([note for note in result.notes if "nonsense" in note]) == 1, result
+    assert result.verdict == "right" and [note.kind for note in result.notes].count("not_taken") == 1, result
 
 
 ARGPARSE = """
@@ -168,7 +169,7 @@ def test_a_command_line_that_nobody_wrote_has_its_defaults(tmp_path: Path) -> No
     )
     result = grade_text(ARGPARSE + block.replace("(self, )", "(self)"), "Attention", tmp_path)
     assert result.verdict == "right", told(result)
-    assert result.notes == ["line 10 runs at import, not needed by Attention: left out"]
+    assert result.notes == [noted("at_import", where="line 10 runs", name="Attention")]
 
 
 @pytest.mark.parametrize("config", ["dict(n_embd=768, n_head=12)", "types.SimpleNamespace(n_embd=768, n_head=12)"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.core.check.folders import files_in
+from mhsa_cli.core.check.say import noted
 from mhsa_cli.core.check.source import load, split
 from tests.core.check.loading import Write, notes, refusal, write
 
@@ -73,7 +74,7 @@ class
     source = load(write(text, "mine.md") + ":attention")
     assert source.target(9.0, 1) == 4.0
     assert source.target.__code__.co_firstlineno == 14 and source.place(14) == "line 14"
-    assert source.notes == ("line 19: invalid syntax: this code block is left out",)
+    assert source.notes == (noted("block_left_out", where="line 19", said="invalid syntax"),)
     assert load(str(source.path) + ":Both").target() == 3
 
 

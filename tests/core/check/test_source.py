@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.core.check.say import noted
 from mhsa_cli.core.check.source import load
 from tests.core.check.loading import Write, notes, refusal, write
 
@@ -52,10 +53,8 @@ def test_only_what_the_target_needs_is_run(write: Write) -> None:
     assert source.target().forward(6.0) == 6.0 / 3**0.5
     assert {"Attention", "scaled", "sqrt", "width", "heads"} <= set(source.namespace)
     assert not {"Other", "x", "out", "os", "loss", "debugpy_is_not_here"} & set(source.namespace)
-    assert source.notes == (
-        "lines 3-4 run at import, not needed by Attention: left out",
-        "lines 27-30 run at import, not needed by Attention: left out",
-    )
+    left_out = ("lines 3-4 run", "lines 27-30 run")
+    assert source.notes == tuple(noted("at_import", where=where, name="Attention") for where in left_out)
 
 
 def test_a_needed_line_that_fails_is_told_and_the_target_tried_all_the_same(write: Write) -> None:
@@ -175,7 +174,7 @@ def test_relative_imports_find_their_package(write: Write, init: str) -> None:
     text = "from .linear import one\nfrom .. import functional as F\nfrom beside import three\n\ndef attention(q, k):\n"
     target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
     source = load(target + ":attention")
-    assert source.target(4, 0) == 12 and source.notes == ("line 8 runs at import, not needed by attention: left out",)
+    assert source.target(4, 0) == 12 and source.notes == (noted("at_import", where="line 8 runs", name="attention"),)
 
 
 def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write) -> None:

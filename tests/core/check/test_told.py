@@ -8,7 +8,7 @@ import pytest
 
 from mhsa_cli.core.check.laws import LAWS
 from mhsa_cli.core.check.pointing.axes import BATCH, TIME
-from mhsa_cli.core.check.sentences import HIDES, both, listed
+from mhsa_cli.core.check.say import both, listed
 from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers import check_words
 from tests.core.check.grading import grade_text, names_of, told
@@ -100,7 +100,7 @@ def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
     found = graded(tmp_path, change)
     assert names_of(found) == {"mask_with_a_hole"} and found.verdict == "wrong", told(found)
     assert found.faults[0].facts == {"token": 0, "near": 1, "far": 3}
-    assert found.found["mask"] == HIDES["some_later"]
+    assert found.codes["mask"] == "some_later"
     built = (
         "later = torch.ones(t, t, dtype=torch.bool).triu(1)",
         "later = torch.zeros(t, t, dtype=torch.bool)\n        for i in range(t):\n"
@@ -120,7 +120,7 @@ def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
 def test_looking_ahead_a_prefix_and_a_window_have_none(change: str, hidden: str, tmp_path: Path) -> None:
     found = graded(tmp_path, ("# later", change))
     assert "mask_with_a_hole" not in names_of(found)
-    assert found.found["mask"] == HIDES[hidden]
+    assert found.codes["mask"] == hidden
 
 
 def test_the_law_that_says_most_leads(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_block_that_takes_time_first_and_says_otherwise_is_right_only_then(
 ) -> None:
     parts = {"docs": "", "note": "", "unpacked": ""} | said
     found = grade_text(TIME_FIRST.format(**parts), "Wrapped", tmp_path)
-    assert found.verdict == "right" and any("time comes first" in note for note in found.notes)
+    assert found.verdict == "right" and "time_first" in {note.kind for note in found.notes}
     sentence, row = check_words.verdict_sentence(found), check_words.finding(found)
     warned = f"only if x is (T, B, D): your code calls its first axis {called}"
     assert (warned in sentence) == (warned in row) == bool(called), sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 from mhsa_cli import records as r
 from mhsa_cli.records import bench as b
-from mhsa_cli.records.check import Grade, Law, NamedFault
+from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers import (
     bench,
@@ -82,7 +82,7 @@ def grade(m: Made) -> Grade:
         )
         for _ in range(size)
     ]
-    texts = [m.text("module(x): TypeError") for _ in range(size)]
+    texts = [Remark("call", m.text("module(x): TypeError")) for _ in range(size)]
     found = {m.text("called"): m.text("module(x)")}
     verdict = m.draw.choice(["right", "wrong", "uncallable"])
     return Grade(f"{m.text('a/b.py')}:{m.text('A')}", verdict, found, law, fault, texts, texts, abs(m.number()))
