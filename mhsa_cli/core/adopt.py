@@ -20,7 +20,7 @@ from mhsa_cli.core.check.built import entry
 from mhsa_cli.core.check.calling import Answer, Plan
 from mhsa_cli.core.check.context import SEED, Context
 from mhsa_cli.core.check.grade import SIZES
-from mhsa_cli.core.check.layouts import layouts
+from mhsa_cli.core.check.layouts import Name, layouts
 from mhsa_cli.core.check.reference import Reference, Spec
 from mhsa_cli.core.check.source import Source, load
 from mhsa_cli.core.check.tensors import slots
@@ -36,7 +36,7 @@ TRIED = 3  # tries that an error shows
 class Reading:
     """How to compute the weights of a block that does not give them: which tensors they come from, and in what form."""
 
-    says: str
+    name: Name
     spec: Spec
 
 
@@ -76,7 +76,7 @@ class Adopted(ForeignBlock):
         own = slots(self.module)
         numbers = {slot.path: slot.read() for slot in own}
         found = layouts(own, numbers, self.sizes.d_model, self.n_heads)
-        roles = next((layout.roles for layout in found if layout.says == reading.says), None)
+        roles = next((layout.roles for layout in found if layout.name == reading.name), None)
         return None if roles is None else Reference(roles, x.detach().double().cpu())
 
     def _call(self, x: Tensor, weights: bool) -> Answer:
@@ -114,7 +114,7 @@ def adopt(target: str) -> Foreign:
         source = load(target)
         context = _understood(target, source)
     plan, candidate, match = context.plan, context.candidate, context.match
-    reading = None if match is None else Reading(match.layout.says, match.spec)
+    reading = None if match is None else Reading(match.layout.name, match.spec)
     borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
     file = Path(split(target)[0])
     return Foreign(

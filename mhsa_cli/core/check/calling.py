@@ -14,6 +14,7 @@ from torch import Tensor
 from mhsa_cli.core.check.binding import INPUTS, SIZES, Sizes, kind_of
 from mhsa_cli.core.check.packages import as_the_user_wrote
 from mhsa_cli.core.check.say import CallError
+from mhsa_cli.core.check.sentences import MASKS
 
 
 def raised(error: BaseException) -> str:
@@ -23,7 +24,7 @@ def raised(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """One way of writing the causal mask: what its numbers mean, and the axes it has."""
+    """One way of writing the causal mask: what its numbers mean, a key of `sentences.MASKS`, and the axes it has."""
 
     meaning: str
     axes: str
@@ -31,15 +32,15 @@ class Mask:
     def make(self, T: int, B: int) -> Tensor:
         """Write the mask for T tokens and B rows."""
         keep = torch.ones(T, T, dtype=torch.bool).tril()
-        if self.meaning == "True = may attend":
+        if self.meaning == "true_attends":
             mask = keep
-        elif self.meaning == "True = blocked":
+        elif self.meaning == "true_blocks":
             mask = ~keep
-        elif self.meaning == "added to the scores":
+        elif self.meaning == "added":
             mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
-        elif self.meaning == COUNTS:
+        elif self.meaning == "counts":
             return torch.arange(1, T + 1).expand(B, T).clone()
-        elif self.meaning == "1 = may attend":
+        elif self.meaning == "one_attends":
             mask = keep.to(torch.int64)
         else:
             mask = (~keep).to(torch.int64)
@@ -48,8 +49,7 @@ class Mask:
         return mask.expand(sizes[self.axes]).clone()
 
 
-MEANINGS = ("True = may attend", "True = blocked", "added to the scores", "1 = may attend", "1 = blocked")
-COUNTS = "the number of keys that each query sees"
+MEANINGS = ("true_attends", "true_blocks", "added", "one_attends", "one_blocks")
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 
 
@@ -77,7 +77,7 @@ class Plan:
         parts = [f"{name} = x, as in self-attention" if name in self.memory else name for name in self.inputs]
         parts += [f"{name}={value}" for name, value in self.fixed if isinstance(value, int)]
         if self.mask is not None:
-            parts.append(f"{self.mask_name} {self.mask.axes}, {self.mask.meaning}")
+            parts.append(f"{self.mask_name} {self.mask.axes}, {MASKS[self.mask.meaning]}")
         if self.positions_name and self.positions:
             parts.append(f"{self.positions_name} {self.positions}")
         parts += [f"{name} {self.angles}" for name, _ in self.angle_names]
@@ -100,7 +100,7 @@ def masked(plan: Plan) -> Iterator[Plan]:
             for meaning in MEANINGS:
                 yield _with_mask(plan, Mask(meaning, axes))
         if "len" in plan.mask_name:
-            yield _with_mask(plan, Mask(COUNTS, "(B, T)"))
+            yield _with_mask(plan, Mask("counts", "(B, T)"))
 
 
 def _with_mask(plan: Plan, mask: Mask) -> Plan:

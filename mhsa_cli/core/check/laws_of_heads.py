@@ -115,7 +115,7 @@ def left_over(c: Context) -> list[str]:
 
 def _beyond(c: Context, reading: Layout) -> list[Slot]:
     """List the tensors with a number that no role of a reading takes up."""
-    roles = addresses_of(c.slots, c.built.sizes.d_model, c.heads).get(reading.says)
+    roles = addresses_of(c.slots, c.built.sizes.d_model, c.heads).get(reading.name)
     parts = [getattr(roles, name, None) for name in (*MATRICES, *BIASES, "out", "out_bias")]
     known = {int(address) for part in parts if part is not None for address in at(part).flatten()}
     found, start = [], 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor, block_diag, stack
 
@@ -18,15 +19,43 @@ from mhsa_cli.core.check.tensors import Slot
 
 ORDERS = ["".join(order) for order in itertools.permutations("qkv")]
 # How a fused axis of 3 * H * d lies in memory, outermost first: n numbers q, k and v.
-ARRANGEMENTS = {"in blocks": "nhd", "head by head": "hnd", "innermost": "hdn", "blocks, features first": "ndh",
-                "features first": "dnh"}  # fmt: skip
+ARRANGEMENTS = ("nhd", "hnd", "hdn", "ndh", "dnh")
+TURNED = ("shared", "features_first", "on_slices")  # ways to read heads out of a matrix that is turned to (out, in)
+
+
+class Way(NamedTuple):
+    """How a weight is read: which side of a matrix is its input, "" for a Linear's; and how its heads lie in it."""
+
+    matrix: str = ""
+    heads: str = ""
+
+
+class Name(NamedTuple):
+    """Which reading of the weights it is: no two of one candidate have one name."""
+
+    kind: str
+    paths: tuple[str, ...]
+    out: tuple[str, str]  # how the output projection is read, and its path
+    way: Way = Way()
+    order: str = ""  # of q, k and v in one matrix
+    arrangement: str = ""
+    key_heads: int = 0  # where they are fewer
+
+
+class Out(NamedTuple):
+    """What may be the output projection: how it is read, its path, weight and bias."""
+
+    form: str
+    path: str
+    weight: Tensor | None
+    bias: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One reading of the weights: in words, the roles, the paths of q, k, v and out, and a fault that it implies."""
+    """One reading of the weights: its name, the roles, the paths of q, k, v and out, and a fault that it implies."""
 
-    says: str
+    name: Name
     roles: Roles
     paths: dict[str, str]
     fault: str | None = None
@@ -41,28 +70,20 @@ def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> It
         return
     norm = norm_of(found, numbers)
     groups = groups_of(mats)
-    made = set()
-    for layout in _fused(groups, numbers, vectors, D, H):
-        made.add(layout.says)
-        yield replace(layout, roles=replace(layout.roles, norm=norm))
-    for layout in _separate(groups, numbers, vectors, D, H):
-        if layout.says not in made:
+    for read in (_fused, _separate):
+        for layout in read(groups, numbers, vectors, D, H):
             yield replace(layout, roles=replace(layout.roles, norm=norm))
 
 
 def _facing_out(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
     """Turn a weight to (out, in), in every way that its shape allows."""
-    if weight.dim() == 2:
-        rows, columns = weight.shape
-        ways = []
-        if slot.linear:
-            return [("", weight)] if columns == d_in else []
-        if rows == d_in:
-            ways.append(("x @ W", weight.transpose(0, 1)))
-        if columns == d_in:
-            ways.append(("x @ W.T", weight))
-        return ways
-    return []
+    if weight.dim() != 2:
+        return []
+    rows, columns = weight.shape
+    if slot.linear:
+        return [("", weight)] if columns == d_in else []
+    turned = [("x_w", weight.transpose(0, 1))] if rows == d_in else []
+    return [*turned, *([("x_wt", weight)] if columns == d_in else [])]
 
 
 def _fused(
@@ -73,58 +94,47 @@ def _fused(
         weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
         if len(group.slots) > 1 or group.role in ("q", "k", "v", "kv"):  # its name says that it is less
             continue
-        outs = list(_outs(groups, group, numbers, vectors, D))
         flat: list[tuple[str, Tensor]] = _facing_out(slot, weight, D)
         if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
-            flat = [(way, w) for way in ("x @ W", "x @ W.T") if (w := _three(weight, way, D)) is not None]
-        for (way, w), (out_says, out, out_bias, out_path) in itertools.product(flat, outs):
+            flat = [(way, w) for way in ("x_w", "x_wt") if (w := _three(weight, way, D)) is not None]
+        for (way, w), out in itertools.product(flat, _outs(groups, group, numbers, vectors, D)):
             if H > 1 and w.size(0) * H == 3 * D:
-                yield from _shared(w, bias, H, group, out_says, out, out_bias, out_path)
+                yield from _shared(w, bias, H, group, out)
                 continue
             if w.size(0) % 3 or w.size(0) < 3 * H or w.size(0) // 3 % H:
-                kv = _grouped(w, bias, D, H, group, out_says, out, out_bias, out_path)
-                yield from kv
+                yield from _grouped(w, bias, D, H, group, out)
                 continue
             d = w.size(0) // 3 // H
             if w.size(0) == D:  # a square matrix is no fused one, unless its name says so
                 continue
-            for arrangement, axes in ARRANGEMENTS.items():
+            for axes in ARRANGEMENTS:
                 sizes = {"n": 3, "h": H, "d": d}
                 shape = [sizes[a] for a in axes]
                 back = [axes.index(a) for a in "nhd"]
                 parts = w.view(*shape, w.size(1)).permute(*back, 3)
                 biases = None if bias is None else bias.view(*shape).permute(*back)
-                o = out
-                if out is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
-                    o = out.reshape(-1, d, H).transpose(1, 2).reshape(out.shape)
+                o = out.weight
+                if o is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
+                    o = o.reshape(-1, d, H).transpose(1, 2).reshape(o.shape)
                 for order in ORDERS:
                     q, k, v = (order.index(r) for r in "qkv")
                     b = [None if biases is None else biases[i] for i in (q, k, v)]
-                    roles = Roles(parts[q], parts[k], parts[v], b[0], b[1], b[2], o, out_bias)
-                    says = (
-                        f"one fused matrix, {group.path}, order {'-'.join(order)}, {arrangement}{_way(way)}{out_says}"
-                    )
-                    paths = {"qkv": group.path, "out": out_path}
-                    yield Layout(says, roles, paths, named=False)
+                    roles = Roles(parts[q], parts[k], parts[v], b[0], b[1], b[2], o, out.bias)
+                    name = Name("fused", (group.path,), out[:2], Way(way), order, axes)
+                    yield Layout(name, roles, {"qkv": group.path, "out": out.path}, named=False)
 
 
-def _shared(
-    w: Tensor, bias: Tensor | None, H: int, group: Group, out_says: str, out: Tensor | None, out_bias: Tensor | None,
-    out_path: str,
-) -> Iterator[Layout]:  # fmt: skip
+def _shared(w: Tensor, bias: Tensor | None, H: int, group: Group, out: Out) -> Iterator[Layout]:
     """Read a fused matrix of one head's width: every head uses the same."""
     d = w.size(0) // 3
     parts = w.view(3, 1, d, w.size(1)).expand(3, H, d, w.size(1))
     b = [None] * 3 if bias is None else list(bias.view(3, 1, d).expand(3, H, d))
-    says = f"one fused matrix for all heads, {group.path}, order q-k-v{out_says}"
-    roles = Roles(parts[0], parts[1], parts[2], b[0], b[1], b[2], out, out_bias)
-    yield Layout(says, roles, {"qkv": group.path, "out": out_path}, "one_matrix_for_all_heads", named=False)
+    name = Name("fused_for_all", (group.path,), out[:2], order="qkv")
+    roles = Roles(parts[0], parts[1], parts[2], b[0], b[1], b[2], out.weight, out.bias)
+    yield Layout(name, roles, {"qkv": group.path, "out": out.path}, "one_matrix_for_all_heads", named=False)
 
 
-def _grouped(
-    w: Tensor, bias: Tensor | None, D: int, H: int, group: Group, out_says: str, out: Tensor | None,
-    out_bias: Tensor | None, out_path: str,
-) -> Iterator[Layout]:  # fmt: skip
+def _grouped(w: Tensor, bias: Tensor | None, D: int, H: int, group: Group, out: Out) -> Iterator[Layout]:
     """Read a fused matrix with fewer keys and values: q (H * d), then k and v (G * d) each."""
     for G in range(1, H):
         if H % G or w.size(0) % (H + 2 * G) or group.role != "qkv":
@@ -134,24 +144,20 @@ def _grouped(
         b = (None, None, None) if bias is None else bias.split([H * d, G * d, G * d])
         heads = [t.view(-1, d, D) for t in (q, k, v)]
         biases = [None if t is None else t.view(-1, d) for t in b]
-        roles = Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out, out_bias)
-        says = f"one fused matrix, {group.path}, order q-k-v, {G} key/value heads{out_says}"
-        yield Layout(says, roles, {"qkv": group.path, "out": out_path}, named=False)
+        roles = Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out.weight, out.bias)
+        name = Name("fused", (group.path,), out[:2], order="qkv", key_heads=G)
+        yield Layout(name, roles, {"qkv": group.path, "out": out.path}, named=False)
 
 
 def _three(weight: Tensor, way: str, D: int) -> Tensor | None:
-    if way == "x @ W" and weight.size(1) == D:
+    if way == "x_w" and weight.size(1) == D:
         return weight.transpose(1, 2).flatten(0, 1)
-    return weight.flatten(0, 1) if way == "x @ W.T" and weight.size(2) == D else None
-
-
-def _way(way: str) -> str:
-    return f", {way}" if way else ""
+    return weight.flatten(0, 1) if way == "x_wt" and weight.size(2) == D else None
 
 
 def _outs(
     groups: list[Group], besides: Group | None, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int
-) -> Iterator[tuple[str, Tensor | None, Tensor | None, str]]:
+) -> Iterator[Out]:
     """List what may be the output projection: by name, then what is left, then none."""
     rest = [g for g in groups if g is not besides and len(g.slots) == 1]
     rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
@@ -159,15 +165,15 @@ def _outs(
         slot = group.slots[0]
         weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
         if weight.dim() == 3:  # (H, d, D)
-            yield f", out {group.path} by head", weight.flatten(0, 1).transpose(0, 1), bias, group.path
+            yield Out("by_head", group.path, weight.flatten(0, 1).transpose(0, 1), bias)
         elif slot.linear:
-            yield f", out {group.path}", weight, bias, group.path
+            yield Out("linear", group.path, weight, bias)
         elif weight.dim() == 2:
-            yield f", out {group.path} as x @ W", weight.transpose(0, 1), bias, group.path
+            yield Out("x_w", group.path, weight.transpose(0, 1), bias)
             if weight.size(0) == weight.size(1):
-                yield f", out {group.path} as x @ W.T", weight, bias, group.path
+                yield Out("x_wt", group.path, weight, bias)
     if not rest:
-        yield ", no output projection", None, None, ""
+        yield Out("none", "", None, None)
 
 
 def _separate(
@@ -199,25 +205,25 @@ def _of_three(
         parts = [query, *(next((r for r in reading if r[0] == way and r[3] == shared), None) for reading in rest)]
         if any(p is None for p in parts):
             continue
-        for out_says, out, bias, path in _outs(others, None, numbers, vectors, D):
+        for out in _outs(others, None, numbers, vectors, D):
             weights = [p[1] for p in parts if p]
             biases = [p[2] for p in parts if p]
-            o = out
-            if out is not None and "features first" in way:
-                if out.size(1) != H * weights[2].size(1):
+            o = out.weight
+            if o is not None and way.heads == "features_first":
+                if o.size(1) != H * weights[2].size(1):
                     continue
-                o = out.reshape(out.size(0), -1, H).transpose(1, 2).reshape(out.shape)
-            names = ", ".join(g.path for g in trio)
-            roles = Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, bias)
-            paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), path), strict=True))
-            fault = ("heads_on_slices" if "slices" in way else "one_matrix_for_all_heads") if shared else None
-            says = f"q, k, v from {names}{_way(way)}{_fewer(weights[1], H)}{out_says}"
-            yield Layout(says, roles, paths, fault, named)
+                o = o.reshape(o.size(0), -1, H).transpose(1, 2).reshape(o.shape)
+            roles = Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, out.bias)
+            paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), out.path), strict=True))
+            fault = ("heads_on_slices" if way.heads == "on_slices" else "one_matrix_for_all_heads") if shared else None
+            fewer = len(weights[1]) if len(weights[1]) < H else 0
+            name = Name("three", tuple(g.path for g in trio), out[:2], way, key_heads=fewer)
+            yield Layout(name, roles, paths, fault, named)
 
 
 def _by_head(
     group: Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int, d: int | None
-) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
+) -> Iterator[tuple[Way, Tensor, Tensor | None, bool]]:
     """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix.
 
     Queries (d is None) have H heads; keys and values may have fewer, of the queries' width d.
@@ -230,43 +236,38 @@ def _by_head(
             biases = [bias_of(s.path, vectors) for s in slots]
             if all(w is not None and w.shape == each[0].shape for w in each):  # type: ignore[union-attr]
                 bias = stack(biases) if all(b is not None for b in biases) else None  # type: ignore[arg-type]
-                yield ("by head" + _way(way), stack(each), bias, False)  # type: ignore[arg-type]
+                yield (Way(way, "by_head"), stack(each), bias, False)  # type: ignore[arg-type]
         return
     bias = bias_of(first.path, vectors)
     if weight.dim() == 3:
         if weight.size(1) == D:
-            yield "by head, x @ W", weight.transpose(1, 2), _shaped(bias, weight.size(0)), False
+            yield Way("x_w", "by_head"), weight.transpose(1, 2), _shaped(bias, weight.size(0)), False
         if weight.size(2) == D:
-            yield "by head, x @ W.T", weight, _shaped(bias, weight.size(0)), False
+            yield Way("x_wt", "by_head"), weight, _shaped(bias, weight.size(0)), False
         if weight.size(0) == D:  # (D, H, d)
-            yield "features, heads", weight.permute(1, 2, 0), _shaped(bias, weight.size(1)), False
+            yield Way(heads="between"), weight.permute(1, 2, 0), _shaped(bias, weight.size(1)), False
         return
     if H > 1 and weight.dim() == 2 and weight.size(0) == weight.size(1) and weight.size(0) * H == D:
         yield from _slices(first, weight, bias, H)
     for way, w in _facing_out(first, weight, D):
         rows = w.size(0)
         if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
-            shared = f"{way}, shared".removeprefix(", ")
-            yield shared, w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
+            yield Way(way, "shared"), w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
         heads = H if d is None else rows // d
         if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
             continue
-        yield way, w.view(heads, -1, D), _shaped(bias, heads), False
+        yield Way(way), w.view(heads, -1, D), _shaped(bias, heads), False
         turned = w.view(-1, heads, D).transpose(0, 1)
-        yield f"{way}, features first".strip(", "), turned, None if bias is None else bias.view(-1, heads).T, False
+        yield Way(way, "features_first"), turned, None if bias is None else bias.view(-1, heads).T, False
 
 
 def _slices(
     slot: Slot, weight: Tensor, bias: Tensor | None, H: int
-) -> Iterator[tuple[str, Tensor, Tensor | None, bool]]:
+) -> Iterator[tuple[Way, Tensor, Tensor | None, bool]]:
     """Read a (d, d) matrix that makes every head from its own slice of the input: (H, d, H * d), zero elsewhere."""
-    for way, w in (("", weight),) if slot.linear else (("x @ W", weight.transpose(0, 1)), ("x @ W.T", weight)):
+    for way, w in (("", weight),) if slot.linear else (("x_w", weight.transpose(0, 1)), ("x_wt", weight)):
         whole = block_diag(*[w] * H).view(H, w.size(0), -1)
-        yield f"{way}, on slices".strip(", "), whole, None if bias is None else bias.expand(H, -1), True
-
-
-def _fewer(keys: Tensor, H: int) -> str:
-    return f", {keys.size(0)} key/value heads" if keys.size(0) < H else ""
+        yield Way(way, "on_slices"), whole, None if bias is None else bias.expand(H, -1), True
 
 
 def _shaped(bias: Tensor | None, heads: int) -> Tensor | None:
@@ -284,15 +285,14 @@ def _query_and_kv(
         for kv_way, w in _facing_out(slot, numbers[slot.path], D):
             d = q.size(1)
             bias = bias_of(slot.path, vectors)
-            if w.size(0) % (2 * d) or kv_way != way.split(",")[0].strip():
+            alike = kv_way == way.matrix and (not way.heads or (way.matrix and way.heads in TURNED))
+            if w.size(0) % (2 * d) or not alike:
                 continue
-            for order, (says, out, out_bias, path) in itertools.product(
-                ("kv", "vk"), _outs(others, None, numbers, vectors, D)
-            ):
+            for order, out in itertools.product(("kv", "vk"), _outs(others, None, numbers, vectors, D)):
                 parts = w.view(2, -1, d, D)
                 both = None if bias is None else bias.view(2, -1, d)
                 k, v = order.index("k"), order.index("v")
-                yield Layout(f"q from {query.path}, k and v from {kv.path}, order {'-'.join(order)}{_way(way)}{says}",
+                yield Layout(Name("query_and_kv", (query.path, kv.path), out[:2], way, order),
                              Roles(q, parts[k], parts[v], q_bias, None if both is None else both[k],
-                                   None if both is None else both[v], out, out_bias),
-                             {"q": query.path, "k": kv.path, "v": kv.path, "out": path})  # fmt: skip
+                                   None if both is None else both[v], out.weight, out.bias),
+                             {"q": query.path, "k": kv.path, "v": kv.path, "out": out.path})  # fmt: skip

@@ -89,8 +89,7 @@ def case_of(c: Context, causal: bool, wishes: Wishes) -> Case:
     s = c.built.sizes
     readings = list(layouts(c.slots, c.numbers, s.d_model, c.heads))
     if wishes.order:
-        marked = f"order {'-'.join(wishes.order)}"
-        readings = [r for r in readings if marked in r.says] or readings
+        readings = [r for r in readings if r.name.order == wishes.order] or readings
     turned = c.candidate.must_turn(c.plan) if wishes.rope is None else wishes.rope != "none"
     may = turned or c.candidate.turning
     ropes = (("none", *ROPES) if may else ("none",)) if wishes.rope is None else (wishes.rope,)

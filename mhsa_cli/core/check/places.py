@@ -8,12 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.check.layouts import Layout, layouts
+from mhsa_cli.core.check.layouts import Layout, Name, layouts
 from mhsa_cli.core.check.reference import Roles
 from mhsa_cli.core.check.tensors import Slot
 
 
-def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[str, Roles]:
+def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[Name, Roles]:
     """Give, for each reading of the weights, roles that hold addresses: places in all tensors laid end to end."""
     start, addresses = 0, {}
     for slot in found:
@@ -21,7 +21,7 @@ def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[str, Rol
         count = math.prod(size)
         addresses[slot.path] = torch.arange(start, start + count, dtype=torch.float64).view(size)
         start += count
-    return {layout.says: layout.roles for layout in layouts(found, addresses, d_model, n_heads)}
+    return {layout.name: layout.roles for layout in layouts(found, addresses, d_model, n_heads)}
 
 
 def read_all(found: list[Slot]) -> Tensor:
@@ -49,7 +49,7 @@ class Places:
 
     def __init__(self, found: list[Slot], layout: Layout, d_model: int, n_heads: int) -> None:
         self._slots = found
-        self.roles: Roles = addresses_of(found, d_model, n_heads)[layout.says]
+        self.roles: Roles = addresses_of(found, d_model, n_heads)[layout.name]
         self._all = read_all(found)
 
     def change(self, edit: Callable[[Roles, Tensor], None]) -> None:

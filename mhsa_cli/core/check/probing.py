@@ -38,7 +38,7 @@ def bearing(c: Context, readings: Sequence[Layout]) -> Sequence[Layout]:
         kept: list[Layout] = []
         for out in (True, False):  # one that applies its output projection not once bears out the values alone
             for reading in readings if not kept else ():
-                roles = roles_of.get(reading.says)
+                roles = roles_of.get(reading.name)
                 if (
                     roles is not None
                     and reading.fault is None

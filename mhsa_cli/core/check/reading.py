@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.core.check.foreign_words import is_python_2, is_unknown_encoding
 from mhsa_cli.core.check.say import noted
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Remark
@@ -98,7 +99,7 @@ def _encoding(path: Path, data: bytes) -> str:
     try:
         return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
     except SyntaxError as error:  # an unknown name, or bytes that are not UTF-8
-        if "unknown encoding" in str(error):
+        if is_unknown_encoding(error):
             raise UsageError(f"{path}:1: {error.msg}", "name utf-8, or leave the coding comment out") from error
         return "utf-8-sig"
 
@@ -142,7 +143,7 @@ def _syntax_error(path: Path, text: str, error: SyntaxError, place: Callable[[in
     caret = f"\n  {shown}\n  {' ' * column}^" if shown and column <= len(shown) else ""
     said = error.msg or "invalid syntax"
     hint = "Python itself refuses this: mend the line"
-    if "Missing parentheses in call to" in said or "multiple exception types" in said:
+    if is_python_2(error):
         said, hint = f"this is Python 2 ({said.rstrip('?')}?)", "write print(...) with parentheses; mhsa runs Python 3"
     elif isinstance(error, TabError):
         hint = "indent with spaces alone"

@@ -213,6 +213,45 @@ TRIED = {
     "no_way_to_call": "calling it{more}: {said}",
 }
 OTHER_WAYS = " (and {count} other ways)"
+# What the numbers of a mask that is given mean.
+MASKS = {
+    "true_attends": "True = may attend",
+    "true_blocks": "True = blocked",
+    "added": "added to the scores",
+    "one_attends": "1 = may attend",
+    "one_blocks": "1 = blocked",
+    "counts": "the number of keys that each query sees",
+}
+# How the weights are read, by the kind of a `layouts.Name`, and what may follow.
+WEIGHTS = {
+    "fused": "one fused matrix, {paths:all}",
+    "fused_for_all": "one fused matrix for all heads, {paths:all}",
+    "three": "q, k, v from {paths:all}",
+    "query_and_kv": "q from {query}, k and v from {other}",
+}
+ORDER, KEY_HEADS = "order {order}", "{count} key/value heads"
+ARRANGEMENTS = {
+    "nhd": "in blocks",
+    "hnd": "head by head",
+    "hdn": "innermost",
+    "ndh": "blocks, features first",
+    "dnh": "features first",
+}
+MATRICES = {"x_w": "x @ W", "x_wt": "x @ W.T"}
+HEADS = {
+    "by_head": "by head",
+    "between": "features, heads",
+    "shared": "shared",
+    "features_first": "features first",
+    "on_slices": "on slices",
+}
+OUTS = {
+    "by_head": "out {path} by head",
+    "linear": "out {path}",
+    "x_w": "out {path} as x @ W",
+    "x_wt": "out {path} as x @ W.T",
+    "none": "no output projection",
+}
 # Why it cannot be called, by kind.
 CALLS = {
     "no_input": "its call takes no input",

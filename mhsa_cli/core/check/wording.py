@@ -10,9 +10,10 @@ import torch
 
 from mhsa_cli.config.scalars import resolve
 from mhsa_cli.core.check.context import Context
+from mhsa_cli.core.check.layouts import Name
 from mhsa_cli.core.check.lines import batch_axis_of
 from mhsa_cli.core.check.say import say
-from mhsa_cli.core.check.sentences import FOUND
+from mhsa_cli.core.check.sentences import ARRANGEMENTS, FOUND, HEADS, KEY_HEADS, MASKS, MATRICES, ORDER, OUTS, WEIGHTS
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import ONLY_IF
 
@@ -35,11 +36,11 @@ def how_found(c: Context) -> tuple[dict[str, str], dict[str, str]]:
     codes = dict(_codes(c))
     facts = {
         "pairs": c.match.spec.rope.partition(":")[0] if c.match else "",
-        "weights": c.reading.says if c.reading else "",
+        "weights": weights_words(c.reading.name) if c.reading else "",
         "names": [f"{slot.path} {tuple(slot.value.shape)}" for slot in c.slots],
     }
     if c.plan.mask is not None:
-        facts |= {"name": c.plan.mask_name, "meaning": c.plan.mask.meaning}
+        facts |= {"name": c.plan.mask_name, "meaning": MASKS[c.plan.mask.meaning]}
     axis = {"name": _batch_axis(c)}
     words = {"kind": "", "built": c.built.says, "called": c.plan.says()}
     words |= {key: say(FOUND[key][code], axis if key == ONLY_IF else facts) for key, code in codes.items()}
@@ -74,6 +75,21 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
         yield ONLY_IF, "time_first"
     if c.built.dtype != torch.float64:
         yield "precision", "float32"
+
+
+def weights_words(name: Name) -> str:
+    """Say how the weights are read."""
+    heads = HEADS.get(name.way.heads, "")
+    matrix = MATRICES.get(name.way.matrix, "")
+    parts = [
+        say(WEIGHTS[name.kind], {"paths": name.paths, "query": name.paths[0], "other": name.paths[-1]}),
+        say(ORDER, {"order": "-".join(name.order)}) if name.order else "",
+        ARRANGEMENTS.get(name.arrangement, ""),
+        *((heads, matrix) if name.way.heads == "by_head" else (matrix, heads)),
+        say(KEY_HEADS, {"count": name.key_heads}) if name.key_heads else "",
+        say(OUTS[name.out[0]], {"path": name.out[1]}),
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _batch_axis(c: Context) -> str:

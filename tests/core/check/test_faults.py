@@ -13,7 +13,7 @@ from mhsa_cli.core.check.case import Case, inputs
 from mhsa_cli.core.check.combined import often
 from mhsa_cli.core.check.faults import FAULTS
 from mhsa_cli.core.check.grade import SIZES
-from mhsa_cli.core.check.layouts import Layout
+from mhsa_cli.core.check.layouts import Layout, Name
 from mhsa_cli.core.check.lines import PLACES
 from mhsa_cli.core.check.reference import Reference, Roles, Spec
 from mhsa_cli.core.check.search import right, wrong
@@ -85,7 +85,7 @@ def test_no_two_faults_give_the_same_output() -> None:
 @pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda value: value if isinstance(value, str) else "")
 def test_the_search_names_what_the_table_computes(name: str, form: dict[str, str]) -> None:
     given, turned = roles(groups=groups_for(form)), "rope" in form
-    layout = Layout("as they are", given, {})
+    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
     case = Case([layout], 1, inputs(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
                 ("none", "interleaved", "half") if turned else ("none",), ("plain",), turned)  # fmt: skip
     assert right(case) is None
@@ -95,7 +95,7 @@ def test_the_search_names_what_the_table_computes(name: str, form: dict[str, str
 
 def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
     given = roles()
-    layout = Layout("as they are", given, {})
+    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
     for factor, names in ((None, ()), (0.3, ("scale_constant",)), (1.7, ("scale_constant",))):
         spec = Spec() if factor is None else Spec(scale=f"x{factor}")
         x = inputs(B, T, D, 1)
@@ -115,7 +115,7 @@ def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
 )
 def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple[str, ...]) -> None:
     form = {stage: value for name in names for stage, value in FAULTS[name].forms[0].items()}
-    x, layout = inputs(B, T, D, 1), Layout("as they are", roles(), {})
+    x, layout = inputs(B, T, D, 1), Layout(Name("as_they_are", (), ("none", "")), roles(), {})
     reference = Reference(layout.roles, x)
     case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
     found = often(case, math.inf)
