@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,41 @@ def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pyte
     assert NONSENSE in spoilt.out and NONSENSE not in plain.out
     sentence = [law.seen for law in grades[1].laws] + [fault.explanation for fault in grades[1].faults]
     assert set(sentence) | {one.text for one in (*grades[1].notes, *grades[1].tried)} <= {NONSENSE, ""}
+
+
+OUTCOMES = {*sentences.SHARED, *(code for law in sentences.LAWS.values() for code in law.outcomes)}
+MADE_BY = {  # what makes words of a code -> the place of the code among its arguments, and those that have a sentence
+    "fails": (0, OUTCOMES),
+    "not_asked": (0, OUTCOMES),
+    "within": (2, OUTCOMES),
+    "close": (2, OUTCOMES),
+    "noted": (0, set(sentences.NOTES)),
+    "attempted": (0, set(sentences.TRIED)),
+    "failed": (0, set(sentences.TRIED)),
+    "CallError": (0, set(sentences.CALLS)),
+}
+
+
+def codes_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """List the words that stand in code by themselves; parts of a longer text are none."""
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier():
+                yield inner.value
+
+
+def test_every_code_has_its_sentence_and_every_sentence_its_code() -> None:
+    known, made = set[str](), set[str]()
+    for file in Path(sentences.__file__).parent.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        known |= set(codes_in([tree])) if file.name != "sentences.py" else set()
+        for node in ast.walk(tree):
+            name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+            at, told = MADE_BY.get(name, (0, set[str]()))
+            if name in MADE_BY:
+                codes = {code for code in codes_in(node.args[at : at + 1]) if not code.startswith("_")}
+                made |= codes
+                assert codes <= told, (file.name, codes - told)
+    assert {"leaks", "numpy", "frame", "build", "no_input"} <= made
+    spoken = {*OUTCOMES, *sentences.NOTES, *sentences.TRIED, *sentences.CALLS}
+    assert {code for code in spoken - known if not code.endswith("_and_more")} == set()
