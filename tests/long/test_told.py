@@ -1,4 +1,4 @@
-"""What a grade tells: the right words for what is seen, once, with figures that differ, what says most first."""
+"""What a grade tells, of many blocks: what is seen in the right words, once, with figures that differ."""
 
 from __future__ import annotations
 
