@@ -47,19 +47,25 @@ def planned(plan: Mapping[str, Any]) -> list[Trial]:
     found: list[Trial] = []
     try:
         first_order = max(0, int(1_000_000 * plan.get("started", 0)))
-        if not 1 <= sum(cell["seeds"] for cell in plan["cells"]) <= MOST or not is_number(plan["target"]):
+        cells = [_config_and_seeds(cell) for cell in plan["cells"]]
+        if not 1 <= sum(seeds for _, seeds in cells) <= MOST or not is_number(plan["target"]):
             raise ValueError("no trial, too many, or no target")
-        for number, cell in enumerate(plan["cells"]):
-            first = check_data(cell["config"], SWEEP)
-            for seed in range(first.train.seed, first.train.seed + cell["seeds"]):
+        for number, (cell, (settings, seeds)) in enumerate(zip(plan["cells"], cells, strict=True)):
+            first = check_data(settings, SWEEP)
+            for seed in range(first.train.seed, first.train.seed + seeds):
                 config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
                 name = trial_name(cell["overrides"], seed, number)
                 found.append(Trial(number, name, config, first_order + len(found)))
     except UsageError as error:
         raise other_version("the sweep's plan", error) from error
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
     return found
+
+
+def _config_and_seeds(cell: Mapping[str, Any]) -> tuple[Any, int]:
+    """Give a cell's config and the number of its seeds; the oldest plans list the config with each of them."""
+    return (cell["configs"][0], len(cell["configs"])) if "configs" in cell else (cell["config"], cell["seeds"])
 
 
 def reported_weights(plan: Mapping[str, Any]) -> dict[str, str]:
