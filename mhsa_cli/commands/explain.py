@@ -42,10 +42,10 @@ def explain(
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
-    paragraphs = sentences(maps, chosen)
-    for paragraph in paragraphs:
+    for paragraph in sentences(maps, chosen):
         paper.say(f"{paragraph}\n")
-    if any("lift" in paragraph for paragraph in paragraphs):
+    shown = [head for head in report.heads if chosen is None or (head.layer, head.head) in chosen]
+    if any(head.label is not None and head.scores for head in shown):  # their evidence tells lifts
         paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
         paper.say("A name needs lift 0.5, and nats: 0.01 alone, or 5 % of what all patterns are worth.")
     paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folder.path)} --scores")

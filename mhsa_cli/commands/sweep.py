@@ -228,7 +228,7 @@ def _report(
     folder: SweepDir, plan: dict[str, Any], trials: list[Trial], left_out: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
-    from mhsa_cli.commands.trials import outcome
+    from mhsa_cli.commands.trials import labels_of, outcome
     from mhsa_cli.core.sweep_report import report
     from mhsa_cli.records import TrialResult
 
@@ -257,7 +257,7 @@ def _report(
                 final_accuracy=own.get("eval_accuracy"),
                 steps_to_target=own.get("steps_to_target"),
                 seconds=info.get("seconds"),
-                labels=own.get("labels", ()),
+                labels=labels_of(own),
                 message=own.get("message", ""),
                 cause=own.get("cause"),
                 weights_sha256=info.get("weights_sha256") if status == "finished" else None,

@@ -13,6 +13,7 @@ from typing import Any
 from mhsa_cli.commands.stderr import LOWER_MEMORY, counted, tell
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import Cause, SweepReport
+from mhsa_cli.records.labels import set_words
 from mhsa_cli.runs.sweepdir import SweepDir
 
 # What a sweep with such failed trials ends with, the worst first.
@@ -34,11 +35,12 @@ def keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
     folder.write({**plan, "report": document(report)})
     keys = list(report.groups[0].overrides) if report.groups else []
     columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_target", "seconds"]
-    columns.append("labels")
+    columns += ["labels", "label_ids"]
     rows = [
         [
             *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-            *(t.final_loss, t.final_accuracy, t.steps_to_target, t.seconds, "; ".join(t.labels)),
+            *(t.final_loss, t.final_accuracy, t.steps_to_target, t.seconds),
+            *("; ".join(names) for names in ([one.text for one in t.labels], [one.id for one in t.labels])),
         ]
         for t in report.trials
     ]
@@ -58,13 +60,19 @@ def document(report: SweepReport) -> dict[str, Any]:
             "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
             "steps_to_target": spread(group.steps_to_target),
             "final_loss": spread(group.final_loss),
-            "labels": [{"heads": text, "models": count} for text, count in group.label_sets],
+            "labels": [
+                {"heads": set_words(labels), "label_ids": [label.id for label in labels], "models": count}
+                for labels, count in group.label_sets
+            ],
         }
         for group in report.groups
     ]
     pairs = [asdict(pair) for pair in report.pairs]
     failed = sum(trial.status == "failed" for trial in report.trials)
-    runs = [asdict(trial) for trial in report.trials]
+    runs = [
+        {**asdict(trial), "labels": [one.text for one in trial.labels], "label_ids": [one.id for one in trial.labels]}
+        for trial in report.trials
+    ]
     return {"target": report.target, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
 
 

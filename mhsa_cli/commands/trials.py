@@ -10,7 +10,7 @@ from mhsa_cli.commands.looking import stored_maps
 from mhsa_cli.commands.resuming import differences, flat, other_version
 from mhsa_cli.config.load import Config, check_data, dump_yaml, parse
 from mhsa_cli.errors import MhsaError, RunError, UsageError
-from mhsa_cli.records import Cause, HeadMaps, StepRecord
+from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord
 from mhsa_cli.runs.facts import is_number
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
@@ -128,10 +128,18 @@ def _entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, tar
     from mhsa_cli.core.statistics import steps_to_target
 
     report = None if maps is None else maps.report
-    labels = [] if report is None else [head.label for head in report.heads if head.label is not None]
+    heads = [] if report is None else [head.label for head in report.heads if head.label is not None]
+    labels = {"labels": [label.text for label in heads], "label_ids": [label.id for label in heads]}
     reached = steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target)
     own: dict[str, Any] = {"cell": trial.cell, "seed": trial.config.train.seed}
-    return own | {"steps_to_target": reached, "labels": labels, "curve": _curve(steps)}
+    return own | {"steps_to_target": reached, **labels, "curve": _curve(steps)}
+
+
+def labels_of(own: Mapping[str, Any]) -> list[Label]:
+    """Read the labels of a trial's heads; older versions left their words alone."""
+    ids, words = own.get("label_ids"), own.get("labels")
+    read, told = (Label.from_words, words) if ids is None else (Label.from_id, ids)
+    return [label for text in told if (label := read(text)) is not None] if isinstance(told, list) else []
 
 
 def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:

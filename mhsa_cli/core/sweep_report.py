@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from mhsa_cli.core.statistics import paired_difference, quartiles, wilson, words
 from mhsa_cli.records import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.labels import in_order, set_order
 
 # Keys whose values are counted things: "8 heads" reads better than "model.n_heads=8".
 NOUNS = {
@@ -45,23 +45,11 @@ def succeeded(trial: TrialResult, target: float) -> bool:
     return trial.is_finished and trial.final_accuracy is not None and trial.final_accuracy >= target
 
 
-def label_set(labels: Sequence[str]) -> str:
-    """Write the labels of a model's heads as one text, whatever their order: "previous token, 3 x spread"."""
-    counts = Counter(labels)
-    parts = [label if counts[label] == 1 else f"{counts[label]} x {label}" for label in sorted(counts, key=_natural)]
-    return ("; " if any("," in label for label in counts) else ", ").join(parts) or "no labels"
-
-
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    """Sort offset 2 before offset 10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", text)]
-
-
 def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: float) -> GroupStats:
     finished = [trial for trial in trials if trial.is_finished]
     trials = [trial for trial in trials if trial.has_result]
     k = sum(succeeded(trial, target) for trial in trials)
-    sets = Counter(label_set(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
+    sets = Counter(in_order(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
     return GroupStats(
         overrides=overrides,
         models=len(finished),
@@ -71,7 +59,7 @@ def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: 
         # A trial that did not finish never got there, and has no final loss to speak of.
         steps_to_target=quartiles([trial.steps_to_target if trial.is_finished else None for trial in trials]),
         final_loss=quartiles([trial.final_loss if trial.is_finished else None for trial in trials]),
-        label_sets=sorted(sets.items(), key=lambda item: (-item[1], _natural(item[0]))),
+        label_sets=sorted(sets.items(), key=lambda item: (-item[1], set_order(item[0]))),
     )
 
 

@@ -26,6 +26,7 @@ from mhsa_cli.records.heads import (
     TargetScore,
     Verdict,
 )
+from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.records.sweep import Cause, Difference, GroupStats, PairStats, Quartiles, SweepReport, TrialResult
 from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.records.training import (
@@ -63,10 +64,12 @@ __all__ = [
     "HeadScore",
     "HeadSnapshot",
     "HeadSummary",
+    "Label",
     "Matching",
     "PairStats",
     "Quartiles",
     "Record",
+    "Role",
     "SaveRecord",
     "Series",
     "SnapshotRecord",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mhsa_cli.records.labels import Label
+
 
 @dataclass(frozen=True, slots=True)
 class HeadSummary:
@@ -64,7 +66,8 @@ class HeadScore:
     `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
     induction lift by distance between repeats, at trained and at never trained ones (`duplicate_gaps`: the duplicate
     lift at the latter). A delta is the loss after acting
-    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
+    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason, a
+    part after the other.
     """
 
     layer: int
@@ -84,9 +87,13 @@ class HeadScore:
     resample_delta_nats: float | None = None
     shapley_nats: float | None = None
     shapley_se: float | None = None
-    target: str | None = None
-    label: str | None = None
-    evidence: str = ""
+    label: Label | None = None
+    evidence: Sequence[str] = ()
+
+    @property
+    def target(self) -> str | None:
+        """The target that names the head; None where none does."""
+        return None if self.label is None else self.label.target
 
     @property
     def name(self) -> str:

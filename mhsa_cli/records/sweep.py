@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mhsa_cli.records.labels import Label
+
 # Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
 Quartiles = tuple[float | None, float | None, float | None]
@@ -39,7 +41,7 @@ class TrialResult:
     final_accuracy: float | None
     steps_to_target: int | None
     seconds: float | None
-    labels: Sequence[str] = ()
+    labels: Sequence[Label] = ()
     message: str = ""
     cause: Cause | None = None
     weights_sha256: str | None = None
@@ -60,8 +62,8 @@ class GroupStats:
     """One cell of the grid over its seeds. Quartiles are (25 %, median, 75 %); None lies beyond those that got there.
 
     `k` of `n` trials ended at the target accuracy or above, `wilson95` is the interval of that share (0..1); those that
-    did not finish count in `n` only, and `models` are those that did. `label_sets`: the heads' labels of a model as
-    text, and of how many models, most first.
+    did not finish count in `n` only, and `models` are those that did. `label_sets`: the heads' labels of a model
+    in their order, and of how many models, most first.
     """
 
     overrides: Mapping[str, str]
@@ -71,7 +73,7 @@ class GroupStats:
     wilson95: tuple[float, float]
     steps_to_target: Quartiles
     final_loss: Quartiles
-    label_sets: Sequence[tuple[str, int]] = ()
+    label_sets: Sequence[tuple[Sequence[Label], int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

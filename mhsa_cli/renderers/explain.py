@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Role
 from mhsa_cli.renderers.scale import fixed
 
 LOOKS = {
@@ -17,9 +17,10 @@ LOOKS = {
 }
 UNNAMED = {
     "spread": "spreads its weight",
-    "sharp, unnamed": "looks at few keys, and no target that is known here names it",
+    "sharp": "looks at few keys, and no target that is known here names it",
     "undecided": "shows no pattern that has a name",
 }
+ROLES = {Role.IDLE: ", but is idle", Role.STAND_INS: ", but others can do its work"}
 
 
 def explain_model(report: HeadReport) -> list[str]:
@@ -58,17 +59,13 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
 
     With its `summary` also how much of its weight lies on the position that holds the answer, if the task has one.
     """
-    if head.label is None:
-        opening = f"{head.name} is not named"
-        parts = head.evidence.split("; ")[1:] or head.evidence.split("; ")
+    label, parts = head.label, list(head.evidence)
+    if label is None:
+        opening, parts = f"{head.name} is not named", parts[1:] or parts  # the first says why, as the verdict does
+    elif label.role is None:
+        opening = f"{head.name} {UNNAMED[label.kind]}"
     else:
-        score = head.scores.get(head.target or "")
-        looks = UNNAMED.get(head.label, head.label)
-        if score is not None and head.target in LOOKS:
-            looks = LOOKS[head.target].format(distance=score.distance)
-        role = ", but is idle" if head.label.endswith("idle") else ", but others can do its work"
-        opening = f"{head.name} {looks}{role if head.label.startswith('looks like') and ',' in head.label else ''}"
-        parts = head.evidence.split("; ")
+        opening = f"{head.name} {LOOKS[label.kind].format(distance=label.distance)}{ROLES.get(label.role, '')}"
     if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
         there = f"on the position that holds the answer lies {fixed(summary.source_weight, 2)} of its weight"
         parts = [*parts[:1], f"{there} (an even head: {fixed(summary.source_chance, 2)})", *parts[1:]]

@@ -45,7 +45,7 @@ def head_table(
         score, row = scores.get(address), [head.name]
         if labelled:
             target = None if score is None else score.scores.get(score.target or "")
-            row += ["" if score is None else score.label or ""]
+            row += ["" if score is None or score.label is None else score.label.text]
             row += ["", ""] if target is None else [fixed(target.mass, 2), fixed(target.chance, 2)]
         row.append(figure(head.entropy if score is None else score.entropy))
         if caused:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from mhsa_cli.records import Difference, GroupStats, Quartiles, SweepReport, TrialResult
+from mhsa_cli.records.labels import set_words
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe, wrap_phrases, wrap_words
 from mhsa_cli.renderers.multiples import small_multiples
@@ -121,8 +122,8 @@ def _spread(values: Quartiles, write: Callable[[float], str], surface: Surface) 
 def _common(group: GroupStats) -> str:
     if not group.label_sets:
         return ""
-    text, count = group.label_sets[0]
-    return f"{text} ({count} of {group.models})"
+    labels, count = group.label_sets[0]
+    return f"{set_words(labels)} ({count} of {group.models})"
 
 
 def _pairs(report: SweepReport, width: int, surface: Surface) -> Lines:

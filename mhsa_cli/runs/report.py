@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
+from mhsa_cli.records import HeadReport, HeadScore, Label, TargetScore, Verdict
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
 GAPS = ("trained_gaps", "unseen_gaps", "duplicate_gaps")
@@ -21,13 +21,16 @@ CAUSES = (
     "shapley_se",
 )
 
+BETWEEN = "; "  # the parts of the evidence, where it is one text
+
 
 def score_to_dict(head: HeadScore) -> dict[str, Any]:
     """Write one head's measurement: `lift` and `chance` are those of its target, or of the closest one if unnamed."""
     closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     shown = head.scores.get(head.target or closest or "")
     return {
-        "label": head.label,
+        "label": None if head.label is None else head.label.text,
+        "label_id": None if head.label is None else head.label.id,
         "target": head.target,
         "closest": closest,
         "lift": None if shown is None else shown.lift,
@@ -38,7 +41,8 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
         },
         **{name: {str(gap): lift for gap, lift in getattr(head, name).items()} for name in GAPS},
         **{name: getattr(head, name) for name in CAUSES},
-        "evidence": head.evidence,
+        "evidence": BETWEEN.join(head.evidence),
+        "evidence_parts": list(head.evidence),
     }
 
 
@@ -75,14 +79,31 @@ def _score(head: Mapping[str, Any]) -> HeadScore:
         raise ValueError("a head's lifts should be numbers")
     check_numbers([*certain, *(x for one in scores.values() for x in (one.distance, one.null))])
     check_numbers([*figures.values(), *causes.values()])
-    label, target, evidence = head["label"], head["target"], head["evidence"]
-    if not all(isinstance(text, str | None) for text in (label, target, evidence)):
-        raise ValueError("a head's label and evidence should be texts")
+    label, target, evidence = _label(head), head["target"], _evidence(head)
     if target is not None and target not in scores:
         raise ValueError(f"a head's target {target!r} has no score")
-    return HeadScore(
-        head["layer"], head["head"], scores, **figures, **gaps, **causes, target=target, label=label, evidence=evidence
-    )
+    if target != (None if label is None else label.target):
+        raise ValueError("a head's label and its target should be of one kind")
+    return HeadScore(head["layer"], head["head"], scores, **figures, **gaps, **causes, label=label, evidence=evidence)
+
+
+def _label(head: Mapping[str, Any]) -> Label | None:
+    """Read a head's label: older files have its words alone. Raises: ValueError."""
+    words = head["label"]
+    told = head.get("label_id", words)
+    label = Label.from_id(told) if "label_id" in head else Label.from_words(words)
+    if told is not None and label is None:
+        raise ValueError("a head's label should be one that is known")
+    return label
+
+
+def _evidence(head: Mapping[str, Any]) -> tuple[str, ...]:
+    """Read the evidence: older files have one text. Raises: ValueError."""
+    parts = head["evidence_parts"] if "evidence_parts" in head else head["evidence"]
+    parts = parts.split(BETWEEN) if isinstance(parts, str) else parts
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("a head's evidence should be texts")
+    return tuple(parts)
 
 
 def check_numbers(values: Sequence[Any]) -> None:

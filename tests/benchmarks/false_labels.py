@@ -62,8 +62,9 @@ def counts(models: int, wide: float = 1.0, rows: int = probe.ROWS) -> Iterator[C
             report = head_report(model, task, seed)
         open_verdict = replace(report.verdict, pattern_matters=True)
         forced = [label_head(head, open_verdict) for head in report.heads]
-        labelled = sum(head.label is not None and head.target is not None for head in report.heads)
-        yield Count(len(forced), labelled, [str(head.label) for head in forced if head.target is not None])
+        named = [head.label for head in report.heads if head.target is not None]
+        wrong = [head.label.text for head in forced if head.label is not None and head.target is not None]
+        yield Count(len(forced), len(named), wrong)
 
 
 def total(models: int, wide: float = 1.0, rows: int = probe.ROWS) -> Count:

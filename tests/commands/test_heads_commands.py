@@ -127,7 +127,9 @@ def test_a_run_of_an_older_version_is_measured_anew(tiny: Path) -> None:
     [
         ("verdict", 3),
         ("verdict", {"text": 1}),
-        ("label", 7),
+        ("label_id", 7),
+        ("label_id", "nose"),
+        ("evidence_parts", 7),
         ("scores", {"previous": 1}),
         ("scores", None),
         ("shapley_nats", "x"),

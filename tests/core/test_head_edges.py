@@ -132,7 +132,7 @@ def test_weights_that_are_no_numbers(value: float) -> None:
     assert found.verdict.pattern_matters is None
     assert found.verdict.text == "Heads were not measured and are not labelled: the weights are not finite."
     assert all(head.label is None and head.scores == {} for head in found.heads)
-    assert all(head.evidence == "not labelled: nothing could be measured" for head in found.heads)
+    assert all(head.evidence == ("not labelled: nothing could be measured",) for head in found.heads)
 
 
 def test_finite_weights_whose_loss_is_no_number() -> None:

@@ -18,7 +18,7 @@ from mhsa_cli.core.heads import causal, null, probe
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
-from mhsa_cli.records import HeadReport, HeadScore
+from mhsa_cli.records import HeadReport, HeadScore, Label, Role
 from tests.benchmarks.false_labels import total
 from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
 from tests.core.noise import small
@@ -54,17 +54,17 @@ def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 0.5
     assert "The pattern matters" in found.verdict.text and f"{ROWS} rows of seen, 16 tokens" in found.verdict.inputs
     head = found.heads[-1]
-    assert (head.label, head.target) == (NAMES[kind], kind)
+    assert (head.label.text, head.target) == (NAMES[kind], kind)
     assert head.scores[kind].lift == pytest.approx(1.0, abs=1e-6)
     assert 0 <= head.scores[kind].null < 0.1
     assert head.uniform_delta_nats > 0.5 and head.zero_delta_nats > 0.5
-    assert "nats" in head.evidence and "(lift 1.00)" in head.evidence
+    assert "nats" in head.evidence[-1] and "(lift 1.00)" in head.evidence[0]
     assert all(math.isfinite(x) for x in numbers(asdict(found)))
 
 
 def test_below_an_induction_head_is_a_previous_token_head() -> None:
     found = report(induction(), Seen("induction"))
-    assert [head.label for head in found.heads] == ["previous token", "induction"]
+    assert [head.label.text for head in found.heads] == ["previous token", "induction"]
     assert [head.name for head in found.heads] == ["L0.H0", "L1.H0"]
     assert min(found.heads[1].unseen_gaps.values()) > 0.99 and len(found.heads[1].unseen_gaps) >= 3
     assert found.verdict.redundancy < -0.5  # each alone is worth more than both
@@ -74,7 +74,7 @@ def test_below_an_induction_head_is_a_previous_token_head() -> None:
 
 def test_an_idle_copy_only_looks_like_one() -> None:
     found = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous"))
-    assert [head.label for head in found.heads] == [
+    assert [head.label.text for head in found.heads] == [
         "previous token",
         "looks like previous token, but idle",
         "spread",
@@ -89,7 +89,7 @@ def test_an_idle_copy_only_looks_like_one() -> None:
 
 def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
     found = report(handmade("first", "first", loud=60.0), Seen("first"))
-    assert [head.label for head in found.heads] == ["first token", "first token"]  # by their shares
+    assert [head.label.text for head in found.heads] == ["first token", "first token"]  # by their shares
     assert max(head.uniform_delta_nats for head in found.heads) < 0.01
     assert found.verdict.redundancy > 0.98 and found.verdict.effective_heads == pytest.approx(2.0, abs=1e-3)
 
@@ -97,11 +97,11 @@ def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
 def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() -> None:
     fixed = report(handmade("period 6"), Period(6)).heads[0]
     assert fixed.scores["induction"].lift == pytest.approx(1.0, abs=1e-6)
-    assert (fixed.label, fixed.target) == ("offset 5", "offset")
-    assert "it resembles induction but is not" in fixed.evidence and max(fixed.unseen_gaps.values()) < 0.5
+    assert (fixed.label.text, fixed.target) == ("offset 5", "offset")
+    assert "it resembles induction but is not" in " ".join(fixed.evidence) and max(fixed.unseen_gaps.values()) < 0.5
     assert fixed.trained_gaps[6] == pytest.approx(1.0, abs=1e-6)
     real = report(induction(), Period(6)).heads[1]
-    assert (real.label, real.target) == ("induction", "induction")
+    assert (real.label.text, real.target) == ("induction", "induction")
     assert real.scores["offset"].lift > 0.5  # it shows a distance too, and content is the better name
 
 
@@ -125,7 +125,7 @@ def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.Monke
     found = report(handmade("previous"), Seen("previous"))
     head = found.heads[0]
     assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
-    assert head.label == "looks like previous token" and "the model is large" in found.verdict.withheld
+    assert head.label == Label("previous", Role.LOOKS) and "the model is large" in found.verdict.withheld
     assert found.verdict.pattern_matters is True  # the joint replacement is one variant only
 
 
@@ -175,7 +175,7 @@ def test_trained_on_repeat_no_head_has_a_name() -> None:
 def test_trained_on_copy_heads_look_a_fixed_distance_back() -> None:
     found = trained("copy")
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 4
-    assert [head.label for head in found.heads] == ["offset 6"] * 4
+    assert [head.label.text for head in found.heads] == ["offset 6"] * 4
 
     def best(heads: list[HeadScore]) -> float:
         return max(head.scores["induction"].lift for head in heads)
@@ -210,7 +210,7 @@ def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest
     monkeypatch.setattr(null, "draw_weights", loud)
     head = report(model, Seen("first")).heads[0]
     assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
-    assert head.target is None and head.label == "sharp, unnamed"
+    assert head.target is None and head.label == Label("sharp")
 
 
 def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
@@ -220,9 +220,9 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
         idle = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous")).heads[1]
     assert all(h.uniform_delta_nats < 0.01 for h in twins)
     for head, other in (twins, twins[::-1]):
-        assert head.label == "looks like previous token, with stand-ins"
-        assert f"look-alikes ({other.name}) spread evenly, taking it as well changes the loss by +" in head.evidence
-    assert idle.label == "looks like previous token, but idle" and "look-alikes" not in idle.evidence
+        assert head.label == Label("previous", Role.STAND_INS)
+        assert f"look-alikes ({other.name}) spread evenly, taking it as well changes the loss by +" in head.evidence[-1]
+    assert idle.label == Label("previous", Role.IDLE) and "look-alikes" not in idle.evidence[-1]
 
 
 def test_heads_are_not_counted_where_a_share_is_negative() -> None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.core.heads import labels
 from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matters, with_stand_ins
 from mhsa_cli.core.heads.targets import SCORES
-from mhsa_cli.records import HeadScore, TargetScore, Verdict
+from mhsa_cli.records import HeadScore, Label, Role, TargetScore, Verdict
+from mhsa_cli.records.labels import SHAPES, TARGETS
 
 MATTERS = Verdict(True, 2.0, 0.1, 0.5, "The pattern matters.", "by hand")
 IDLE = replace(MATTERS, pattern_matters=False, joint_delta_nats=0.01)
@@ -41,7 +41,7 @@ def head(**settings: object) -> HeadScore:
 
 BARE = {"uniform_delta_nats": None, "uniform_delta_se": None, "shapley_nats": None, "shapley_se": None}
 
-CASES: dict[str, tuple[HeadScore, str | None, str | None]] = {
+CASES: dict[str, tuple[HeadScore, str, str | None]] = {
     # name: head, label, target
     "previous token": (head(previous=on(0.9)), "previous token", "previous"),
     "itself": (head(self=on(0.9)), "itself", "self"),
@@ -100,13 +100,13 @@ CASES: dict[str, tuple[HeadScore, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize(("given", "label", "target"), CASES.values(), ids=CASES)
-def test_label(given: HeadScore, label: str | None, target: str | None) -> None:
+def test_label(given: HeadScore, label: str, target: str | None) -> None:
     found = label_head(given, MATTERS)
-    assert (found.label, found.target) == (label, target)
-    assert found.evidence and replace(found, label=None, target=None, evidence="") == given  # nothing else changes
+    assert found.label is not None and (found.label.text, found.target) == (label, target)
+    assert found.evidence and replace(found, label=None, evidence=()) == given  # nothing else changes
     for verdict in (IDLE, UNKNOWN):
         withheld = label_head(given, verdict)
-        assert withheld.label is None and withheld.target is None and "not labelled" in withheld.evidence
+        assert withheld.label is None and withheld.target is None and "not labelled" in withheld.evidence[0]
 
 
 @pytest.mark.parametrize(("error", "wanted"), [(None, True), (0.0, True), (0.05, True), (0.051, False)])
@@ -140,7 +140,7 @@ def test_what_matters(
 
 
 def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
-    return label_head(given, verdict).evidence
+    return "; ".join(label_head(given, verdict).evidence)
 
 
 def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
@@ -199,12 +199,18 @@ def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
 
 def test_all_heads_are_labelled_in_their_order() -> None:
     found = label_all([head(previous=on(0.9)), head(uniformity=0.95)], MATTERS)
-    assert [one.label for one in found] == ["previous token", "spread"]
+    assert [one.label for one in found] == [Label("previous", Role.NAMED), Label("spread")]
 
 
-def test_the_words_are_those_of_the_scores() -> None:
-    for name, score in SCORES.items():
-        assert labels.WORDS[name].removesuffix(" {distance}") == score.words
+def test_a_label_is_read_by_its_id_and_by_its_words() -> None:
+    """Files keep the id; those of older programs have the words alone."""
+    names = [Label(kind, role, 12 if kind == "offset" else None) for kind in TARGETS for role in Role]
+    every = [*map(Label, SHAPES), *names]
+    assert {label.kind for label in names} == set(SCORES)
+    assert [Label.from_id(label.id) for label in every] == [Label.from_words(label.text) for label in every] == every
+    assert len({label.text for label in every}) == len(every)
+    for text in ("", "nose", "previous", "spread:named", "offset:x:idle", "previous token, idle", None, 7, []):
+        assert Label.from_id(text) is None and Label.from_words(text) is None
 
 
 def test_labels_need_no_torch() -> None:
@@ -217,13 +223,12 @@ def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
     one, two = (replace(label_head(head(previous=on(0.9), **causes), MATTERS), head=i) for i in (0, 1))
     other = replace(label_head(head(self=on(0.9), **causes), MATTERS), head=2)
     assert look_alikes(one, [one, two, other]) == [two] and look_alikes(other, [one, two, other]) == []
-    busy = replace(two, label="previous token")
+    busy = replace(two, label=Label("previous", Role.NAMED))
     assert look_alikes(busy, [one, busy]) == [] and look_alikes(one, [one, busy]) == [busy]
     assert with_stand_ins(one, [two], 0.0099) == one
     corrected = with_stand_ins(one, [two], 0.5)
-    assert corrected.label == "looks like previous token, with stand-ins" and corrected.evidence.endswith(
-        "by +0.500 nats"
-    )
+    assert corrected.label == Label("previous", Role.STAND_INS)
+    assert corrected.evidence[:-1] == one.evidence and "+0.500" in corrected.evidence[-1]
 
 
 def test_a_negative_share_is_put_in_words() -> None:

@@ -7,14 +7,16 @@ import itertools
 import pytest
 
 from mhsa_cli.core.statistics import quartiles, wilson
-from mhsa_cli.core.sweep_report import label_set, neighbours, report
-from mhsa_cli.records import TrialResult
+from mhsa_cli.core.sweep_report import neighbours, report
+from mhsa_cli.records import Label, Role, TrialResult
+from mhsa_cli.records.labels import set_words
 
+SPREAD, SHARP, COPY = Label("spread"), Label("sharp"), Label("offset", Role.NAMED, 6)
 HEADS = [{"model.n_heads": text} for text in ("1", "2", "4")]
 
 
 def trial(cell: int, seed: int, steps: int | None = 50, loss: float | None = 0.01, **changes: object) -> TrialResult:
-    facts = {"final_accuracy": 1.0, "seconds": 1.5, "status": "finished", "labels": ["spread"] * 2, **changes}
+    facts = {"final_accuracy": 1.0, "seconds": 1.5, "status": "finished", "labels": [SPREAD] * 2, **changes}
     return TrialResult(run=f"c{cell}-s{seed}", cell=cell, seed=seed, final_loss=loss, steps_to_target=steps, **facts)  # type: ignore[arg-type]
 
 
@@ -41,9 +43,9 @@ def test_neighbours_over_holes_and_words() -> None:
 
 def test_a_group_counts_its_trials() -> None:
     trials = [
-        trial(1, 3, 40, 0.02, labels=["offset 6"] * 2),
-        trial(1, 4, None, 0.5, final_accuracy=0.89, labels=["spread", "offset 6"]),
-        trial(1, 5, 60, 0.03, final_accuracy=0.9, labels=["offset 6"] * 2),
+        trial(1, 3, 40, 0.02, labels=[COPY] * 2),
+        trial(1, 4, None, 0.5, final_accuracy=0.89, labels=[SPREAD, COPY]),
+        trial(1, 5, 60, 0.03, final_accuracy=0.9, labels=[COPY] * 2),
         trial(1, 6, 20, 9.0, status="failed", final_accuracy=None, labels=[], message="NaN"),
         trial(0, 3),
     ]
@@ -52,7 +54,7 @@ def test_a_group_counts_its_trials() -> None:
     assert (group.models, group.k, group.n) == (3, 2, 4) and group.wilson95 == wilson(2, 4)
     assert group.steps_to_target == quartiles([40, 60, None, None])  # the failed one's figures do not count
     assert group.final_loss == quartiles([0.02, 0.5, 0.03, None])
-    assert group.label_sets == [("2 x offset 6", 2), ("offset 6, spread", 1)]
+    assert group.label_sets == [((COPY, COPY), 2), ((COPY, SPREAD), 1)]
 
 
 def test_a_failed_trial_is_no_success_even_where_it_was_good() -> None:
@@ -66,15 +68,19 @@ def test_a_failed_trial_is_no_success_even_where_it_was_good() -> None:
 @pytest.mark.parametrize(
     ("labels", "text"),
     [
-        (["offset 6"] * 4, "4 x offset 6"),
-        (["spread", "previous token", "spread", "spread"], "previous token, 3 x spread"),
-        (["offset 10", "offset 2"], "offset 2, offset 10"),
-        (["sharp, unnamed", "spread", "sharp, unnamed"], "2 x sharp, unnamed; spread"),
+        ([COPY] * 4, "4 x offset 6"),
+        ([SPREAD, Label("previous", Role.NAMED), SPREAD, SPREAD], "previous token, 3 x spread"),
+        ([Label("offset", Role.NAMED, 10), Label("offset", Role.NAMED, 2)], "offset 2, offset 10"),
+        ([SHARP, SPREAD, SHARP], "2 x sharp, unnamed; spread"),
+        (
+            [Label("previous", Role.IDLE), Label("self", Role.NAMED), COPY],
+            "itself; looks like previous token, but idle; offset 6",
+        ),
         ([], "no labels"),
     ],
 )
-def test_labels_of_a_model_as_text(labels: list[str], text: str) -> None:
-    assert {label_set(order) for order in itertools.permutations(labels)} == {text}
+def test_labels_of_a_model_as_text(labels: list[Label], text: str) -> None:
+    assert {set_words(order) for order in itertools.permutations(labels)} == {text}
 
 
 def test_pairs_in_words() -> None:

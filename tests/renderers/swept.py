@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from mhsa_cli.records import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records import Difference, GroupStats, Label, PairStats, Role, SweepReport, TrialResult
 
 NO = "no difference that this number of seeds could show"
+COPY, SPREAD, SHARP, UNDECIDED = Label("offset", Role.NAMED, 6), Label("spread"), Label("sharp"), Label("undecided")
 SETS = [
-    [("undecided", 9), ("offset 6", 7)],
-    [("2 x offset 6", 14), ("offset 6, spread", 2)],
-    [("4 x offset 6", 11), ("3 x offset 6, spread", 5)],
-    [("6 x offset 6, 2 x sharp, unnamed", 6)],
+    [([UNDECIDED], 9), ([COPY], 7)],
+    [([COPY] * 2, 14), ([COPY, SPREAD], 2)],
+    [([COPY] * 4, 11), ([*[COPY] * 3, SPREAD], 5)],
+    [([*[COPY] * 6, SHARP, SHARP], 6)],
 ]
 GROUPS = [
     GroupStats({"model.n_heads": "1"}, 16, 3, 16, (0.066, 0.43), (None, None, None), (0.9, 1.31, 2.25), SETS[0]),
@@ -53,7 +54,7 @@ TRIALS = [
         final_accuracy=1.0,
         steps_to_target=131,
         seconds=2.5,
-        labels=["offset 6"] * 2**cell,
+        labels=[COPY] * 2**cell,
         message=FAILED if (cell, seed) == (3, 7) else "",
     )
     for cell in range(4)

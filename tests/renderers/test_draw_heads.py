@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore, Verdict
+from mhsa_cli.records import (
+    Ablation,
+    HeadMaps,
+    HeadReport,
+    HeadScore,
+    HeadSummary,
+    Label,
+    Role,
+    TargetScore,
+    Verdict,
+)
 from mhsa_cli.renderers.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps
@@ -25,15 +35,14 @@ PREVIOUS = HeadScore(
     uniform_delta_nats=0.439,
     uniform_delta_se=0.02,
     shapley_nats=1.25,
-    target="previous",
-    label="previous token",
-    evidence="0.94 of its weight lies there (lift 0.93); it alone changes the loss by +0.439 nats",
+    label=Label("previous", Role.NAMED),
+    evidence=("0.94 of its weight lies there (lift 0.93)", "it alone changes the loss by +0.439 nats"),
 )
 EVEN = HeadScore(
     0, 0, {"previous": TargetScore(0.19, 0.19, 0.0, None, 0.011)}, entropy=1.0, uniformity=1.0, confidence=0.31,
-    positionality=1.0, uniform_delta_nats=0.0, label="spread", evidence="it is 1.00 like an even head",
+    positionality=1.0, uniform_delta_nats=0.0, label=Label("spread"), evidence=("it is 1.00 like an even head",),
 )  # fmt: skip
-IDLE = replace(PREVIOUS, layer=0, head=2, label="looks like previous token, but idle", uniform_delta_nats=0.001)
+IDLE = replace(PREVIOUS, layer=0, head=2, label=Label("previous", Role.IDLE), uniform_delta_nats=0.001)
 VERDICT = Verdict(
     True, 7.7929, 0.1, 0.0019, "The pattern matters.", "64 rows of copy", None, 0.9, 2.2, ""
 )  # fmt: skip
@@ -43,7 +52,7 @@ WITHHELD = HeadReport(
         False, 0.0093, 0.001, 0.002, "It does not matter on repeat.", "64 rows of repeat", "copy", withheld="small"
     ),
     [
-        replace(head, label=None, target=None, evidence="not labelled: it does not matter; it alone changes 0.003")
+        replace(head, label=None, evidence=("not labelled: it does not matter", "it alone changes 0.003"))
         for head in REPORT.heads
     ],
 )
@@ -119,7 +128,8 @@ def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
 
 @pytest.mark.parametrize("target", ["previous", "self", "first", "offset", "duplicate", "induction"])
 def test_every_target_has_a_phrase(target: str) -> None:
-    head = replace(PREVIOUS, target=target, label=target, scores={target: TargetScore(0.9, 0.1, 0.8, 4)})
+    scores = {target: TargetScore(0.9, 0.1, 0.8, 4)}
+    head = replace(PREVIOUS, label=Label(target, Role.NAMED, 4), scores=scores)
     said = explain_head(head)
     assert said.startswith("L0.H1 looks ") and "{" not in said
     assert (" 4 positions" in said) == (target == "offset")

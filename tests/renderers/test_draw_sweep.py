@@ -52,7 +52,7 @@ def test_nothing_that_was_found_is_lost_in_a_narrow_terminal(width: int) -> None
 
 def test_a_line_of_the_table_by_hand() -> None:
     row = next(line for line in plain().splitlines() if "15/16" in line)
-    assert row.split("  ")[-1] == "6 x offset 6, 2 x sharp, unnamed (6 of 15)"
+    assert row.split("  ")[-1] == "6 x offset 6; 2 x sharp, unnamed (6 of 15)"
     assert row.split()[:8] == ["8", "15/16", "72–99", "%", "91", "(84–97)", "0.0024", "(0.0021–0.0029)"]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from mhsa_cli.core.export.source import Files, Source, flat, heads_of
 
-# What a kind of record calls by another kind's word; in a table a column holds one quantity.
 BLOCK = 1000  # rows or records that are written at once
+# What a kind of record calls by another kind's word; in a table a column holds one quantity.
 COLUMNS = {"eval": {"loss": "eval_loss", "accuracy": "eval_accuracy"}, "epoch": {"loss": "epoch_loss"}}
+PARTS = "evidence_parts"  # a table has the evidence as one text
 
 
 def to_csv(run: Source) -> Files:
@@ -26,7 +27,8 @@ def to_csv(run: Source) -> Files:
     """
     files = {"metrics.csv": table(lambda: (_in_columns(flat(record)) for record in run.metrics), ["kind", "step"])}
     if run.heads is not None:
-        rows = [{**flat(head), "step": run.heads.get("step")} for head in heads_of(run.heads, "heads.json")]
+        heads = [{k: v for k, v in head.items() if k != PARTS} for head in heads_of(run.heads, "heads.json")]
+        rows = [{**flat(head), "step": run.heads.get("step")} for head in heads]
         files["heads.csv"] = table(lambda: rows, ["layer", "head", "step"])
     return files
 

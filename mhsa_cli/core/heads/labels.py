@@ -1,11 +1,12 @@
-"""From figures to one true sentence per head. Plain Python: what was measured goes in, words come out."""
+"""From figures to a name for each head, and the evidence for it. Plain Python: no model is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mhsa_cli.records import HeadScore, TargetScore, Verdict
+from mhsa_cli.records import HeadScore, Label, Role, TargetScore, Verdict
+from mhsa_cli.records.labels import target_words
 
 LIFT = 0.5  # what a label needs on its target
 COMMON = 0.5  # a target that a uniform head meets this often is not named
@@ -14,22 +15,6 @@ JOINT = 0.05  # nats: below it the patterns do not matter, and shares of it mean
 ALONE, SHARE = 0.01, 0.05  # what a head must cause: nats alone, or a share of the joint effect
 SPREAD, SHARP, SINK = 0.9, 0.5, 0.3
 POSITIONAL, MOSTLY = 0.9, 0.7  # likeness of a head's maps on different inputs
-
-IDLE, SPARE = ", but idle", ", with stand-ins"
-
-WORDS = {
-    "previous": "previous token",
-    "self": "itself",
-    "first": "first token",
-    "offset": "offset {distance}",
-    "duplicate": "duplicate token",
-    "induction": "induction",
-}
-
-
-def words_for(target: str, score: TargetScore) -> str:
-    """Name a target, the offset with its distance."""
-    return WORDS[target].format(distance=score.distance)
 
 
 def general(gaps: Mapping[int, float]) -> bool:
@@ -72,41 +57,34 @@ def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
     joint = verdict.joint_delta_nats
     if not verdict.pattern_matters:
         why = "the pattern does not matter here" if verdict.pattern_matters is False else "nothing could be measured"
-        return replace(
-            head,
-            target=None,
-            label=None,
-            evidence="; ".join(
-                [f"not labelled: {why}", *([] if head.uniform_delta_nats is None else [_effect(head, joint)])]
-            ),
-        )
+        effect = [] if head.uniform_delta_nats is None else [_effect(head, joint)]
+        return replace(head, label=None, evidence=(f"not labelled: {why}", *effect))
     found = candidates(head)
     if not found:
-        return replace(head, target=None, label=shape_label(head), evidence="; ".join(_unnamed(head, joint)))
+        return replace(head, label=shape_label(head), evidence=(*_unnamed(head), _effect(head, joint)))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
-    words, effective = words_for(target, found[target]), matters(head, joint)
-    label = words if effective else f"looks like {words}{IDLE}" if effective is False else f"looks like {words}"
-    return replace(head, target=target, label=label, evidence="; ".join(_named(head, target, found[target], joint)))
+    effective = matters(head, joint)
+    role = Role.NAMED if effective else Role.IDLE if effective is False else Role.LOOKS
+    evidence = (*_named(head, target, found[target]), _effect(head, joint))
+    return replace(head, label=Label(target, role, found[target].distance), evidence=evidence)
 
 
 def look_only(head: HeadScore, why: str) -> HeadScore:
     """Say what a head looks at where what it causes cannot be measured; `why` takes the place of its effect."""
     found = candidates(head)
     if not found:
-        evidence = [*_unnamed(head, None)[:-1], why]
-        return replace(head, target=None, label=shape_label(head), evidence="; ".join(evidence))
+        return replace(head, label=shape_label(head), evidence=(*_unnamed(head), why))
     target = max(found, key=lambda name: found[name].lift)
-    evidence = [*_named(head, target, found[target], None)[:-1], why]
-    label = f"looks like {words_for(target, found[target])}"
-    return replace(head, target=target, label=label, evidence="; ".join(evidence))
+    label = Label(target, Role.LOOKS, found[target].distance)
+    return replace(head, label=label, evidence=(*_named(head, target, found[target]), why))
 
 
 def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
     """List the other heads that look at the same target, where this one is taken for idle; they may do its work."""
-    if head.label is None or not head.label.endswith(IDLE):
+    if head.label is None or head.label.role is not Role.IDLE:
         return []
-    at = head.scores[head.target or ""].distance
-    same = [one for one in heads if one.target == head.target and one.scores[one.target or ""].distance == at]
+    at = head.label.kind, head.label.distance
+    same = [one for one in heads if one.label is not None and (one.label.kind, one.label.distance) == at]
     return [one for one in same if (one.layer, one.head) != (head.layer, head.head)]
 
 
@@ -116,17 +94,17 @@ def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -
         return head
     names = ", ".join(one.name for one in others)
     said = f"with its look-alikes ({names}) spread evenly, taking it as well changes the loss by {delta:+.3f} nats"
-    return replace(head, label=head.label.removesuffix(IDLE) + SPARE, evidence=f"{head.evidence}; {said}")
+    return replace(head, label=replace(head.label, role=Role.STAND_INS), evidence=(*head.evidence, said))
 
 
-def shape_label(head: HeadScore) -> str:
+def shape_label(head: HeadScore) -> Label:
     """Describe a head that looks at nothing with a name."""
     if head.uniformity is not None and head.uniformity >= SPREAD:
-        return "spread"
-    return "sharp, unnamed" if head.confidence is not None and head.confidence >= SHARP else "undecided"
+        return Label("spread")
+    return Label("sharp" if head.confidence is not None and head.confidence >= SHARP else "undecided")
 
 
-def _named(head: HeadScore, target: str, score: TargetScore, joint: float | None) -> list[str]:
+def _named(head: HeadScore, target: str, score: TargetScore) -> list[str]:
     there = f"{score.mass:.2f} of its weight lies there, where an even head has {score.chance:.2f}"
     parts = [f"{there} (lift {score.lift:.2f})"]
     if score.null is not None:
@@ -139,7 +117,7 @@ def _named(head: HeadScore, target: str, score: TargetScore, joint: float | None
     parts += _resemblance(head, target)
     if target == "first" and score.mass > SINK:
         parts.append("it is a sink, which parks its weight on the first token")
-    return [*parts, _effect(head, joint)]
+    return parts
 
 
 def _bound(likeness: float) -> str:
@@ -149,16 +127,17 @@ def _bound(likeness: float) -> str:
     return "it goes mostly by position" if likeness >= MOSTLY else "it does not go by position alone"
 
 
-def _unnamed(head: HeadScore, joint: float | None) -> list[str]:
+def _unnamed(head: HeadScore) -> list[str]:
     best = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     parts = []
     if best is not None:
         score = head.scores[best]
-        parts.append(f"closest is {words_for(best, score)}, with lift {score.lift:.2f}{_why_no_name(score)}")
+        name = target_words(best, score.distance)
+        parts.append(f"closest is {name}, with lift {score.lift:.2f}{_why_no_name(score)}")
     if head.uniformity is not None and head.confidence is not None:
         parts.append(f"it is {head.uniformity:.2f} like an even head")
         parts.append(f"its largest weight is {head.confidence:.2f} on average")
-    return [*parts, *_resemblance(head, None), _effect(head, joint)]
+    return [*parts, *_resemblance(head, None)]
 
 
 def _why_no_name(score: TargetScore) -> str:

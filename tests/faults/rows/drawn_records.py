@@ -120,10 +120,10 @@ def score(m: Made, layer: int, head: int) -> r.HeadScore:
         targets[name] = r.TargetScore(m.share(), m.share(), m.share(), distance, m.maybe(m.share()))
     gaps = [{gap: m.share() for gap in gaps} for gaps in ((5, 7), (2, 4), (2,))]
     deltas = [m.maybe(m.number()) for _ in range(7)]
-    label = m.maybe(m.text("previous token"))
+    label = m.maybe(r.Label("previous", m.draw.choice(list(r.Role))))
     return r.HeadScore(
         layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps, *deltas,
-        "previous" if label else None, label, m.text("lift 0.93; it alone changes the loss"),
+        label, (m.text("lift 0.93"), m.text("it alone changes the loss")),
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def swept(m: Made) -> r.SweepReport:
     """Make a sweep's report."""
     groups = [
         r.GroupStats({m.text("n_heads"): m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
-                     m.quartiles(), [(m.text("offset 6"), 2)])
+                     m.quartiles(), [([r.Label("offset", r.Role.NAMED, 6)], 2)])
         for i in range(4 if m.shape == "long" else 2)
     ]  # fmt: skip
     difference = r.Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
