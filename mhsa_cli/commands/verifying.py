@@ -13,6 +13,7 @@ from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
 from mhsa_cli.commands.trials import Trial, planned, reported_weights, why_not_planned
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.own_block import is_file
+from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.records.verify import Check, Verification
@@ -107,12 +108,17 @@ def verify_run(run: RunDir) -> Verification:
     try:
         config = run_config(run, compare=info is not None)
     except (RunError, StorageError) as error:
-        lines = [line for line in error.message.splitlines() if line.strip()]
-        marked = {at + near for at, line in enumerate(lines) if not line.strip(" ^") for near in (-1, 0)}
-        told = " ".join(" ".join(line for at, line in enumerate(lines) if at not in marked).split())
-        check = Check(CONFIG, state_of(error), told)  # a caret says nothing where lines are set anew
+        check = Check(CONFIG, state_of(error), _on_one_line(error))
         return Verifier(run.path, check, None, lambda _: "not compared with the config, which cannot be read").verify()
     return Verifier(run.path, _config_check(run), _plan(config, info or {}), _Fit(run, config, info)).verify()
+
+
+def _on_one_line(error: MhsaError) -> str:
+    """Say what is wrong with a config without the excerpts, whose carets say nothing where lines are set anew."""
+    told, cause = error.message, error.__cause__
+    if isinstance(cause, ConfigError):
+        told = told.removesuffix(cause.message) + cause.told(excerpt=False)
+    return " ".join(told.split())
 
 
 def _info(run: RunDir) -> dict[str, Any] | None:

@@ -63,8 +63,12 @@ class Problem:
         return ":".join(parts)
 
     def __str__(self) -> str:
+        return self.told(excerpt=True)
+
+    def told(self, *, excerpt: bool) -> str:
+        """Say the fault and the way out; the excerpt has a caret, which means something on lines of its own alone."""
         lines = [f"{self.place}: {self.message}"]
-        if self.source_line is not None and self.col is not None:
+        if excerpt and self.source_line is not None and self.col is not None:
             lines += [f"    {text}".rstrip() for text in self._excerpt(self.source_line, self.col - 1)]
         if self.hint:
             lines += [f"  {text}" for text in self.hint.splitlines()]
@@ -89,10 +93,14 @@ class ConfigError(UsageError):
         files = list(dict.fromkeys(problem.file for problem in given))
         order = sorted(given, key=lambda p: (p.override, files.index(p.file), p.line or 0, p.col or 0))
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(order))
-        shown = [str(problem) for problem in self.problems[:SHOWN]]
+        super().__init__(self.told(excerpt=True))
+
+    def told(self, *, excerpt: bool) -> str:
+        """Say every problem, or the first of very many."""
+        shown = [problem.told(excerpt=excerpt) for problem in self.problems[:SHOWN]]
         if len(self.problems) > SHOWN:
             shown.append(f"... and {len(self.problems) - SHOWN:,} more problems")
-        super().__init__("\n".join(shown))
+        return "\n".join(shown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,12 +69,9 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     try:
         with contextlib.suppress(FileExistsError):
             retried(os.mkdir, folder)
-        path = commit_directory(folder, _name(step), files)
+        path = commit_directory(folder, _name(step), files, _still_valid(before))
     except OSError as error:
         raise storage_error("save", folder, error, _still_valid(before)) from error
-    except StorageError as error:
-        rest = (error.hint or "").split("\n  ")[1:]
-        raise StorageError(error.message, "\n  ".join([_still_valid(before), *rest])) from error
     older = [item for item in before if item.step < step]
     for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
         discard(item.path)

@@ -33,12 +33,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 STILL_VALID = "nothing was replaced: the older checkpoint is still valid"
 
 
-def commit_directory(parent: Path, name: str, files: Mapping[str, bytes]) -> Path:
+def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: str = STILL_VALID) -> Path:
     """Write `files` and their manifest as the folder `parent/name`, all or nothing; return its path.
 
     An existing folder of that name is replaced; at every instant it or the new one can be found, the old one under
     `name.replaced` between two renames.
-    Raises: StorageError if the disk refuses: nothing was replaced and the half-written folder is gone.
+    Raises: StorageError if the disk refuses: nothing was replaced and the half-written folder is gone. Its hint says in
+    `kept` what is still there.
     """
     for file in (name, *files):
         if not _is_plain(file):
@@ -54,7 +55,7 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes]) -> Pat
         _swap_in(temporary, target)
         sync_folder(parent)
     except OSError as error:
-        raise storage_error("save", target, error, STILL_VALID) from error
+        raise storage_error("save", target, error, kept) from error
     finally:
         if os.path.lexists(temporary):
             remove(temporary)

@@ -90,7 +90,7 @@ def write_in_place(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a checkpoint is written under its own name from the start."""
     from mhsa_cli.runs import checkpoints, commit
 
-    def commit_directory(parent: Path, name: str, files: Any) -> Path:
+    def commit_directory(parent: Path, name: str, files: Any, kept: str = "") -> Path:
         (parent / name).mkdir()
         for file, data in [*files.items(), (commit.MANIFEST, commit._manifest(name, files))]:
             commit.write_new_file(parent / name / file, data)
