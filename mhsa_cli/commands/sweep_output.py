@@ -79,7 +79,8 @@ def document(report: SweepReport) -> dict[str, Any]:
 def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
-    from mhsa_cli.renderers.sweep import small_multiples, sweep_table
+    from mhsa_cli.renderers.multiples import small_multiples
+    from mhsa_cli.renderers.sweep import sweep_table
 
     if as_json:
         print_json({"sweep": str(folder.path), **document(report)})

@@ -169,8 +169,3 @@ def surface_of(console: Console, *, environ: Mapping[str, str] | None = None) ->
         animate=can_animate(environ, tty),
         bounded=tty,
     )
-
-
-def file_surface(width: int = 100) -> Surface:
-    """Describe a picture in a file (SVG): any glyph, every colour, and no terminal to measure."""
-    return Surface(width=max(MIN_WIDTH, min(MAX_WIDTH, width)))

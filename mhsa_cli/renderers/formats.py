@@ -17,7 +17,7 @@ def svg(lines: Lines, title: str) -> bytes:
 
 def html(lines: Lines, title: str) -> bytes:
     """Write the picture as a page of its own."""
-    return to_html([(title, "", lines)], title=title).encode()
+    return to_html(lines, title=title).encode()
 
 
 def png(lines: Lines, title: str) -> bytes:

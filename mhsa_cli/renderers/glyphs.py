@@ -109,7 +109,6 @@ ASCII = Glyphs(
     shade="/",
 )
 
-GLYPHS = {"full": FULL, "blocks": BLOCKS, "ascii": ASCII}
 
 _NEEDED = {
     "full": "⣿⠁▀▄█▁▂▃▅▆▇─│└┤┬╌●×·–→↓…░",

@@ -65,7 +65,7 @@ class LiveSweep:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._console, self._surface, self._clock = console, surface, clock
-        self._trials, self._done, self._first, self._work, self._slots = trials, done, done, max(1, work), slots
+        self._trials, self._done, self._work, self._slots = trials, done, max(1, work), slots
         self._environ = os.environ if environ is None else environ
         self._running: dict[int, _Running] = {}
         self._work_done, self._training, self._written, self._writing = 0, 0.0, 0, 0.0  # of chunks that ended

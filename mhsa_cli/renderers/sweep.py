@@ -12,12 +12,9 @@ from mhsa_cli.records import Difference, GroupStats, Quartiles, SweepReport, Tri
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, Piece, assemble, safe, wrap_phrases, wrap_words
-from mhsa_cli.renderers.multiples import small_multiples
 from mhsa_cli.renderers.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.scale import fixed, short, step_text
 from mhsa_cli.renderers.table import Column, table
-
-__all__ = ["interval", "percent", "small_multiples", "sweep_table"]
 
 NEVER = "never"
 FAILED_SHOWN = 10

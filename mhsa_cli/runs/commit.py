@@ -17,12 +17,10 @@ from pathlib import Path
 
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records.formats import FORMAT
-from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name, write_file_atomic, write_new_file
+from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name, write_new_file
 from mhsa_cli.runs.disk import OpenFile, read_file, retried, show, storage_error
 from mhsa_cli.runs.jsonfile import check_format, parse_json
 from mhsa_cli.runs.line_ends import check_line_ends
-
-__all__ = ["commit_directory", "discard", "read_directory", "sweep_orphans", "write_file_atomic"]
 
 MANIFEST = "MANIFEST.json"
 REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames

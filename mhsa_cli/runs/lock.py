@@ -53,11 +53,6 @@ class RunLock:
         self.path = path
         self._fd: int | None = None
 
-    @property
-    def held(self) -> bool:
-        """Tell whether this object owns the run."""
-        return self._fd is not None
-
     def acquire(self) -> None:
         """Take the lock, also over a dead owner's file.
 

@@ -16,7 +16,7 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, listing, seal
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
-from mhsa_cli.runs.claim import check_disk_space, claim
+from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, show
 from mhsa_cli.runs.heads import check_measured
@@ -268,7 +268,3 @@ class RunDir:
         if step is None and ended and found.step != info["step"] and not found.notes:
             return found._replace(notes=(f"the checkpoint of step {info['step']}, the run's last, is missing",))
         return found
-
-    def disk_space_check(self, bytes_needed: int) -> None:
-        """Make sure there is room. Raises: StorageError saying how much is needed and how much is free."""
-        check_disk_space(self.path, bytes_needed)

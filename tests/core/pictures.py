@@ -22,6 +22,7 @@ from mhsa_cli.core.heads.targets import SCORES, aim, offset_chances
 from mhsa_cli.core.heads.walk import walk
 from mhsa_cli.core.model import TransformerLM
 from mhsa_cli.core.tasks.base import Batch
+from mhsa_cli.records.labels import TARGETS
 from tests.core.handmade import handmade, induction
 
 DOCS = Path(__file__).parents[2] / "docs" / "heads.md"
@@ -71,7 +72,7 @@ def picture(name: str) -> str:
     said = []
     for score in shown:
         distance = measured[score].distance if score == "offset" and name != "uniform" else None
-        words = SCORES[score].words if distance is None else f"offset {int(distance[0])}"
+        words = TARGETS[score].format(distance="" if distance is None else int(distance[0])).strip()
         said.append(f"{words} {float(measured[score].lift[0]) + 0.0:.2f}".replace("-0.00", "0.00"))
     lines = [*heatmap(weights[0, 0], tokens), "", "lift: " + ", ".join(said)]
     if name == "uniform":

@@ -8,6 +8,7 @@ import pytest
 
 from mhsa_cli.core.heads import causal, labels, null, onset, probe, snapshots
 from mhsa_cli.core.heads.targets import SCORES
+from mhsa_cli.records.labels import TARGETS
 from tests.core.pictures import DOCS, PICTURES, picture, shade, with_pictures
 
 TEXT = DOCS.read_text(encoding="utf-8")
@@ -24,8 +25,9 @@ def test_a_picture_by_hand() -> None:
 
 
 def test_every_target_has_its_section() -> None:
-    for score in SCORES.values():
-        assert re.search(rf"^### {score.words}( d)?$", TEXT, re.MULTILINE), score.words
+    assert set(TARGETS) == set(SCORES)
+    for words in TARGETS.values():
+        assert f"\n### {words.format(distance='d')}\n" in TEXT, words
 
 
 @pytest.mark.parametrize(

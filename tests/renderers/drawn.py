@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.text import Text
 
 from mhsa_cli.records import HeadMaps, HeadSummary, Series
-from mhsa_cli.renderers.console import Surface, file_surface
+from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.glyphs import ASCII, BLOCKS
 
-COLOR = file_surface(80)
+COLOR = Surface(width=80)
 SURFACES: dict[str, Surface] = {
     "truecolor": COLOR,
     "256": replace(COLOR, depth="256"),

@@ -16,14 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.errors import RunError, StorageError
-from mhsa_cli.runs.atomic import in_flight
+from mhsa_cli.runs.atomic import in_flight, write_file_atomic
 from mhsa_cli.runs.commit import (
     MANIFEST,
     _render,
     commit_directory,
     read_directory,
     sweep_orphans,
-    write_file_atomic,
 )
 
 FILES = {"model.safetensors": bytes(range(96)), "state.json": b'{"step": 7}\n', "empty": b""}

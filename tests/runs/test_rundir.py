@@ -98,9 +98,9 @@ def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
 
 
 def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:
-    run.disk_space_check(1)
+    check_disk_space(run.path, 1)
     with pytest.raises(StorageError, match=r"1000000\.0 TB are needed, .* are free"):
-        run.disk_space_check(10**18)
+        check_disk_space(run.path, 10**18)
     with pytest.raises(StorageError):
         check_disk_space(run.path / "nowhere", 1)
 

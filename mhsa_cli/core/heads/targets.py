@@ -16,12 +16,11 @@ Picture = Callable[[Tensor], Tensor]
 
 
 class Score(NamedTuple):
-    """One score: the `words` a label is made of, and its target: ids (B, T) to the set of keys (B or 1, T, T), boolean.
+    """One score by its target: ids (B, T) to the set of keys (B or 1, T, T), boolean.
 
     `content`: the set depends on the tokens, not on positions alone.
     """
 
-    words: str
     target: Picture
     content: bool = False
 
@@ -63,12 +62,12 @@ def followers(ids: Tensor) -> Tensor:
 
 # The offset score is the best of at_distance(d) for d >= 2; its target stands here with the smallest one.
 SCORES: dict[str, Score] = {
-    "previous": Score("previous token", at_distance(1)),
-    "self": Score("itself", itself),
-    "first": Score("first token", first_token),
-    "offset": Score("offset", at_distance(2)),
-    "duplicate": Score("duplicate token", duplicates, content=True),
-    "induction": Score("induction", followers, content=True),
+    "previous": Score(at_distance(1)),
+    "self": Score(itself),
+    "first": Score(first_token),
+    "offset": Score(at_distance(2)),
+    "duplicate": Score(duplicates, content=True),
+    "induction": Score(followers, content=True),
 }
 
 
