@@ -24,7 +24,7 @@ from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import DONE, SweepDir
-from mhsa_cli.runs.verify import Plan, Verifier, state_of
+from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
 
 NAMED = 5  # trials without a result that a line names
 
@@ -37,7 +37,8 @@ def verify_sweep(folder: Path) -> Verification:
     try:
         plan = sweep.read()
         trials, reported = {trial.name: trial for trial in planned(plan)}, reported_weights(plan)
-        checks = [Check(SWEEP, "ok", f"{len(plan['cells'])} settings, its own hash")]
+        state, known = ("ok", ", its own hash") if sweep.is_sealed() else ("note", f"; {NO_HASHES}")
+        checks = [Check(SWEEP, state, f"{len(plan['cells'])} settings{known}")]
     except MhsaError as error:
         checks = [Check(SWEEP, state_of(error), error.message)]
         usable += [_readable(folder)] if trial_folders(folder) else []

@@ -102,6 +102,11 @@ def dump_sealed(value: Mapping[str, Any]) -> bytes:
     return body + f',\n "{OWN_HASH}": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode("ascii")
 
 
+def is_sealed(raw: bytes) -> bool:
+    """Tell whether a JSON file ends with its own hash, as all but the oldest do."""
+    return _LAST_LINE.search(raw[-100:]) is not None
+
+
 def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
     """Compare a file with its own hash; one of an older version has none. Raises: RunError."""
     if OWN_HASH not in content and FILES not in content:

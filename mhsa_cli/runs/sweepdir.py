@@ -15,9 +15,9 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.claim import claim
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import retried, show, storage_error, verify_hint
+from mhsa_cli.runs.disk import read_file, retried, show, storage_error, verify_hint
 from mhsa_cli.runs.facts import SWEEP_FACTS, check_facts
-from mhsa_cli.runs.jsonfile import dump_sealed
+from mhsa_cli.runs.jsonfile import dump_sealed, is_sealed
 from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock, root_lock
@@ -98,6 +98,10 @@ class SweepDir:
             raise
         check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
         return plan
+
+    def is_sealed(self) -> bool:
+        """Tell whether sweep.json carries its own hash. Raises: RunError, StorageError."""
+        return is_sealed(read_file(self.path / SWEEP, LIMIT))
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write sweep.json. Raises: StorageError."""

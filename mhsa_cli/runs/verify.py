@@ -23,6 +23,7 @@ from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.snapshots import snapshots_from_lines
 
 Heads = Sequence[tuple[int, int]]
+NO_HASHES = "from an older version, which kept no hashes"
 ENDED = ("finished", "stopped")
 OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
 
@@ -92,7 +93,7 @@ class Verifier:
         if self.listed or status in ("running", "interrupted"):
             self._note(RUN, "ok", f"{show(str(status))}{at}, its own hash")
         else:
-            self._note(RUN, "note", f"{show(str(status))}{at}; from an older version, which kept no hashes")
+            self._note(RUN, "note", f"{show(str(status))}{at}; {NO_HASHES}")
 
     def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
