@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Series, StepRecord
 from mhsa_cli.renderers.scale import Thinned
@@ -75,7 +76,7 @@ class History:
             self._train.series("train" if name is None else name, "train"),
             self._eval.series("eval" if name is None else f"{name} eval", "eval"),
         ]
-        return [one for one in found if one.steps]
+        return [replace(one, run=name) for one in found if one.steps]
 
     @property
     def epochs(self) -> Sequence[EpochRecord | None]:

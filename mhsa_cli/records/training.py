@@ -56,12 +56,16 @@ class FailRecord:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a curve: values at steps. `role` is "train" or "eval"; NaN and None are gaps."""
+    """One line of a curve: values at steps. `role` is "train" or "eval"; NaN and None are gaps.
+
+    `run` is the run that the line is of, where those of several are drawn together.
+    """
 
     name: str
     steps: Sequence[int]
     values: Sequence[float | None]
     role: str = "train"
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

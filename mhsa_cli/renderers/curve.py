@@ -137,25 +137,17 @@ def curve_parts(
 
 
 def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Line]:
-    """Thin each series and choose its colour; the eval points of one of several runs take that run's colour."""
-    trains = [one.name for one in series if one.role != "eval"]
-    many = len(trains) > 1
+    """Thin each series and choose its colour; the lines of one of several runs share theirs."""
+    owners = list(dict.fromkeys(one.run or one.name for one in series))
+    many = sum(one.role != "eval" for one in series) > 1
     lines = []
-    count = 0
     for one in series:
-        is_eval = one.role == "eval"
-        index = count if not many or not is_eval else _owner(one.name, trains, count)
-        count += 0 if many and is_eval and index < count else 1
+        is_eval, index = one.role == "eval", owners.index(one.run or one.name)
         letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
         # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
         points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * width))
         lines.append(_Line(safe(one.name), points, is_eval, line_style(index, surface.depth), letter))
     return lines
-
-
-def _owner(name: str, trains: Sequence[str], default: int) -> int:
-    owners = [index for index, train in enumerate(trains) if name.startswith(train)]
-    return max(owners, key=lambda index: len(trains[index]), default=default)
 
 
 def _value_axis(lines: Sequence[_Line], baseline: tuple[float, str] | None, log: bool, y_max: float | None) -> Axis:

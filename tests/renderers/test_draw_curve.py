@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.records import Series
+from mhsa_cli.renderers import curve
 from mhsa_cli.renderers.curve import loss_curve
 from mhsa_cli.renderers.scale import (
     Axis,
@@ -258,3 +259,11 @@ def test_numbers_are_short() -> None:
     assert texts == ["0.0025", "4.16", "1234", "1e30", "2.5e-7", "0", "0.510", "NaN", "-inf"]
     assert [step_text(s) for s in (360, 12_000, 2_500_000)] == ["360", "12k", "2.5M"]
     assert tick_texts([0.0, 2.5, 5.0]) == ["0.0", "2.5", "5.0"]
+
+
+def test_the_lines_of_a_run_share_its_colour_whatever_they_are_called() -> None:
+    """Of four lines of three runs, one of which has no training curve, none takes another run's colour."""
+    runs = [("a", "train", "a"), ("z", "eval", "a"), ("a eval", "eval", "b"), ("a e", "train", "c")]
+    series = [Series(name, [1, 2], [0.5, 0.25], role, run) for name, role, run in runs]
+    styles = [line.style for line in curve._prepare(series, COLOR, 80)]
+    assert styles[0] == styles[1] and len(set(styles)) == 3
