@@ -28,7 +28,7 @@ ERRORS = ("error", "failure", "problem")
 SPOKEN = re.compile(rf"\.({'|'.join(sorted(SENTENCES))})\b|\bstr\(({'|'.join(ERRORS)})\)")
 # Who may: file and function -> why.
 ALLOWED = {
-    ("__main__.py", "main"): "shows the first line of a message of Python's",
+    ("commands/stderr.py", "foreseen"): "shows the first line of a message of Python's",
     ("config/translate.py", "_several"): "the text is what the user typed",
     ("core/check/built.py", "is_numpy"): "the text is the code that is graded",
     ("core/check/matching.py", "case_of"): "the text is the code that is graded",
@@ -38,8 +38,6 @@ ALLOWED = {
     ("core/check/foreign_words.py", "is_unknown_encoding"): "Python says it in its message alone",
     ("core/check/foreign_words.py", "is_python_2"): "Python says it in its message alone",
     ("core/devices.py", "is_out_of_memory"): "NumPy, torch and the system say it in their messages alone",
-    ("renderers/explain.py", "explain_head"): "sets the parts of what a label rests on in lines",
-    ("runs/checkpoints.py", "commit_checkpoint"): "puts another first line before the rest of a hint",
     ("runs/continuity.py", "__init__"): "leaves a path out of a message that stands beside it",
     ("runs/verify.py", "_why"): "leaves a path out of a message that stands beside it",
 }
