@@ -12,7 +12,7 @@ from mhsa_cli.renderers.console import Surface
 from mhsa_cli.renderers.lines import Lines, safe, wrap_phrases
 from mhsa_cli.renderers.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.scale import fixed, percents
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.table import Column, shown_titles, table
 
 MOST_PAIRS = 8
 SHOWN = 0.005  # what would be rounded to 0.00 above chance is not shown
@@ -64,9 +64,9 @@ def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
     if len(columns) == 1:
         return wrap_phrases([[("no circuit of these heads is known", PLAIN)]], width)
     lines = list(table(columns, rows, width=width, surface=surface))
-    headings = lines[0].plain.split()  # a column without room needs no meaning
+    shown = shown_titles(columns, rows, width=width, surface=surface)  # a column without room needs no meaning
     for title, meaning in meanings:
-        lines += _note(f"{title}: {meaning}", width) if title in headings else []
+        lines += _note(f"{title}: {meaning}", width) if title in shown else []
     return lines
 
 

@@ -95,9 +95,16 @@ def legend(
     surface: Surface,
 ) -> Lines:
     """Set the phrases (column, words) that explain a table of this width, but for columns that are not there."""
-    _, shown = _layout(columns, rows, table_width(columns, width, surface))
-    there = {"", *(columns[i].title for i in shown or range(len(columns)))}
+    there = {"", *shown_titles(columns, rows, width=width, surface=surface)}
     return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title in there], width))
+
+
+def shown_titles(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, surface: Surface
+) -> list[str]:
+    """List the titles of the columns that a table of this width has room for."""
+    _, shown = _layout(columns, rows, table_width(columns, width, surface))
+    return [columns[i].title for i in shown or range(len(columns))]
 
 
 def _layout(
