@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from mhsa_cli.commands.trials import Trial, named
-from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.rundir import RunDir
@@ -68,14 +68,14 @@ def find_start(
     """Find the newest step whose checkpoints all trials have, whole; None if they have to start anew.
 
     `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
-    Raises: NewerFormatError, StorageError: what cannot be read here is not trained again over it.
+    Raises: OtherVersionError, StorageError: what cannot be read here is not trained again over it.
     """
     steps = [set(sweep.steps(trial.name)) for trial in trials]
     problems = []
     for step in sorted(set.intersection(*steps), reverse=True):
         try:
             found = _load(sweep, trials, step, own)
-        except NewerFormatError:
+        except OtherVersionError:
             raise
         except RunError as error:
             problems.append(error.message)
@@ -90,8 +90,9 @@ def find_start(
 
 def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> Start:
     """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
+    from mhsa_cli.commands.opening import check_weights
     from mhsa_cli.commands.resuming import check_same_machine, check_unedited
-    from mhsa_cli.core.checkpoint import read_state
+    from mhsa_cli.core.checkpoint import digest, read_state, weights_of
     from mhsa_cli.core.group import log_every
     from mhsa_cli.core.heads.snapshots import snapshot_steps
 
@@ -102,6 +103,7 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         check_same_machine(info, own, allow=False)
         loaded = run.load_checkpoint(step)
         check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
+        check_weights(run, step, digest(weights_of(loaded.files)))
         book = Book([record for record in records_of(run.read_metrics()) if record.step <= step])
         told = [0, *(record.step for record in book.steps), step]
         every = log_every(trial.config.train)

@@ -48,7 +48,7 @@ class Chunk:
 
 def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
     """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
-    from mhsa_cli.commands.training import machine, prepare_device
+    from mhsa_cli.commands.training import GOING_ON, machine, prepare_device
     from mhsa_cli.core.devices import cpu_kind
     from mhsa_cli.core.group import Group
     from mhsa_cli.core.tasks import build_task
@@ -73,7 +73,7 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
         facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
         facts |= {"total_steps": group.total, **own}
-        facts |= {} if start is None else {"status": "running", "sweep": None}
+        facts |= {} if start is None else GOING_ON
         facts |= recorded(models[0]) if models else {}
         for run, trial in zip(runs, trials, strict=True):
             run.update(**facts, seed=trial.config.train.seed)
@@ -100,6 +100,8 @@ def _break_off(run: RunDir, trial: Trial, error: Exception) -> None:
 
 def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     """Leave a trial that cannot be trained here as failed, with the steps that it has; `--resume` tries it again."""
+    from mhsa_cli.commands.training import GOING_ON
+
     steps = sweep.steps(trial.name) if sweep.info(trial.name) else []
     if steps:
         run = RunDir.open(sweep.path, sweep.path / trial.name, write=True)
@@ -109,7 +111,8 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
         if not steps:
             run.write_config(dump_yaml(trial.config))
         own = {**_failure_entry(trial, message, cause), "again": True}
-        run.update(status="failed", step=max(steps, default=0), seed=trial.config.train.seed, sweep=own)
+        ended = {"status": "failed", "step": max(steps, default=0), "sweep": own, "seed": trial.config.train.seed}
+        run.update(**{**(GOING_ON if steps else {}), **ended})
 
 
 def _failure_entry(trial: Trial, message: str, cause: Cause | None = None) -> dict[str, Any]:

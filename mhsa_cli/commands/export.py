@@ -114,7 +114,7 @@ def _checkpoint(folder: RunDir, info: Mapping[str, Any]) -> Mapping[str, bytes]:
     from mhsa_cli.core.checkpoint import digest, weights_of
 
     loaded = folder.load_checkpoint()
-    check_weights(folder, info, loaded.step, digest(weights_of(loaded.files)))
+    check_weights(folder, loaded.step, digest(weights_of(loaded.files)))
     return loaded.files
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.errors import MhsaError, RunError, StorageError
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import show, verify_hint
-from mhsa_cli.runs.listing import CONFIG, HEADS, RUN
+from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.rundir import RunDir
 
@@ -34,10 +33,10 @@ def tell_edited(run: RunDir) -> None:
 
     try:
         run.read_config_text()  # its hash alone; the settings are read where that differs
-    except RunError:
+    except (RunError, StorageError):
         try:
             run_config(run)
-        except RunError as error:
+        except (RunError, StorageError) as error:
             tell(f"note: {error.message}; what is shown is of the training as it was")
 
 
@@ -53,9 +52,10 @@ def next_look(path: Path) -> str:
     return f"mhsa verify {run_argument(path)}"
 
 
-def check_weights(folder: RunDir, info: Mapping[str, Any], step: int, sha256: str) -> None:
+def check_weights(folder: RunDir, step: int, sha256: str) -> None:
     """Refuse a checkpoint of the step a run ended at, if `sha256` of its weights is not what run.json tells of them."""
-    told = info.get("weights_sha256")
+    info = folder.read_run_json()
+    told = info.get(WEIGHTS)
     if told is not None and info.get("step") == step and told != sha256:
         said = f"the checkpoint of step {step} is of another training: its weights are not those of {RUN}"
         raise RunError(f"{said}: sha256 {sha256}, not {show(str(told))}", verify_hint(folder.path))
@@ -82,5 +82,5 @@ def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM
         tell(f"note: {note}")
     task = build_task(config.task)
     model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), foreign)
-    check_weights(folder, info, step, weights_sha256(model))
+    check_weights(folder, step, weights_sha256(model))
     return model, task, config, step

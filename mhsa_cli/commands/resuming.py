@@ -63,6 +63,14 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
     return config
 
 
+def stated_config(run: RunDir) -> Config:
+    """Read the config that a run has now, edited or not. Raises: RunError, OtherVersionError."""
+    try:
+        return _parse_own(run, run.read_config_text(), whole=CONFIG in listed_files(run.path))
+    except ChangedError:
+        return _parse_own(run, run.read_config_text(compare=False), whole=False)
+
+
 def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
     try:
         return parse(text.encode(), str(run.path / CONFIG))

@@ -85,7 +85,7 @@ def sweep(
     from mhsa_cli.commands.stderr import counted, saying_kept, tell
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
-    from mhsa_cli.commands.trials import planned
+    from mhsa_cli.commands.trials import forget_weights, planned
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweepdir import SweepDir
@@ -125,8 +125,15 @@ def sweep(
         ours = [trial for trial in trials if trial.name not in left_out]
         if resume is not None:
             _tell_damage(owned, ours)
-        waiting = [trial.config for trial in ours if not owned.is_done(trial.name)]
-        blocks = named_again(waiting, plan.get("attention"), None if resume is None else attention or [], owned.name)
+        waiting = [trial for trial in ours if not owned.is_done(trial.name)]
+        if forget_weights(plan, {trial.name for trial in waiting}):
+            owned.write(plan)  # else what is trained now would not be known again, were it not reported
+        blocks = named_again(
+            [trial.config for trial in waiting],
+            plan.get("attention"),
+            None if resume is None else attention or [],
+            owned.name,
+        )
         try:
             faults = train_missing(owned, plan, ours, how, stop, blocks)
         except SystemExit:  # a second Ctrl-C
@@ -140,12 +147,13 @@ def sweep(
         show(owned, report, curves, as_json)
     _compare(machines)
     again = run_argument(owned.path)
-    left = sum(trial.status not in ("finished", "failed", LEFT_OUT) for trial in report.trials)
+    left = sum(trial.status not in ("finished", "failed", LEFT_OUT, "damaged") for trial in report.trials)
     if left:
         missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
     tell_failed(report, again, alone=how.engine == "local" and (how.jobs or 1) == 1)
-    code = exit_code(report) or (RunError.exit_code if left_out else 0)
+    unread = any(trial.status in (LEFT_OUT, "damaged") for trial in report.trials)
+    code = exit_code(report) or (RunError.exit_code if unread else 0)
     if stop.caught is not None or faults or code:
         raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if faults else code)
 
@@ -228,22 +236,23 @@ def _report(
     folder: SweepDir, plan: dict[str, Any], trials: list[Trial], left_out: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
-    from mhsa_cli.commands.trials import labels_of, outcome
+    from mhsa_cli.commands.trials import labels_of, outcome, reported_weights
     from mhsa_cli.core.sweep_report import report
     from mhsa_cli.records import TrialResult
 
     results: list[TrialResult] = []
     machines: Counter[tuple[str, str]] = Counter()
     curves: list[list[Any]] = [[] for _ in plan["cells"]]
+    reported = reported_weights(plan)
     for trial in trials:
         if trial.name in left_out:
-            results.append(_without_result(folder, trial, LEFT_OUT, left_out[trial.name]))
+            results.append(_without_result(folder, trial, LEFT_OUT, left_out[trial.name], reported.get(trial.name)))
             continue
         info = folder.info(trial.name)
         try:
             own = outcome(folder, trial, info, plan["target"])
         except MhsaError as error:
-            results.append(_without_result(folder, trial, "damaged", error.message))
+            results.append(_without_result(folder, trial, "damaged", error.message, reported.get(trial.name)))
             continue
         machines.update([(str(info["torch"]), str(info["cpu"]))] if {"torch", "cpu"} <= info.keys() else [])
         status = info.get("status", "missing")
@@ -269,12 +278,12 @@ def _report(
     return report(cells, results, plan["target"], trials[0].config.train.seed), curves, machines
 
 
-def _without_result(folder: SweepDir, trial: Trial, status: str, why: str) -> TrialResult:
-    """Make the row of a trial whose folder tells nothing of it."""
+def _without_result(folder: SweepDir, trial: Trial, status: str, why: str, weights: str | None) -> TrialResult:
+    """Make the row of a trial whose folder tells nothing of it; `weights` is the digest that was reported of it."""
     from mhsa_cli.records import TrialResult
 
     run, seed = str(folder.path / trial.name), trial.config.train.seed
-    return TrialResult(run, trial.cell, seed, status, None, None, None, None, message=why)
+    return TrialResult(run, trial.cell, seed, status, None, None, None, None, message=why, weights_sha256=weights)
 
 
 def _compare(machines: Counter[tuple[str, str]]) -> None:

@@ -164,7 +164,7 @@ def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)
     check_unedited(before, read_state(checkpoint.files, checkpoint.step)["config"], run)
-    check_weights(run, run.read_run_json(), checkpoint.step, digest(weights_of(checkpoint.files)))
+    check_weights(run, checkpoint.step, digest(weights_of(checkpoint.files)))
     return before, config, checkpoint
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from mhsa_cli.core.tasks import Task
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
+# What a run says of the end that it had, if it had one, no longer holds once it goes on.
+GOING_ON: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "sweep": None}
 BLOCKS = 4 * 4096  # bytes: each of its four files may leave nearly a block of the disk empty
 
 
@@ -95,8 +97,7 @@ def run_training(
             trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
             facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
             facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
-            facts |= {} if files is None else {"weights_sha256": None}  # those of the end before, if it had one
-            run.update(status="running", **facts)
+            run.update(**GOING_ON, **facts)
             series, epochs = _loop(trainer, run)
             seconds = round(before + time.monotonic() - started, 3)
             stopped = trainer.step < trainer.total
@@ -242,6 +243,5 @@ def finish(
         eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
         eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
-        weights_sha256=digest,
-        **more,
+        **{WEIGHTS: digest, **more},
     )

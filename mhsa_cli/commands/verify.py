@@ -77,7 +77,7 @@ def verify(
         names = ", ".join(check.name for check in found.other_version)
         raise OtherVersionError(
             f"{show(path)} was made by another version of mhsa: {names}",
-            "of these nothing is known here; the others are whole",
+            "of these nothing is known here" + ("; some others cannot be read" if found.unreadable else ""),
         )
     if found.unreadable:
         names = ", ".join(check.name for check in found.unreadable)

@@ -26,6 +26,7 @@ from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
 
+HELD_UP = ("left out", "damaged", "unreadable", "other version")  # what a resume does not train
 NAMED = 5  # trials without a result that a line names
 
 
@@ -98,7 +99,7 @@ def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> 
     for kind, names in kinds.items():
         more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
         told.append(f"{kind}: {', '.join(map(show, names[:NAMED]))}{more}")
-    if kinds.keys() - set(DONE):
+    if kinds.keys() - {*DONE, *HELD_UP}:
         told.append(f"to go on: {_going_on(folder)}")
     return "; ".join(told)
 
@@ -175,7 +176,7 @@ class _Fit:
         if self._task is None:
             self._task = self._build_task()
         digest, finite = check_fit(self.config, self._task, loaded.files)
-        check_weights(self.run, self.info, loaded.step, digest)
+        check_weights(self.run, loaded.step, digest)
         # Somebody's own block is not built here: that would run its file.
         fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
         return fits if finite else f"{fits}, but hold NaN or infinity"

@@ -127,7 +127,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
             try:
                 files = read_checkpoint(item)
             except (RunError, StorageError) as error:
-                if _is_no_damage(error):
+                if is_no_damage(error):
                     raise
                 problems.append(f"{item.path.name}: {error.message}")
                 continue
@@ -141,7 +141,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
     raise RunError(f"{show(run)}: its checkpoints change faster than they can be read", "try again")
 
 
-def _is_no_damage(error: RunError | StorageError) -> bool:
+def is_no_damage(error: RunError | StorageError) -> bool:
     """Tell whether a file may be whole all the same: only a disk that fails at reading has lost it."""
     if isinstance(error, StorageError):
         return refused_with(error) != errno.EIO

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mhsa_cli.errors import NewerFormatError, RunError, StorageError
-from mhsa_cli.runs.checkpoints import STATE, list_checkpoints
+from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.runs.checkpoints import STATE, is_no_damage, list_checkpoints
 from mhsa_cli.runs.commit import MANIFEST
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.jsonfile import check_format, parse_json
@@ -18,7 +18,7 @@ LIMIT = 1 << 30  # bytes; heads.json is the largest of them
 def refuse_newer(run: Path) -> None:
     """Make sure that no part of a run folder is of a newer format; what is damaged is the readers' business.
 
-    Raises: NewerFormatError.
+    Raises: NewerFormatError, StorageError for a part that may be one, and cannot be read here.
     """
     try:
         saved = list_checkpoints(run)
@@ -28,7 +28,6 @@ def refuse_newer(run: Path) -> None:
     for part in filter(os.path.lexists, parts):
         try:
             check_format(parse_json(read_file(part, LIMIT), part), part)
-        except NewerFormatError:
-            raise
-        except (RunError, StorageError):
-            continue
+        except (RunError, StorageError) as error:
+            if is_no_damage(error):
+                raise

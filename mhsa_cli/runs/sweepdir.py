@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
+from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.claim import claim
@@ -118,7 +118,7 @@ class SweepDir:
         """Tell whether a trial has its result; one that this machine had no memory for may yet get another.
 
         One that failed in other hands than the sweep's has none: it is gone on with.
-        Raises: NewerFormatError, StorageError.
+        Raises: OtherVersionError, StorageError.
         """
         info = self.info(trial)
         own = info.get("sweep")
@@ -141,7 +141,7 @@ class SweepDir:
                 read_listed(run.path, name)
             if run.checkpoints():
                 return bool(run.load_checkpoint().notes)
-        except (NewerFormatError, StorageError):
+        except (OtherVersionError, StorageError):
             return False
         except RunError:
             return True
@@ -150,11 +150,11 @@ class SweepDir:
     def info(self, trial: str) -> dict[str, Any]:
         """Read a trial's run.json; empty if there is none, or a damaged one, for such a trial is trained anew.
 
-        Raises: NewerFormatError, StorageError: what cannot be read here must not be taken for nothing.
+        Raises: OtherVersionError, StorageError: what cannot be read here must not be taken for nothing.
         """
         try:
             return read_info(self.path / trial)
-        except NewerFormatError:
+        except OtherVersionError:
             raise
         except RunError:
             return {}
@@ -172,7 +172,7 @@ class SweepDir:
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
         """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed.
 
-        Raises: BusyError if that attempt is still alive, NewerFormatError, StorageError.
+        Raises: BusyError if that attempt is still alive, OtherVersionError, StorageError.
         """
         path = self.path / trial
         if self.is_done(trial):

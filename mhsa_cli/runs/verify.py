@@ -118,7 +118,7 @@ class Verifier:
             with file:
                 self._note(name, "ok", f"{look(file)}, {hashed}")
         except MhsaError as error:
-            self._note(name, "wrong", self._why(error).removeprefix(f"{name} is "))
+            self._note(name, state_of(error), self._why(error).removeprefix(f"{name} is "))
 
     def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm

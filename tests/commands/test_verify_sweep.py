@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mhsa_cli.runs import seal
 from mhsa_cli.runs.jsonfile import dump_sealed
 from mhsa_cli.runs.listing import load_info
 from tests.commands.shell import TINY, mhsa, tree
@@ -160,3 +161,49 @@ def test_a_trial_of_a_newer_mhsa_stops_a_sweep_before_anything_is_touched(grid: 
     assert mhsa("sweep", "--resume", "g").code == 4
     assert tree(newer) == before and not missing.exists()
     assert states("g")[newer.name] == "other version"
+
+
+def test_a_trial_that_was_left_out_is_left_out_again(grid: Path) -> None:
+    """The report keeps the digest that it was measured by, also while the trial does not count."""
+    trial = grid / "n_heads=2_seed=8"
+    (trial / "run.json").write_bytes(dump_sealed({**load_info(trial), "weights_sha256": "0" * 64}))
+    for _ in range(2):
+        code, found = statuses("g")
+        assert (code, found[trial.name]) == (4, "left out")
+    shutil.rmtree(trial)
+    assert mhsa("sweep", "--resume", "g").code == 0 and states("g")[trial.name] == "ok"
+
+
+def test_a_trial_of_another_version_is_not_trained_over(grid: Path) -> None:
+    trial = grid / "n_heads=3_seed=9"
+    text = (trial / "config.yaml").read_text().replace("seed: 9", "seed: 9\n  of_tomorrow: 3")
+    (trial / "config.yaml").write_text(text)
+    info = load_info(trial)
+    files = {**info["files"], "config.yaml": seal.digest([text.encode()])}
+    (trial / "run.json").write_bytes(dump_sealed({**info, "files": files, "status": "stopped", "sweep": None}))
+    before = tree(trial)
+    assert mhsa("sweep", "--resume", "g").code == 4 and tree(trial) == before
+    assert states("g")[trial.name] == "other version"
+
+
+def test_a_trial_that_cannot_be_measured_again_ends_with_damage(grid: Path) -> None:
+    """A trial that was ended by hand, with a curve that no hash protects and that cannot be read."""
+    trial = grid / "n_heads=3_seed=10"
+    info = load_info(trial)
+    (trial / "run.json").write_bytes(dump_sealed({key: info[key] for key in info if key not in ("sweep", "files")}))
+    (trial / "metrics.jsonl").write_text("{\n" + (trial / "metrics.jsonl").read_text())
+    code, found = statuses("g")
+    assert (code, found[trial.name]) == (4, "damaged")
+
+
+def test_a_trial_that_broke_off_and_was_ended_by_hand_is_measured(grid: Path) -> None:
+    """What the sweep noted of the break no longer holds, nor does the digest of an earlier end."""
+    trial, content = grid / "n_heads=2_seed=9", json.loads((grid / "sweep.json").read_text())
+    before = {Path(row["run"]).name: row for row in content["report"]["runs"]}[trial.name]
+    broken = {"cell": 0, "seed": 9, "message": "no room", "cause": None}
+    info = {**load_info(trial), "status": "interrupted", "sweep": broken, "weights_sha256": "0" * 64, "step": 1}
+    (trial / "run.json").write_bytes(dump_sealed({**info, "files": None}))
+    assert mhsa("train", "--resume", trial).code == 0
+    said = mhsa("sweep", "--resume", "g", "--json")
+    row = {Path(row["run"]).name: row for row in said.json["runs"]}[trial.name]
+    assert said.code == 0 and {**row, "run": before["run"], "seconds": before["seconds"]} == before

@@ -61,12 +61,9 @@ class WrittenGradient:
 
     def _lay_out(self, M: int, B: int, T: int) -> list[tuple[slice, _Layout]]:
         """Make every tensor of a step for ids (M, B, T), a few models at a time: all of these use the same memory."""
-        attn, mlp = (
-            self.model.attention[0],
-            [p.size(-2) for n, p in self.weights.items() if n.endswith("mlp.up.weight")],
-        )
+        mlp = [weight.size(-2) for name, weight in self.weights.items() if name.endswith("mlp.up.weight")]
         # One at a time where a product has a vector on one side: see `layers.product`.
-        size = 1 if 1 in (T, attn.d_head, *mlp) else max(1, TOKENS // (B * T))
+        size = 1 if 1 in (T, self.model.attention[0].d_head, *mlp) else max(1, TOKENS // (B * T))
         found = []
         for first in range(0, M, size):
             slots = slice(first, min(first + size, M))

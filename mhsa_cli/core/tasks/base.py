@@ -94,7 +94,7 @@ def check_targets(targets: Tensor, vocab_size: int) -> None:
 def counted_chance(task: Task) -> tuple[float, float]:
     """Guess by how often each answer stands at each position of training rows: loss (nats) and accuracy of that.
 
-    Both are measured on evaluation rows. An answer that was never met counts as met once: no guess is infinitely wrong.
+    Both are measured on evaluation rows. Every answer counts once more than it was met: no guess is infinitely wrong.
     """
     V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
     met, asked = (_at_positions(task, n, index, split) for index, split in enumerate(("train", "eval")))
