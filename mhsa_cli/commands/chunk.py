@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,24 +37,28 @@ Tell = Callable[[ChunkProgress | str], None]
 class Chunk:
     """Trials that train together; `again` is set for one that failed once and is tried with nothing beside it.
 
-    `attention` names the block of its trials if it is not ours: whoever gave the sweep's command named it.
+    `attention` names the block of its trials if it is not ours: whoever gave the sweep's command named it. `texts` are
+    the digests of the files that the plan's text tasks read.
     """
 
     number: int
     trials: tuple[Trial, ...]
     again: bool = False
     attention: str | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
     """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
+    from mhsa_cli.commands.resuming import keep_text, planned_text
     from mhsa_cli.commands.training import GOING_ON, machine, prepare_device
     from mhsa_cli.core.devices import cpu_kind
     from mhsa_cli.core.group import Group
     from mhsa_cli.core.tasks import build_task
 
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
-    device, task = prepare_device(config), build_task(config.task)
+    with_text = planned_text(config, chunk.texts, path)
+    device, task = prepare_device(config), build_task(with_text.task)
     own = {**machine(config, device), "cpu": cpu_kind()}
     models = foreign_models(trials, task, chunk.attention)
     start = find_start(sweep, trials, own, tell)
@@ -64,6 +68,7 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
             if start is None:
                 runs.append(sweep.begin(trial.name, trial.order, ["mhsa", "sweep"]))
                 runs[-1].write_config(dump_yaml(trial.config))
+                keep_text(with_text, runs[-1])
             else:
                 runs.append(RunDir.open(path, path / trial.name, write=True))
                 runs[-1].truncate_metrics(start.step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,10 @@ def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
     try:
         files = run.load_checkpoint().files
         trained_with = parse_json(files[STATE], run.path / STATE)["config"]
-        edited = _edited(config, trained_with, frozenset())
+        wrong = edited(config, trained_with, frozenset())
     except (RunError, KeyError):
         raise changed from None
-    _refuse(edited)
+    _refuse(wrong)
 
 
 def own_text(config: Config, run: RunDir) -> Config:
@@ -123,12 +123,33 @@ def keep_text(config: Config, run: RunDir) -> None:
         run.update(text_sha256=sha256(data).hexdigest())
 
 
+def text_digests(configs: Iterable[Config]) -> dict[str, str]:
+    """Give the SHA-256 of each file that text tasks read, by its path as the configs name it."""
+    paths = {config.task.path for config in configs if isinstance(config.task, Text)}
+    return {path: sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths)}
+
+
+def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Config:
+    """Let a trial's text task read the text that its sweep was planned with: the file itself, else a trial's copy.
+
+    `digests` are those of the plan; older plans have none. Raises: RunError if that text is nowhere.
+    """
+    if not isinstance(config.task, Text) or config.task.path not in digests:
+        return config
+    wanted = digests[config.task.path]
+    for path in (Path(config.task.path), *sorted(sweep.glob(f"*/{TEXT}"))):
+        if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
+            return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
+    said = f"{show(config.task.path)} is not the text that the sweep was planned with, and no trial has a copy"
+    raise RunError(said, "put the original back")
+
+
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], run: RunDir) -> None:
     """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs.
 
     What may change does so in a run alone that was gone on with so: its run.json lists it.
     """
-    wrong = _edited(config, trained_with, ELSEWHERE | (CHANGEABLE if _was_changed(run) else set()))
+    wrong = edited(config, trained_with, ELSEWHERE | (CHANGEABLE if _was_changed(run) else set()))
     if wrong and CONFIG in listed_files(run.path):  # then it is the config that the run ended with: it was compared
         said = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
         raise RunError(said, verify_hint(run.path))
@@ -143,7 +164,8 @@ def _was_changed(run: RunDir) -> bool:
         return True
 
 
-def _edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> list[str]:
+def edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> list[str]:
+    """Name the settings in which a config is not the one that a checkpoint was trained with."""
     try:
         # Read as a config is: a setting that did not exist yet had what is now its default.
         before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
@@ -152,9 +174,9 @@ def _edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_c
     return differences(flat(before), flat(config.to_dict()), may_change)
 
 
-def _refuse(edited: Sequence[str]) -> None:
-    if edited:
-        raise RunError("config.yaml was edited after training: " + "; ".join(edited), "put the old values back")
+def _refuse(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "put the old values back")
 
 
 def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow: bool) -> None:

@@ -79,13 +79,14 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
+    from mhsa_cli.commands.membership import find_left_out, forget_weights
     from mhsa_cli.commands.own_block import named_again
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal
     from mhsa_cli.commands.stderr import counted, saying_kept, tell
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
-    from mhsa_cli.commands.trials import forget_weights, planned
+    from mhsa_cli.commands.trials import planned
     from mhsa_cli.renderers.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweepdir import SweepDir
@@ -121,7 +122,7 @@ def sweep(
         trials = planned(plan)
         left_out: dict[str, str] = {}
         if resume is not None:
-            left_out = _left_out(owned, plan, trials)
+            left_out = find_left_out(owned, plan, trials)
         ours = [trial for trial in trials if trial.name not in left_out]
         if resume is not None:
             _tell_damage(owned, ours)
@@ -170,6 +171,7 @@ def _new(
 ) -> SweepDir:
     """Expand the grid, check that it fits into memory and onto the disk, and write its plan."""
     from mhsa_cli.commands.own_block import try_cells
+    from mhsa_cli.commands.resuming import text_digests
     from mhsa_cli.commands.room import check_room
     from mhsa_cli.commands.stderr import tell
     from mhsa_cli.config.grid import expand
@@ -194,28 +196,13 @@ def _new(
     plan = {"command": ["mhsa", *sys.argv[1:]], "target": wanted, "cells": cells}
     blocks = try_cells([cell.configs[0] for cell in grid.cells], how.engine)
     plan |= {"attention": blocks} if blocks else {}
+    texts = text_digests(cell.configs[0] for cell in grid.cells)
+    plan |= {"texts": texts} if texts else {}
     if how.engine == "ray":
         from mhsa_cli.commands.ray_engine import connect
 
         connect(how.address)
     return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
-
-
-def _left_out(folder: SweepDir, plan: dict[str, Any], trials: list[Trial]) -> dict[str, str]:
-    """Find the folders that hold another training than the plan's, by name with the reason, and say so of each."""
-    from mhsa_cli.commands.printing import run_argument
-    from mhsa_cli.commands.stderr import tell
-    from mhsa_cli.commands.trials import reported_weights, why_not_planned
-    from mhsa_cli.runs.disk import show
-
-    reported = reported_weights(plan)
-    reasons = {trial.name: why_not_planned(folder, trial, reported.get(trial.name)) for trial in trials}
-    found = {name: why for name, why in reasons.items() if why is not None}
-    for name, why in found.items():
-        tell(f"left out: {show(str(folder.path / name))}: {why}")
-    if found:
-        tell(f"  to train them anew: move their folders away, then mhsa sweep --resume {run_argument(folder.path)}")
-    return found
 
 
 def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
@@ -236,7 +223,8 @@ def _report(
     folder: SweepDir, plan: dict[str, Any], trials: list[Trial], left_out: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
-    from mhsa_cli.commands.trials import labels_of, outcome, reported_weights
+    from mhsa_cli.commands.membership import reported_weights
+    from mhsa_cli.commands.trials import labels_of, outcome
     from mhsa_cli.core.sweep_report import report
     from mhsa_cli.records import TrialResult
 

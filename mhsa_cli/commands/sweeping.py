@@ -109,6 +109,7 @@ def train_missing(
     told: list[Tell] = []  # the picture comes last, when the chunks are known
     engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
     work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory), blocks)
+    work = [replace(chunk, texts=plan.get("texts") or {}) for chunk in work]
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     console = make_console(stderr=True)

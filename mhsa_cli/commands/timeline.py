@@ -43,6 +43,7 @@ def timeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
+    from mhsa_cli.commands.looking import is_stale
     from mhsa_cli.commands.opening import next_look, open_run, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance
@@ -76,7 +77,7 @@ def timeline(
         _replay(paper, snapshots, stored, series)
     else:
         paper.draw(picture(paper.width, paper.surface))
-        for note in _notes(stored):
+        for note in [] if is_stale(folder, stored) else _notes(stored):
             paper.say(note)
     again = paper.surface.animate and not replay
     more = f"mhsa timeline {run_argument(folder.path)} --replay" if again else next_look(folder.path)

@@ -96,8 +96,9 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
 def _resume(
     root: Path, name: str, changes: list[str], attention: str | None, allow_inexact: bool, as_json: bool
 ) -> None:
+    from mhsa_cli.commands.membership import UNSEEN
     from mhsa_cli.commands.own_block import again
-    from mhsa_cli.commands.resuming import check_same_machine, own_text
+    from mhsa_cli.commands.resuming import check_same_machine, differences, flat, own_text
     from mhsa_cli.commands.training import check_room, machine, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.engine import build_model
@@ -128,7 +129,7 @@ def _resume(
                 earlier = run.read_run_json().get("changes")
                 one = {"step": checkpoint.step, "settings": changes}
                 run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
-                if config != before:
+                if differences(flat(before.to_dict()), flat(config.to_dict()), UNSEEN):
                     _tell_sweep(run)
                 run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
         run_training(config, task, device, run, as_json, checkpoint.files, model)

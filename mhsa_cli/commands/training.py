@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
 # What a run says of the end that it had, if it had one, no longer holds once it goes on.
-GOING_ON: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "sweep": None}
+GOING_ON: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None, "sweep": None}
 BLOCKS = 4 * 4096  # bytes: each of its four files may leave nearly a block of the disk empty
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from mhsa_cli.commands.looking import stored_maps
-from mhsa_cli.commands.resuming import differences, flat, other_version, stated_config
-from mhsa_cli.config.load import Config, check_data, dump_yaml
-from mhsa_cli.errors import OtherVersionError, RunError, UsageError
+from mhsa_cli.commands.resuming import other_version
+from mhsa_cli.config.load import Config, check_data
+from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord
 from mhsa_cli.runs.facts import is_number
-from mhsa_cli.runs.listing import SWEEP, WEIGHTS
+from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
-from mhsa_cli.runs.newer import refuse_newer
 from mhsa_cli.runs.rundir import RunDir
 from mhsa_cli.runs.sweepdir import MOST, SweepDir, trial_name
 
@@ -67,56 +65,6 @@ def planned(plan: Mapping[str, Any]) -> list[Trial]:
 def _config_and_seeds(cell: Mapping[str, Any]) -> tuple[Any, int]:
     """Give a cell's config and the number of its seeds; the oldest plans list the config with each of them."""
     return (cell["configs"][0], len(cell["configs"])) if "configs" in cell else (cell["config"], cell["seeds"])
-
-
-def reported_weights(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Read from a sweep.json with a report the digest of each finished trial's weights, by the trial's name."""
-    told = {name: row.get(WEIGHTS) for name, row in _rows(plan).items()}
-    return {name: digest for name, digest in told.items() if isinstance(digest, str)}
-
-
-def forget_weights(plan: Mapping[str, Any], names: Set[str]) -> bool:
-    """Take the digests of trials that are trained anew out of a report; tells whether it held any."""
-    held = names & reported_weights(plan).keys()
-    for name in held:
-        _rows(plan)[name][WEIGHTS] = None
-    return bool(held)
-
-
-def _rows(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    report = plan.get("report")
-    rows = report.get("runs") if isinstance(report, dict) else None
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {Path(row["run"]).name: row for row in found if isinstance(row.get("run"), str)}
-
-
-def why_not_planned(sweep: SweepDir, trial: Trial, weights: str | None = None) -> str | None:
-    """Say why a trial's folder holds another training than the plan's; None if it holds that one, or none to speak of.
-
-    A folder's name proves nothing: config, seed and the digest of the weights do, `weights` being the one reported.
-    What is damaged is told elsewhere. Raises: OtherVersionError, StorageError.
-    """
-    run = RunDir(sweep.path / trial.name)
-    info = sweep.info(trial.name)
-    try:
-        text = run.read_config_text(compare=False)
-        config = trial.config if text == dump_yaml(trial.config) else stated_config(run)
-    except OtherVersionError:
-        raise
-    except RunError:
-        config = trial.config
-    if changed := differences(flat(trial.config.to_dict()), flat(config.to_dict()), frozenset()):
-        return f"its config is not the plan's: {'; '.join(changed)}"
-    entry = info.get("sweep")
-    told = {"seed": info.get("seed"), **(entry if isinstance(entry, dict) else {})}
-    for key, wanted in (("seed", trial.config.train.seed), ("cell", trial.cell)):
-        if told.get(key) not in (None, wanted):
-            return f"its run.json is of another trial: {key} {told[key]}, not {wanted}"
-    if weights is not None and info.get("status") == "finished" and info.get(WEIGHTS) != weights:
-        return f"its weights are not those of the sweep's report: sha256 {info.get('weights_sha256')}, not {weights}"
-    if not sweep.is_done(trial.name):  # it will be gone on with, or trained anew
-        refuse_newer(run.path)
-    return None
 
 
 def write_trial(

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.commands.membership import reported_weights, why_not_planned
 from mhsa_cli.commands.opening import check_weights
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
-from mhsa_cli.commands.trials import Trial, planned, reported_weights, why_not_planned
+from mhsa_cli.commands.trials import Trial, planned
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.problems import ConfigError
@@ -35,6 +36,7 @@ def verify_sweep(folder: Path) -> Verification:
     sweep, usable, statuses = SweepDir(folder), [], dict[str, str]()
     trials: dict[str, Trial] | None = None
     reported: Mapping[str, str] = {}
+    strangers: dict[str, str] = {}
     try:
         plan = sweep.read()
         trials, reported = {trial.name: trial for trial in planned(plan)}, reported_weights(plan)
@@ -51,17 +53,21 @@ def verify_sweep(folder: Path) -> Verification:
         found, info = verify_run(RunDir(path)), _info(RunDir(path)) or {}
         status = statuses[path.name] = str(info.get("status", "damaged"))
         bad = found.damage or found.other_version or found.unreadable
-        other = None if trial is None or bad else why_not_planned(sweep, trial, reported.get(path.name))
-        if other is not None:
-            checks.append(Check(path.name, "wrong", other))
-            statuses[path.name] = "left out"
-            usable.append(f"to train {show(path.name)} anew: move its folder away, then {_going_on(folder)}")
+        if trial is not None and not bad and (other := why_not_planned(sweep, trial, reported.get(path.name))):
+            strangers[path.name] = other
             continue
         told = "; ".join(f"{check.name}: {check.found}" for check in bad) or _standing(info, found)
         checks.append(Check(path.name, bad[0].state if bad else "ok", told))
         if bad:
             statuses[path.name] = status if status in DONE else {"wrong": "damaged"}.get(bad[0].state, bad[0].state)
             usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
+    for name, trial in (trials or {}).items():  # what is no run folder, too
+        if name not in statuses and (other := why_not_planned(sweep, trial)):
+            strangers[name] = other
+    for name, other in strangers.items():
+        checks.append(Check(name, "wrong", other))
+        statuses[name] = "left out"
+        usable.append(f"to train {show(name)} anew: move its folder away, then {_going_on(folder)}")
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))
     return Verification(checks, usable, None)

@@ -65,6 +65,7 @@ SWEEP_FACTS: dict[str, Wanted] = {
     "target": NUMBER,
     "started": NUMBER,
     "attention": {"*": TEXT},
+    "texts": {"*": TEXT},
     "cells": [{"overrides": {"*": TEXT}, "config": SETTINGS, "seeds": COUNT}],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,19 @@ def test_a_file_that_is_no_text_is_refused_before_there_is_a_run(data: bytes, he
     said = mhsa(*TRAIN)
     assert said.code == 2 and "own.txt" in said.err
     assert not (here / "runs").exists()
+
+
+def test_a_sweep_keeps_to_the_text_that_it_was_planned_with(here: Path) -> None:
+    Path("own.txt").write_text("the cat sat on the mat. " * 9)
+    sizes = ["d_model=4", "n_heads=2", "batch_size=3", "eval_sequences=5", "epochs=1", "steps_per_epoch=2", "seq_len=5"]
+    grid = ["task.name=text", "task.path=own.txt", *sizes, "--seeds", 2, "--name", "s"]
+    assert mhsa("sweep", *grid).code == 0
+    first, second = (Path("runs/s", f"seed={seed}") for seed in (42, 43))
+    wanted = facts(second)["weights_sha256"]
+    shutil.rmtree(second)
+    Path("own.txt").write_text("another text, which is as long as it needs to be. " * 9)
+    assert mhsa("sweep", "--resume", "s").code == 0  # from the copy that the other trial keeps
+    assert facts(second)["weights_sha256"] == wanted and mhsa("verify", "s").code == 0
+    for trial in (first, second):
+        shutil.rmtree(trial)
+    assert mhsa("sweep", "--resume", "s").code == 4 and not first.exists()

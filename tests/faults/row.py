@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -69,7 +70,7 @@ def run_row(
     """Check `count` cases of a row, each in a folder of its own; with `first`, up to the first failure."""
     outcome, began = Outcome(), time.monotonic()
     for case in row.cases(count, seed):
-        folder = Path(tempfile.mkdtemp(prefix="fault-"))
+        folder, here = Path(tempfile.mkdtemp(prefix="fault-")), Path.cwd()
         try:
             row.check(case, Place(folder, server, mutant))
         except pytest.skip.Exception as skipped:
@@ -79,6 +80,7 @@ def run_row(
             said = str(error)  # its end tells most
             outcome.failures.append(f"{case}: {kind}{said if len(said) < 900 else f'... {said[-900:]}'}")
         finally:
+            os.chdir(here)
             shutil.rmtree(folder, ignore_errors=True)
         outcome.count += 1
         if first and outcome.failures:

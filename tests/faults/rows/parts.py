@@ -112,6 +112,34 @@ def retrained(draw: random.Random) -> list[str]:
     return [name]
 
 
+def replaced(draw: random.Random) -> list[str]:
+    """Something else under a trial's name: a sweep, a run among notes, a file."""
+    name = draw.choice(TRIALS)
+    folder = Path("runs/s", name)
+    shutil.rmtree(folder)
+    if (what := draw.choice(["sweep", "notes", "file"])) == "file":
+        folder.write_text("notes")
+        return [name]
+    shutil.copytree("runs/other" if what == "sweep" else "runs/seed", folder if what == "sweep" else folder / "inside")
+    return [name]
+
+
+def disguised(draw: random.Random) -> list[str]:
+    """A training of other settings, broken off or ended, with the plan's config.yaml or with none."""
+    name = draw.choice(TRIALS)
+    folder = Path("runs/s", name)
+    config = (folder / "config.yaml").read_bytes()
+    shutil.rmtree(folder)
+    shutil.copytree(draw.choice(["runs/longer", f"runs/other/{name}"]), folder)
+    if draw.random() < 0.5:
+        (folder / "config.yaml").write_bytes(config)
+    else:
+        (folder / "config.yaml").unlink()
+    facts = {key: value for key, value in load_info(folder).items() if key not in ("files", "sweep", "seed")}
+    (folder / "run.json").write_bytes(dump_sealed({**facts, "status": draw.choice(["stopped", "finished"])}))
+    return [name]
+
+
 SWEEPS: dict[str, Callable[[random.Random], list[str]]] = {
     "trials swapped": swapped,
     "trial continued": continued,
@@ -119,6 +147,8 @@ SWEEPS: dict[str, Callable[[random.Random], list[str]]] = {
     "trial stopped elsewhere": stopped,
     "trial retrained": retrained,
     "run.json of trials swapped": swapped_info,
+    "something else in a trial's place": replaced,
+    "a stranger with the plan's config": disguised,
 }
 
 
@@ -176,6 +206,12 @@ def check(case: Case, place: Place) -> None:
         check_ended_by_hand(draw)
 
 
+def content() -> dict[str, Any]:
+    """What the trials hold."""
+    places = [Path("runs/s", name) for name in TRIALS]
+    return {place.name: tree(place) if place.is_dir() else place.read_bytes() for place in places}
+
+
 def rows(said: Said) -> dict[str, Any]:
     """The trials of a report, by name."""
     return {Path(row["run"]).name: row for row in said.json["runs"]}
@@ -183,7 +219,7 @@ def rows(said: Said) -> dict[str, Any]:
 
 def check_sweep(strangers: list[str]) -> None:
     """The strangers have no figure in the report and stay as they are; all others have theirs."""
-    before = {name: tree(Path("runs/s", name)) for name in TRIALS}
+    before = content()
     said = mhsa("sweep", "--resume", "s", "--json")
     assert said.code == 4, f"exit code {said.code}: {said.err}"
     for name, row in rows(said).items():
@@ -193,9 +229,9 @@ def check_sweep(strangers: list[str]) -> None:
             assert {**row, "run": undisturbed()[name]["run"]} == undisturbed()[name]
     counted = sum(group["success"]["n"] for group in said.json["groups"])
     assert counted == len(TRIALS) - len(strangers), f"{counted} trials counted"
-    assert {name: tree(Path("runs/s", name)) for name in TRIALS} == before, "a trial was changed"
+    assert content() == before, "a trial was changed"
     found = {check["name"]: check["state"] for check in document("s")}
-    assert [name for name in TRIALS if found[name] == "wrong"] == sorted(strangers), found
+    assert [name for name in TRIALS if found.get(name) == "wrong"] == sorted(strangers), found
 
 
 def document(sweep: str) -> list[dict[str, Any]]:
@@ -222,13 +258,13 @@ def check_ended_by_hand(draw: random.Random) -> None:
 
 def believe_names(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a trial is what its folder is called."""
-    patch.setattr("mhsa_cli.commands.trials.why_not_planned", lambda *_: None)
+    patch.setattr("mhsa_cli.commands.membership.why_not_planned", lambda *_: None)
 
 
 ROW = Row(
     fault="parts swapped, trained on, brought in: trials, checkpoints, maps",
     promise="P13",
-    quick=12,
+    quick=14,
     long=180,
     cases=cases,
     check=check,
