@@ -1,6 +1,6 @@
 """`python -m tests.faults.run [--long] [--seed N] [ROW ...]`: break everything on purpose, and print what held.
 
-With --long it runs for about an hour and writes what came of each row into the table of docs/promises.md.
+With --long it runs for about an hour and a quarter and writes what came of each row into the table of docs/promises.md.
 """
 
 from __future__ import annotations
