@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name, write_file_atomic, write_new_file
+from mhsa_cli.runs.atomic import (
+    sync_folder,
+    temporary_beside,
+    write_file_atomic,
+    write_new_file,
+)
 from mhsa_cli.runs.disk import retried, show, storage_error
 from mhsa_cli.runs.listing import RUN
 
@@ -40,19 +45,14 @@ def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[
     if list(files) == [""]:
         write_file_atomic(path, files[""], new=True)
         return [path]
-    temporary = path.with_name(temporary_name())
-    in_flight.add(temporary.name)
     try:
-        retried(os.mkdir, temporary, 0o777)
-        for name, data in files.items():
-            write_new_file(temporary / name, data)
-        sync_folder(temporary)
-        retried(os.rename, temporary, path)
-        sync_folder(path.parent)
+        with temporary_beside(path) as temporary:
+            retried(os.mkdir, temporary, 0o777)
+            for name, data in files.items():
+                write_new_file(temporary / name, data)
+            sync_folder(temporary)
+            retried(os.rename, temporary, path)
+            sync_folder(path.parent)
     except OSError as error:
         raise storage_error("write", path, error) from error
-    finally:
-        if os.path.lexists(temporary):
-            remove(temporary)
-        in_flight.discard(temporary.name)
     return [path / name for name in sorted(files)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError
@@ -67,6 +68,19 @@ def remove(path: Path) -> None:
         pass
 
 
+@contextlib.contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """Give a temporary name in the folder of `path`; what is still there under it at the end is deleted."""
+    temporary = path.with_name(temporary_name())
+    in_flight.add(temporary.name)
+    try:
+        yield temporary
+    finally:
+        if os.path.lexists(temporary):
+            remove(temporary)
+        in_flight.discard(temporary.name)
+
+
 def _rename_to_new(temporary: Path, path: Path) -> None:
     """Rename a file unless something has the name. A link is made or not, where a rename puts it over what is there."""
     try:
@@ -91,15 +105,10 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = 
         mode = None  # the usual case: nothing there; any other trouble shows again when writing
     if mode is not None and not stat.S_ISREG(mode):
         raise StorageError(f"cannot write {show(path)}: it is {kind_of(mode)}, not a regular file")
-    temporary = path.with_name(temporary_name())
-    in_flight.add(temporary.name)
     try:
-        write_new_file(temporary, data)
-        retried(_rename_to_new if new else os.replace, temporary, path)
-        sync_folder(path.parent)
+        with temporary_beside(path) as temporary:
+            write_new_file(temporary, data)
+            retried(_rename_to_new if new else os.replace, temporary, path)
+            sync_folder(path.parent)
     except OSError as error:
         raise storage_error("write", path, error) from error
-    finally:
-        if os.path.lexists(temporary):
-            remove(temporary)
-        in_flight.discard(temporary.name)

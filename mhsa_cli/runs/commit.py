@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records.formats import FORMAT
-from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name, write_new_file
+from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_file
 from mhsa_cli.runs.disk import OpenFile, read_file, retried, show, storage_error
 from mhsa_cli.runs.jsonfile import check_format, parse_json
 from mhsa_cli.runs.line_ends import check_line_ends
@@ -42,22 +42,18 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
     for file in (name, *files):
         if not _is_plain(file):
             raise ValueError(f"not a plain file name: {file!r}")
-    target, temporary = parent / name, parent / temporary_name()
-    in_flight.add(temporary.name)
+    target = parent / name
     try:
-        retried(os.mkdir, temporary, 0o777)
-        for file, data in files.items():
-            write_new_file(temporary / file, data)
-        write_new_file(temporary / MANIFEST, _manifest(name, files))
-        sync_folder(temporary)
-        _swap_in(temporary, target)
-        sync_folder(parent)
+        with temporary_beside(target) as temporary:
+            retried(os.mkdir, temporary, 0o777)
+            for file, data in files.items():
+                write_new_file(temporary / file, data)
+            write_new_file(temporary / MANIFEST, _manifest(name, files))
+            sync_folder(temporary)
+            _swap_in(temporary, target)
+            sync_folder(parent)
     except OSError as error:
         raise storage_error("save", target, error, kept) from error
-    finally:
-        if os.path.lexists(temporary):
-            remove(temporary)
-        in_flight.discard(temporary.name)
     return target
 
 
