@@ -11,6 +11,7 @@ from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import ELSEWHERE, differences, edited, flat, stated_config
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.commands.trials import Trial
+from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file, show
@@ -78,12 +79,14 @@ def why_not_planned(sweep: SweepDir, trial: Trial, weights: str | None = None) -
 def _reasons(sweep: SweepDir, run: RunDir, trial: Trial, weights: str | None) -> Iterator[str]:
     info, done = sweep.info(trial.name), sweep.is_done(trial.name)
     try:
-        if changed := differences(flat(trial.config.to_dict()), flat(stated_config(run).to_dict()), UNSEEN):
-            yield f"its config is not the plan's: {'; '.join(changed)}"
+        is_as_written = run.read_config_text(compare=False) == dump_yaml(trial.config)  # then it need not be parsed
+        config = trial.config if is_as_written else stated_config(run)
     except OtherVersionError:
         raise
     except RunError:
-        pass  # damage, which is told elsewhere; the checkpoints say as much
+        config = trial.config  # damage is told elsewhere; the checkpoints say as much
+    if changed := differences(flat(trial.config.to_dict()), flat(config.to_dict()), UNSEEN):
+        yield f"its config is not the plan's: {'; '.join(changed)}"
     entry = info.get("sweep")
     told = {"seed": info.get("seed"), **(entry if isinstance(entry, dict) else {})}
     for key, wanted in (("seed", trial.config.train.seed), ("cell", trial.cell)):

@@ -47,12 +47,9 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
     UsageError if an override changes what was trained.
     """
     own = run.path / CONFIG
-    try:
-        text = run.read_config_text(compare=compare)
-        config = _parse_own(run, text, whole=compare and CONFIG in listed_files(run.path))
-    except ChangedError as error:
-        config = _parse_own(run, run.read_config_text(compare=False), whole=False)
-        _check_settings(config, run, error)
+    config, changed_since = _stated(run, compare)
+    if changed_since is not None:
+        _check_settings(config, run, changed_since)
     if overrides:
         changed = load_config(str(own), overrides, files=False)
         wrong = differences(flat(config.to_dict()), flat(changed.to_dict()))
@@ -65,10 +62,16 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
 
 def stated_config(run: RunDir) -> Config:
     """Read the config that a run has now, edited or not. Raises: RunError, OtherVersionError."""
+    return _stated(run)[0]
+
+
+def _stated(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | None]:
+    """Read config.yaml, and what is to be said of it if it is not the one that the run ended with."""
     try:
-        return _parse_own(run, run.read_config_text(), whole=CONFIG in listed_files(run.path))
-    except ChangedError:
-        return _parse_own(run, run.read_config_text(compare=False), whole=False)
+        text = run.read_config_text(compare=compare)
+        return _parse_own(run, text, whole=compare and CONFIG in listed_files(run.path)), None
+    except ChangedError as error:
+        return _parse_own(run, run.read_config_text(compare=False), whole=False), error
 
 
 def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:

@@ -111,15 +111,15 @@ def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
     """Compare a file with its own hash; one of an older version has none. Raises: RunError."""
     if OWN_HASH not in content and FILES not in content:
         return
-    if _is_sealed(raw):
+    if _hash_fits(raw):
         return
-    check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _is_sealed(b"".join(pieces)))
-    if _LAST_LINE.search(raw[-100:]) is None:
+    check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _hash_fits(b"".join(pieces)))
+    if not is_sealed(raw):
         raise RunError(f"{show(path)} is damaged: its own hash is not on its last line")
     raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")
 
 
-def _is_sealed(raw: bytes) -> bool:
+def _hash_fits(raw: bytes) -> bool:
     found = _LAST_LINE.search(raw[-100:])
     return found is not None and hashlib.sha256(raw[: -len(found[0])]).hexdigest().encode("ascii") == found[1]
 
