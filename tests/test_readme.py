@@ -10,16 +10,16 @@ import torch
 
 import mhsa_cli
 from mhsa_cli.commands.app import app
-from mhsa_cli.config import own_block
+from mhsa_cli.config import custom_attention
+from mhsa_cli.config.expected import options
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.config.wanted import options
-from mhsa_cli.core.attention import KINDS
-from mhsa_cli.core.engine import build_model
-from mhsa_cli.core.model import NORMS
-from mhsa_cli.core.positions import POSITIONS
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.model.attention import KINDS
+from mhsa_cli.core.model.positions import POSITIONS
+from mhsa_cli.core.model.transformer import NORMS
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.stack import Stack
 from tests.readme import missing
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +56,7 @@ def test_the_gradients_by_hand_are_those_that_the_readme_names(key: str) -> None
 def test_the_configs_options_are_the_tables_of_the_code() -> None:
     fields = ModelConfig.model_fields
     assert list(options(fields["positions"])) == list(POSITIONS)
-    assert list(own_block.KINDS) == list(KINDS)
+    assert list(custom_attention.KINDS) == list(KINDS)
     assert list(options(fields["norm"])) == list(NORMS)
     assert list(options(fields["mlp"])) == row("mlp")
 

@@ -29,16 +29,16 @@ SPOKEN = re.compile(rf"\.({'|'.join(sorted(SENTENCES))})\b|\bstr\(({'|'.join(ERR
 # Who may: file and function -> why.
 ALLOWED = {
     ("commands/stderr.py", "foreseen"): "shows the first line of a message of Python's",
-    ("config/translate.py", "_several"): "the text is what the user typed",
-    ("core/check/built.py", "is_numpy"): "the text is the code that is graded",
-    ("core/check/matching.py", "case_of"): "the text is the code that is graded",
-    ("core/check/packages.py", "as_the_user_wrote"): "writes our names of the user's modules as theirs",
-    ("core/check/foreign_words.py", "is_second_backward"): "torch says it in its message alone",
-    ("core/check/foreign_words.py", "is_overflow"): "torch says it in its message alone",
-    ("core/check/foreign_words.py", "is_unknown_encoding"): "Python says it in its message alone",
-    ("core/check/foreign_words.py", "is_python_2"): "Python says it in its message alone",
+    ("config/pydantic_errors.py", "_several"): "the text is what the user typed",
+    ("check/call/instance.py", "is_numpy"): "the text is the code that is graded",
+    ("check/match/understand.py", "case_of"): "the text is the code that is graded",
+    ("check/source/packages.py", "as_the_user_wrote"): "writes our names of the user's modules as theirs",
+    ("check/foreign_words.py", "is_second_backward"): "torch says it in its message alone",
+    ("check/foreign_words.py", "is_overflow"): "torch says it in its message alone",
+    ("check/foreign_words.py", "is_unknown_encoding"): "Python says it in its message alone",
+    ("check/foreign_words.py", "is_python_2"): "Python says it in its message alone",
     ("core/devices.py", "is_out_of_memory"): "NumPy, torch and the system say it in their messages alone",
-    ("runs/continuity.py", "__init__"): "leaves a path out of a message that stands beside it",
+    ("runs/metrics_audit.py", "__init__"): "leaves a path out of a message that stands beside it",
     ("runs/verify.py", "_why"): "leaves a path out of a message that stands beside it",
 }
 

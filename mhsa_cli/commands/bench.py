@@ -39,8 +39,8 @@ def bench(
     wanted = load_config(config, all_overrides("bench", overrides, settings))
     only_if_ours(wanted, "mhsa bench")
     device = prepare_device(wanted)
-    from mhsa_cli.core.bench import EFFORTS, measure
-    from mhsa_cli.renderers.bench import bench_section
+    from mhsa_cli.core.bench.measure import EFFORTS, measure
+    from mhsa_cli.renderers.pictures.bench import bench_section
 
     records = measure(wanted, device, EFFORTS["quick" if quick else "full"])
     if as_json:

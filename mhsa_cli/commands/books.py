@@ -11,9 +11,9 @@ from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 class Book:
@@ -92,9 +92,9 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
     """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
     from mhsa_cli.commands.opening import check_weights
     from mhsa_cli.commands.resuming import check_same_machine, check_unedited
-    from mhsa_cli.core.checkpoint import digest, read_state, weights_of
-    from mhsa_cli.core.group import log_every
-    from mhsa_cli.core.heads.snapshots import snapshot_steps
+    from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
+    from mhsa_cli.core.training.lockstep import log_every
+    from mhsa_cli.core.training.snapshots import snapshot_steps
 
     files, books, seconds = [], [], 0.0
     for trial in trials:

@@ -95,10 +95,10 @@ def check(
     given: WithOption = None,
 ) -> None:
     """Run `mhsa check`."""
+    from mhsa_cli.check.source.load import split
+    from mhsa_cli.check.source.read_file import read_script
     from mhsa_cli.commands.grading import Limits, grade_all, grade_in_process
     from mhsa_cli.commands.here import need_folder
-    from mhsa_cli.core.check.reading import read_script
-    from mhsa_cli.core.check.source import split
     from mhsa_cli.records.check import Wishes
 
     if as_json and markdown:
@@ -150,14 +150,14 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
 
 
 def _named(target: str, entry: str | None) -> str:
-    from mhsa_cli.core.check.source import split
+    from mhsa_cli.check.source.load import split
 
     return target if entry is None or split(target)[1] is not None else f"{target}:{entry}"
 
 
 def _expand(targets: Sequence[str], entry: str | None) -> list[str]:
     """List what is to be graded: every file of a folder, and what was named. Raises: UsageError."""
-    from mhsa_cli.core.check.folders import files_in
+    from mhsa_cli.check.source.folders import files_in
 
     names = []
     for target in targets:
@@ -193,8 +193,8 @@ class _Teller:
 
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
     from mhsa_cli.commands.printing import Paper, print_json
-    from mhsa_cli.renderers.check import grade_picture, grades_table
-    from mhsa_cli.renderers.check_markdown import grade_markdown, grades_markdown
+    from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
+    from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
     if as_json:
         passed = all(grade.passed for grade in grades)

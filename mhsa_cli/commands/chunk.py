@@ -19,11 +19,11 @@ from mhsa_cli.errors import MhsaError
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 if TYPE_CHECKING:
-    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.training.lockstep import Group
 
 SAVE_SECONDS = 60.0  # between two checkpoints of a chunk; a chunk of seconds writes none but the last
 PARTS = 100  # times that a chunk tells its losses
@@ -53,8 +53,8 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
     from mhsa_cli.commands.resuming import keep_text, planned_text
     from mhsa_cli.commands.training import GOING_ON, machine, prepare_device
     from mhsa_cli.core.devices import cpu_kind
-    from mhsa_cli.core.group import Group
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.lockstep import Group
 
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     with_text = planned_text(config, chunk.texts, path)
@@ -180,7 +180,7 @@ def _write(
     tell: Tell,
 ) -> None:
     """Write every checkpoint, then every result; after a stop the results are left to `--resume`."""
-    from mhsa_cli.core.heads.null import null_limits
+    from mhsa_cli.core.heads.random_baseline import null_limits
 
     trained, seconds, began = clock.seconds, clock.share(len(runs)), time.monotonic()
     ended = group.step == group.total

@@ -120,8 +120,8 @@ def _one_line(said: str) -> str:
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from mhsa_cli.renderers.console import make_console
-    from mhsa_cli.renderers.help import help_page
+    from mhsa_cli.renderers.kit.console import make_console
+    from mhsa_cli.renderers.pictures.help import help_page
 
     arguments, options = [], []
     for param in command.get_params(ctx):

@@ -18,9 +18,9 @@ from mhsa_cli.runs.listing import final_figures
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
     from mhsa_cli.records import Matching
-    from mhsa_cli.renderers.console import Surface
-    from mhsa_cli.renderers.lines import Lines
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.renderers.kit.console import Surface
+    from mhsa_cli.renderers.kit.text_lines import Lines
+    from mhsa_cli.runs.run_dir import RunDir
 
 FIGURES = {"eval_loss": "eval loss", "eval_accuracy": "accuracy", "seconds": "time", "steps": "steps"}
 Settings = tuple[dict[str, Any], dict[str, Any]]  # of the first run and of the second, by "section.key"
@@ -66,7 +66,7 @@ def compare(
         write_picture,
     )
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     given = names or []
     if len(given) != 2:
@@ -165,8 +165,8 @@ def _match(
 def _picture(found: Found, surface: Surface) -> Lines:
     from mhsa_cli.commands.history import History
     from mhsa_cli.commands.summary import common_chance
-    from mhsa_cli.renderers.compare import beside, comparison, differing_settings, matched_heads, unmatched
-    from mhsa_cli.renderers.curve import loss_curve
+    from mhsa_cli.renderers.pictures.compare import beside, comparison, differing_settings, matched_heads, unmatched
+    from mhsa_cli.renderers.pictures.curve import loss_curve
 
     names, width = _names(*found.folders), surface.width
     distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}

@@ -34,7 +34,7 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
     """Run `mhsa config init`."""
     from mhsa_cli.config.load import template
     from mhsa_cli.config.problems import visible
-    from mhsa_cli.runs.artifacts import check_new, write_new
+    from mhsa_cli.runs.output_files import check_new, write_new
 
     if file == "-":
         _say(template().rstrip("\n"))
@@ -95,9 +95,9 @@ def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str],
 
 
 def _summary(config: object) -> str:
+    from mhsa_cli.config.custom_attention import is_file
     from mhsa_cli.config.estimate import parameters
     from mhsa_cli.config.load import Config
-    from mhsa_cli.config.own_block import is_file
 
     assert isinstance(config, Config)
     count = parameters(config.task, config.model)

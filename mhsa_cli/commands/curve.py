@@ -10,7 +10,7 @@ from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 
 if TYPE_CHECKING:
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
 RunArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to lay over each other; left out, the newest.")
@@ -37,9 +37,9 @@ def curve(
     from mhsa_cli.commands.opening import next_look, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture
     from mhsa_cli.commands.summary import common_chance, show_epochs
-    from mhsa_cli.renderers.curve import loss_curve
+    from mhsa_cli.renderers.pictures.curve import loss_curve
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     root, file = runs_root(runs), picture_path(output)
     folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]

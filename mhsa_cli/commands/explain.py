@@ -23,8 +23,8 @@ def explain(
     from mhsa_cli.commands.looking import heading, measured_maps, read_addresses, report_of
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
-    from mhsa_cli.renderers.explain import explain as sentences
-    from mhsa_cli.renderers.explain import explain_head, explain_model
+    from mhsa_cli.renderers.pictures.explain import explain as sentences
+    from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
     from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
     folder = open_run(runs, run)

@@ -16,7 +16,7 @@ from mhsa_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from mhsa_cli.core.export.source import Source, Trained
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
 ToOption = Annotated[
     str, typer.Option("--to", metavar="FORMAT", help="npz, csv, json, transformer-lens or tensorboard.")
@@ -62,8 +62,8 @@ def export(
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.core.export import EXPORTS, SINGLE
-    from mhsa_cli.runs.artifacts import check_new, write_new
     from mhsa_cli.runs.disk import show
+    from mhsa_cli.runs.output_files import check_new, write_new
 
     if to not in EXPORTS:
         said = f"--to {to}: no such format" if to else "--to is missing"
@@ -86,7 +86,7 @@ def export(
 def _source(folder: RunDir, attention: str | None) -> Source:
     """Read a run's data; its model is loaded by the formats that need it, if it is ours or `attention` names it."""
     from mhsa_cli.commands.resuming import run_config
-    from mhsa_cli.config.own_block import is_file
+    from mhsa_cli.config.custom_attention import is_file
     from mhsa_cli.core.export.source import Source
     from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.listing import HEADS
@@ -111,7 +111,7 @@ def _source(folder: RunDir, attention: str | None) -> Source:
 def _checkpoint(folder: RunDir, info: Mapping[str, Any]) -> Mapping[str, bytes]:
     """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
     from mhsa_cli.commands.opening import check_weights
-    from mhsa_cli.core.checkpoint import digest, weights_of
+    from mhsa_cli.core.training.checkpoint import digest, weights_of
 
     loaded = folder.load_checkpoint()
     check_weights(folder, loaded.step, digest(weights_of(loaded.files)))

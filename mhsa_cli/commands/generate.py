@@ -55,8 +55,8 @@ def generate(
 
     _check(prompt, steps, temperature, top_k, seed)
     folder = open_run(runs, run)
-    from mhsa_cli.core.generate import generate as tokens_of
     from mhsa_cli.core.heads.capture import read_tokens
+    from mhsa_cli.core.model.generate import generate as tokens_of
 
     model, task, _, _ = trained(folder, attention)
     with contextlib.suppress(UnicodeError):

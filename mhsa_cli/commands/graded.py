@@ -26,7 +26,7 @@ from mhsa_cli.records.check import Wishes
 
 # The names of what it leaves in its folder.
 PRINTED, TRACE, ROOM = "printed", "trace", "room"
-READY = "mhsa_cli.core.check.ready"
+READY = "mhsa_cli.check.preload"
 PRINTED_BYTES = 2 << 20  # what is kept of each of stdout and stderr: a chatty one is graded all the same
 AFTER = 10  # seconds of computing that are left to a process which nobody could end
 
@@ -62,7 +62,7 @@ def serve(pipe: Connection, job: Job) -> None:
         except MemoryError:
             send(memory=True)
         except BaseException as error:
-            from mhsa_cli.core.check.packages import as_the_user_wrote
+            from mhsa_cli.check.source.packages import as_the_user_wrote
             from mhsa_cli.core.devices import is_out_of_memory
 
             said = " ".join(as_the_user_wrote(error).split())[:400]
@@ -79,7 +79,7 @@ def serve(pipe: Connection, job: Job) -> None:
 
 def _grade(job: Job, send: Callable[..., None]) -> None:
     send(doing="starting")
-    from mhsa_cli.core.check.source import load
+    from mhsa_cli.check.source.load import load
 
     importlib.import_module(READY)
     grade = importlib.import_module(job.grader).grade
@@ -155,7 +155,7 @@ def _limit(job: Job) -> None:
         import resource
     except ImportError:  # Windows
         return
-    from mhsa_cli.core.check.packages import FILE_BYTES
+    from mhsa_cli.check.source.packages import FILE_BYTES
 
     limits = {
         resource.RLIMIT_CORE: 0,

@@ -23,7 +23,7 @@ from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
 from mhsa_cli.runs.disk import show
 
-GRADER = "mhsa_cli.core.check.grade"
+GRADER = "mhsa_cli.check.grade"
 NOT_STARTED = "no fault of the file: give it more memory, or more processes (ulimit -v, ulimit -u)"
 GRACE = 0.5  # seconds in which a process that is out of time writes down where it is
 SHOWN = 3  # lines of what it printed
@@ -117,7 +117,7 @@ class _Child:
     """A process that grades one target, as its parent sees it."""
 
     def __init__(self, target: str, wishes: Wishes, limits: Limits) -> None:
-        from mhsa_cli.core.check.source import split
+        from mhsa_cli.check.source.load import split
 
         self.target, self.limits = target, limits
         self.folder = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
@@ -228,7 +228,7 @@ class _Child:
             file = self.file.absolute()
             written = re.escape(str(file).encode("ascii", "backslashreplace").decode())
             if found := re.search(rf'File "{written}", line (\d+) in (\S+)', trace):
-                from mhsa_cli.core.check.reading import read_script
+                from mhsa_cli.check.source.read_file import read_script
 
                 return f", at {read_script(file).place(int(found[1]))} (in {found[2]})"
         return ""

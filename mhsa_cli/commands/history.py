@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Series, StepRecord
-from mhsa_cli.renderers.scale import Thinned
+from mhsa_cli.renderers.kit.ticks import Thinned
 from mhsa_cli.runs.metrics import MetricRecord, records_of
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 SHOWN, ENDS = 12, 5  # epochs that a table shows; of more, so many first and last ones
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mhsa_cli.commands.looking import Address
     from mhsa_cli.records import HeadMaps
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
 LayerOption = Annotated[str | None, typer.Option("--layer", metavar="L1", help="One layer only; 1 is L1.")]
 TokensOption = Annotated[

@@ -14,11 +14,11 @@ from mhsa_cli.commands.opening import trained
 from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.records import HeadMaps
-from mhsa_cli.renderers.console import Surface
-from mhsa_cli.renderers.heads import ablation_table, score_table
-from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
 from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class More:
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
         papers: dict[Address, float] | None = None
         if definition is not None:
-            from mhsa_cli.core.heads.olsson import prefix_matching
+            from mhsa_cli.core.heads.prefix_matching import prefix_matching
 
             model, task, config, step = self._trained
             if step != self.maps.step:
@@ -72,7 +72,7 @@ class More:
     def circuits(self) -> Part:
         """Show what the heads' weights compute."""
         from mhsa_cli.core.heads.circuits import circuits
-        from mhsa_cli.renderers.circuits import circuits_table
+        from mhsa_cli.renderers.pictures.circuits import circuits_table
 
         model, task, config, step = self._trained
         found = circuits(model, task, config.train.seed, step)

@@ -14,7 +14,7 @@ from mhsa_cli.records import HeadMaps, HeadReport
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 Address = tuple[int, int]
 _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)

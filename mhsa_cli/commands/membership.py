@@ -15,11 +15,11 @@ from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file, show
-from mhsa_cli.runs.jsonfile import parse_json
+from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import WEIGHTS
-from mhsa_cli.runs.newer import refuse_newer
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.newer_formats import refuse_newer
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.runs.verify import OWN
 
 # Settings that a trial may change and still be the plan's: they change neither a figure nor a step of the report.

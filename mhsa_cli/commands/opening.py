@@ -13,11 +13,11 @@ from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import show, verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
 
 
@@ -70,9 +70,9 @@ def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM
     """
     from mhsa_cli.commands.own_block import again
     from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
-    from mhsa_cli.core.checkpoint import weights_sha256
-    from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.checkpoint import weights_sha256
+    from mhsa_cli.core.training.load import load_trained
 
     config = own_text(run_config(folder), folder)
     info = folder.read_run_json()

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.stderr import tell
-from mhsa_cli.config.own_block import is_file, split, way
+from mhsa_cli.config.custom_attention import is_file, split, way
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.runs.disk import show
 
 if TYPE_CHECKING:
     from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.load import Config
-    from mhsa_cli.core.foreign import Foreign
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.custom import Foreign
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
 AttentionOption = Annotated[
     str | None,
@@ -42,8 +42,8 @@ def begin(config: Config, task: Task) -> TransformerLM | None:
     attention = config.model.attention
     if not is_file(attention):
         return None
-    from mhsa_cli.core.adopt import adopt
-    from mhsa_cli.core.engine import build_model
+    from mhsa_cli.check.build import adopt
+    from mhsa_cli.core.training.engine import build_model
 
     model = build_model(config, task, foreign=adopt(attention))
     found = model.foreign
@@ -89,7 +89,7 @@ def again(
     if given is None:
         said = f"{who} was trained with {show(own)}, which is never imported by itself"
         raise UsageError(said, way(show(own)))
-    from mhsa_cli.core.adopt import adopt
+    from mhsa_cli.check.build import adopt
 
     name = split(own)[1]
     if split(given)[1] != name:
@@ -146,8 +146,8 @@ def foreign_models(trials: Sequence[Trial], task: Task, attention: str | None) -
     """
     if attention is None:
         return None
-    from mhsa_cli.core.adopt import adopt
-    from mhsa_cli.core.engine import build_model
+    from mhsa_cli.check.build import adopt
+    from mhsa_cli.core.training.engine import build_model
 
     foreign = adopt(attention)
     return [build_model(trial.config, task, foreign=foreign) for trial in trials]
@@ -163,9 +163,9 @@ def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
         return {}
     if engine != "local":
         raise UsageError(f"--engine {engine}: {show(first)} is a file of this machine alone", "train here, with --jobs")
-    from mhsa_cli.core.adopt import adopt
-    from mhsa_cli.core.engine import build_model
+    from mhsa_cli.check.build import adopt
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.engine import build_model
 
     found = {one: adopt(one) for one in dict.fromkeys(c.model.attention for c in configs) if is_file(one)}
     for config in configs:

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
-from mhsa_cli.renderers.console import Surface, make_console, surface_of
-from mhsa_cli.renderers.lines import Lines, safe
+from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
+from mhsa_cli.renderers.kit.text_lines import Lines, safe
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import is_sweep
@@ -80,8 +80,8 @@ def picture_path(given: Path | None) -> Path | None:
     """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
     if given is None:
         return None
-    from mhsa_cli.renderers.formats import RENDERERS
-    from mhsa_cli.renderers.png import need_pillow
+    from mhsa_cli.renderers.files.formats import RENDERERS
+    from mhsa_cli.renderers.files.png import need_pillow
 
     ending = given.suffix.lower().removeprefix(".")
     if ending not in RENDERERS:
@@ -95,7 +95,7 @@ def picture_path(given: Path | None) -> Path | None:
 
 def write_picture(path: Path, lines: Lines, title: str) -> None:
     """Write a picture in the format that its name ends in, and say so on stderr, where it disturbs no JSON."""
-    from mhsa_cli.renderers.formats import RENDERERS
+    from mhsa_cli.renderers.files.formats import RENDERERS
 
     write_file_atomic(path, RENDERERS[path.suffix.lower().removeprefix(".")](lines, title))
     tell(f"wrote {show(path)}")

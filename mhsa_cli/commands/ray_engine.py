@@ -19,9 +19,9 @@ from mhsa_cli.commands.workers import WAIT_SECONDS, Ended, Fault, attempt
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.runs.archive import Parcel, pack_run, unpack_runs
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.parcel import Parcel, pack_run, unpack_runs
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 KNOCK_SECONDS = 5.0  # for an answer from a cluster
 STOP_SECONDS = 1.0  # between two questions of a worker whether to stop

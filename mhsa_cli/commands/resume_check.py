@@ -14,11 +14,11 @@ import typer
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import ANSWERED_NO, UsageError
 from mhsa_cli.runs.disk import show
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
 
 
@@ -70,7 +70,7 @@ def _train(
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
     from mhsa_cli.commands.history import History
     from mhsa_cli.commands.training import train_and_keep
-    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.training.engine import Trainer
 
     files = run.load_checkpoint().files if run.checkpoints() else None
     trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
@@ -80,7 +80,7 @@ def _train(
 
 def _difference(first: RunDir, second: RunDir) -> str:
     """Say where two runs differ first: in the files of their last checkpoints, or in a line of their metrics."""
-    from mhsa_cli.core.load import first_difference
+    from mhsa_cli.core.training.load import first_difference
     from mhsa_cli.runs.listing import METRICS
 
     found = first_difference(first.load_checkpoint().files, second.load_checkpoint().files)

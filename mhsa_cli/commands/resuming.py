@@ -16,10 +16,10 @@ from mhsa_cli.errors import OtherVersionError, RunError, UsageError
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file, show, verify_hint
-from mhsa_cli.runs.jsonfile import parse_json
+from mhsa_cli.runs.hashes import LIMIT, ChangedError, listed_files
+from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.seal import LIMIT, ChangedError, listed_files
+from mhsa_cli.runs.run_dir import RunDir
 
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}

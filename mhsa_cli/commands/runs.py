@@ -30,10 +30,10 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
         _show_one(root, run, as_json)
         return
     from mhsa_cli.commands.printing import Paper, print_json
-    from mhsa_cli.renderers.table import Column, table
+    from mhsa_cli.renderers.kit.table import Column, table
     from mhsa_cli.runs.listing import TRAIN_ONE
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     found = [_row(summary) for summary in RunDir.list(runs_root(root))]
     if as_json:
@@ -65,7 +65,7 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
     from mhsa_cli.commands.opening import next_look
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
-    from mhsa_cli.runs.jsonfile import UPDATE
+    from mhsa_cli.runs.json_file import UPDATE
     from mhsa_cli.runs.listing import find_run, summarise
     from mhsa_cli.runs.names import runs_root
 

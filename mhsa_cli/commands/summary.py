@@ -11,18 +11,18 @@ from mhsa_cli.commands.own_block import without_maps
 from mhsa_cli.commands.printing import Paper, print_json, run_argument
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, HeadMaps, Series
-from mhsa_cli.renderers.console import Surface
-from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.explain import explain_model
-from mhsa_cli.renderers.heads import head_table
-from mhsa_cli.renderers.heatmap import head_maps
-from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.table import Column, table
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.explain import explain_model
+from mhsa_cli.renderers.pictures.heads import head_table
+from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import dropped_records
 from mhsa_cli.runs.metrics import records_of
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 
 def common_chance(runs: Sequence[RunDir]) -> float | None:

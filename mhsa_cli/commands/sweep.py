@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.grid import Grid
     from mhsa_cli.records import SweepReport, TrialResult
-    from mhsa_cli.runs.sweepdir import SweepDir
+    from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 LEFT_OUT = "left out"  # the status of a trial whose folder holds another training than the plan's
@@ -87,9 +87,9 @@ def sweep(
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.commands.trials import planned
-    from mhsa_cli.renderers.console import make_console, surface_of
+    from mhsa_cli.renderers.kit.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.sweepdir import SweepDir
+    from mhsa_cli.runs.sweep_dir import SweepDir
 
     if address is not None and engine is not Engines.RAY:
         raise UsageError("--address names a Ray cluster", "add --engine ray")
@@ -176,7 +176,7 @@ def _new(
     from mhsa_cli.commands.stderr import tell
     from mhsa_cli.config.grid import expand
     from mhsa_cli.runs.names import prepare_root
-    from mhsa_cli.runs.sweepdir import SweepDir
+    from mhsa_cli.runs.sweep_dir import SweepDir
 
     grid: Grid = expand(config, overrides, seeds, skip_invalid=skip)
     for named, why in grid.invalid:
@@ -225,7 +225,7 @@ def _report(
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
     from mhsa_cli.commands.membership import reported_weights
     from mhsa_cli.commands.trials import labels_of, outcome
-    from mhsa_cli.core.sweep_report import report
+    from mhsa_cli.core.statistics.sweep_report import report
     from mhsa_cli.records import TrialResult
 
     results: list[TrialResult] = []

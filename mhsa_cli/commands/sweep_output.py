@@ -14,7 +14,7 @@ from mhsa_cli.commands.stderr import LOWER_MEMORY, counted, tell
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.records.labels import set_words
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 # What a sweep with such failed trials ends with, the worst first.
 EXIT_CODES: Mapping[int, set[Cause]] = {
@@ -79,8 +79,8 @@ def document(report: SweepReport) -> dict[str, Any]:
 def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
     from mhsa_cli.commands.printing import Paper, print_json, run_argument
-    from mhsa_cli.renderers.multiples import small_multiples
-    from mhsa_cli.renderers.sweep import sweep_table
+    from mhsa_cli.renderers.pictures.small_multiples import small_multiples
+    from mhsa_cli.renderers.pictures.sweep import sweep_table
 
     if as_json:
         print_json({"sweep": str(folder.path), **document(report)})

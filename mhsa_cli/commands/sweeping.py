@@ -14,12 +14,12 @@ from mhsa_cli.commands.signals import StopSignal
 from mhsa_cli.commands.stderr import counted, tell
 from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
+from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import Config
-from mhsa_cli.config.own_block import is_file
 from mhsa_cli.records.progress import ChunkPlan
-from mhsa_cli.renderers.console import make_console, surface_of
-from mhsa_cli.renderers.live_sweep import LiveSweep
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 MAX_STACK = 64  # models that train together: more gains nothing and holds more memory
 STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them

@@ -22,7 +22,7 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
         _check(task)
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.core.tasks.show import examples
-    from mhsa_cli.renderers.table import task_picture
+    from mhsa_cli.renderers.kit.table import task_picture
 
     found = [info for info in examples() if task in (None, info.name)]
     if as_json:
@@ -37,7 +37,7 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
 
 
 def _check(task: str) -> None:
-    from mhsa_cli.config.near import nearest
+    from mhsa_cli.config.spelling import nearest
     from mhsa_cli.config.tasks import TASK_SCHEMAS
     from mhsa_cli.runs.disk import show
 

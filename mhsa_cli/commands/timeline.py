@@ -18,9 +18,9 @@ from mhsa_cli.errors import MhsaError, RunError, UsageError
 if TYPE_CHECKING:
     from mhsa_cli.commands.printing import Paper
     from mhsa_cli.records import HeadHistory, Series, SnapshotRecord
-    from mhsa_cli.renderers.console import Surface
-    from mhsa_cli.renderers.lines import Lines
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.renderers.kit.console import Surface
+    from mhsa_cli.renderers.kit.text_lines import Lines
+    from mhsa_cli.runs.run_dir import RunDir
 
 TargetOption = Annotated[
     str | None, typer.Option("--target", metavar="NAME", help="Show this score for all heads, such as induction.")
@@ -47,9 +47,9 @@ def timeline(
     from mhsa_cli.commands.opening import next_look, open_run, tell_edited
     from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import common_chance
-    from mhsa_cli.core.heads.onset import histories, largest_drop
-    from mhsa_cli.renderers.scale import Thinned
-    from mhsa_cli.renderers.timeline import timeline_picture
+    from mhsa_cli.core.heads.history import histories, largest_drop
+    from mhsa_cli.renderers.kit.ticks import Thinned
+    from mhsa_cli.renderers.pictures.timeline import timeline_picture
 
     file, folder = picture_path(output), open_run(runs, run)
     paper = Paper()
@@ -183,7 +183,7 @@ def _replay(
     series: Sequence[Series],
 ) -> None:
     """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
-    from mhsa_cli.renderers.replay import play
+    from mhsa_cli.renderers.pictures.replay import play
     from mhsa_cli.runs.snapshots import snapshot_maps
 
     task, tokens = stored.get("task"), stored.get("tokens")

@@ -43,9 +43,9 @@ def trace(
     only_if_ours(wanted, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
     device = prepare_device(wanted)
-    from mhsa_cli.core.story import tell
     from mhsa_cli.core.tasks import build_task
-    from mhsa_cli.renderers.trace import trace_picture
+    from mhsa_cli.core.trace.run import tell
+    from mhsa_cli.renderers.pictures.trace import trace_picture
 
     told = tell(wanted, build_task(wanted.task), batch=rows, forward_only=forward_only, device=device)
     if as_json:

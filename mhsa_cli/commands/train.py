@@ -24,7 +24,7 @@ from mhsa_cli.errors import UsageError
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
     from mhsa_cli.runs.checkpoints import Loaded
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
 NameOption = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="The run's name; left out, a free one is chosen.")
@@ -78,7 +78,7 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.runs.names import prepare_root
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     device = prepare_device(config)
     task = build_task(config.task)
@@ -101,10 +101,10 @@ def _resume(
     from mhsa_cli.commands.resuming import check_same_machine, differences, flat, own_text
     from mhsa_cli.commands.training import check_room, machine, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
-    from mhsa_cli.core.engine import build_model
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.engine import build_model
     from mhsa_cli.runs.listing import dropped_records
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     found = RunDir.open(root, name)
     if _is_done(found, changes, as_json):
@@ -137,7 +137,7 @@ def _resume(
 
 def _tell_rate(before: Config, after: Config, step: int) -> None:
     """Say so where a schedule that falls gets another end: the rate is then not what it would have been."""
-    from mhsa_cli.core.stack import learning_rate
+    from mhsa_cli.core.training.stack import learning_rate
 
     if step == 0 or after.train.schedule == "constant" or after.total_steps == before.total_steps:
         return
@@ -160,7 +160,7 @@ def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
     """Find what a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
     from mhsa_cli.commands.opening import check_weights
     from mhsa_cli.commands.resuming import check_unedited, run_config
-    from mhsa_cli.core.checkpoint import digest, read_state, weights_of
+    from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
 
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)

@@ -23,19 +23,19 @@ from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
-from mhsa_cli.renderers.console import make_console, surface_of
-from mhsa_cli.renderers.live import LiveTraining
-from mhsa_cli.runs.claim import check_disk_space
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import CONFIG, WEIGHTS
 from mhsa_cli.runs.metrics import record_to_dict
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.new_folder import check_disk_space
+from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 if TYPE_CHECKING:
-    from mhsa_cli.core.engine import Trainer
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
+    from mhsa_cli.core.training.engine import Trainer
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
 # What a run says of the end that it had, if it had one, no longer holds once it goes on.
@@ -86,7 +86,7 @@ def run_training(
 
     `model` is the untrained one where its attention is not ours.
     """
-    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.training.engine import Trainer
 
     with StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
         earlier = run.read_run_json().get("seconds")
@@ -226,8 +226,8 @@ def finish(
     **more: Any,
 ) -> None:
     """Write what an ended run holds; its status comes last, when all else is on the disk."""
-    from mhsa_cli.core.checkpoint import weights_sha256
     from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
+    from mhsa_cli.core.training.checkpoint import weights_sha256
 
     train, digest = config.train, weights_sha256(model)
     if maps.weights:

@@ -11,14 +11,14 @@ from mhsa_cli.commands.resuming import other_version
 from mhsa_cli.config.load import Config, check_data
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord
-from mhsa_cli.runs.facts import is_number
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import MOST, SweepDir, trial_name
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.run_facts import is_number
+from mhsa_cli.runs.sweep_dir import MOST, SweepDir, trial_name
 
 if TYPE_CHECKING:
-    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.training.lockstep import Group
 
 CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
 
@@ -88,7 +88,7 @@ def write_trial(
 
 def _entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
     """Write what a trial's run.json keeps for the sweep."""
-    from mhsa_cli.core.statistics import steps_to_target
+    from mhsa_cli.core.statistics.estimates import steps_to_target
 
     report = None if maps is None else maps.report
     heads = [] if report is None else [head.label for head in report.heads if head.label is not None]

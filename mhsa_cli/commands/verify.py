@@ -55,9 +55,9 @@ def verify(
         )
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.verifying import verify_run, verify_sweep
-    from mhsa_cli.renderers.verify import verification_table
+    from mhsa_cli.renderers.pictures.verify import verification_table
     from mhsa_cli.runs.disk import show
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     path = _find(runs, arguments[0] if arguments else None)
     found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))

@@ -12,19 +12,19 @@ from mhsa_cli.commands.opening import check_weights
 from mhsa_cli.commands.printing import run_argument
 from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
 from mhsa_cli.commands.trials import Trial, planned
+from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import Config
-from mhsa_cli.config.own_block import is_file
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.records.verify import Check, Verification
-from mhsa_cli.runs import seal
+from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
-from mhsa_cli.runs.continuity import Rhythm
 from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import DONE, SweepDir
+from mhsa_cli.runs.metrics_audit import Rhythm
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
 
 HELD_UP = ("left out", "damaged", "unreadable", "other version")  # what a resume does not train
@@ -140,9 +140,9 @@ def _info(run: RunDir) -> dict[str, Any] | None:
 def _config_check(run: RunDir) -> Check:
     """Say what of a config that could be read was compared."""
     try:
-        listed = CONFIG in seal.listed_files(run.path)
+        listed = CONFIG in hashes.listed_files(run.path)
         run.read_config_text()
-    except seal.ChangedError:
+    except hashes.ChangedError:
         return Check(CONFIG, "note", "its text was edited; all settings are those of the training")
     except (RunError, StorageError):  # run.json tells nothing
         listed = False
@@ -151,7 +151,7 @@ def _config_check(run: RunDir) -> Check:
 
 def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
     """Say what a run's config and its run.json say of its files."""
-    from mhsa_cli.core.group import log_every
+    from mhsa_cli.core.training.lockstep import log_every
 
     heads = [(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
     rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, _changed_at(info))
@@ -173,8 +173,8 @@ class _Fit:
         self._task: Any = None
 
     def __call__(self, loaded: Loaded) -> str:
-        from mhsa_cli.core.checkpoint import read_state
-        from mhsa_cli.core.load import check_fit
+        from mhsa_cli.core.training.checkpoint import read_state
+        from mhsa_cli.core.training.load import check_fit
 
         check_unedited(self.config, read_state(loaded.files)["config"], self.run)
         if self.info is None:

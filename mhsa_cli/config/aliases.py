@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mhsa_cli.config.near import near
+from mhsa_cli.config.spelling import near
 
 # Our key -> what it is called elsewhere, lower case and with underscores.
 ALIASES: dict[str, str] = {

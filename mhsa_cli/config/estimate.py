@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mhsa_cli.config.own_block import is_file
+from mhsa_cli.config.custom_attention import is_file
 
 LIMIT_BYTES = 16 * 2**30
 MODELS = 5  # that have masks at a time: the trained one, its stack, what watches it, what it is held against

@@ -11,11 +11,11 @@ from typing import Any
 from mhsa_cli.config import overrides as changes
 from mhsa_cli.config.load import check
 from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.pydantic_errors import all_keys
 from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.translate import all_keys
 from mhsa_cli.config.value_lists import SEED_LIST_REFUSED, bracketed_list_problem, split_values
-from mhsa_cli.config.walk import Document
+from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import UsageError
 
 __all__ = ["Cell", "Grid", "expand"]

@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from mhsa_cli.config import overrides as changes
-from mhsa_cli.config import translate
+from mhsa_cli.config import pydantic_errors
 from mhsa_cli.config.dump import dump_yaml, json_schema, template
 from mhsa_cli.config.problems import ConfigError, Problem, Source
 from mhsa_cli.config.reader import read_bytes, read_document
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
-from mhsa_cli.config.walk import BAD, Document, Path
+from mhsa_cli.config.yaml_events import BAD, Document, Path
 
 __all__ = [
     "Config",
@@ -72,11 +72,11 @@ def check(document: Document, *, files: bool = True) -> Config:
             document.data[section] = {}
     problems = list(document.problems)
     data, odd = _without_odd_keys(document.data)
-    problems += [problem for path in odd if (problem := translate.unknown(path, document)) is not None]
+    problems += [problem for path in odd if (problem := pydantic_errors.unknown(path, document)) is not None]
     try:
         config = Config.model_validate(data, context={"seq_len": _seq_len(document.data), "files": files})
     except ValidationError as error:
-        found = (translate.problem(item, document) for item in error.errors(include_url=False))
+        found = (pydantic_errors.problem(item, document) for item in error.errors(include_url=False))
         problems += [problem for problem in found if problem is not None]
         raise ConfigError(problems) from None
     if problems:

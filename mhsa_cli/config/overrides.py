@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from mhsa_cli.config.aliases import setting
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.pydantic_errors import all_keys
 from mhsa_cli.config.reader import read_value
-from mhsa_cli.config.translate import all_keys
-from mhsa_cli.config.walk import Document
+from mhsa_cli.config.yaml_events import Document
 
 _KEY = re.compile(r"[A-Za-z_.][\w.-]*=", re.ASCII)
 

@@ -8,10 +8,10 @@ import re
 import stat
 from typing import Any, cast
 
-from mhsa_cli.config import foreign
+from mhsa_cli.config import not_yaml
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
-from mhsa_cli.config.translate import is_text
-from mhsa_cli.config.walk import Document, Path, Walk
+from mhsa_cli.config.pydantic_errors import is_text
+from mhsa_cli.config.yaml_events import Document, Path, Walk
 
 MAX_BYTES = 256 * 1024
 
@@ -56,7 +56,7 @@ def read_document(data: bytes, name: str) -> Document:
     if len(data) > MAX_BYTES:
         raise ConfigError([whole.problem(f"is larger than {MAX_BYTES // 1024} kB: this is no config")])
     if name.lower().endswith((".py", ".toml")):
-        raise ConfigError([whole.problem(*foreign.refusal(name))])
+        raise ConfigError([whole.problem(*not_yaml.refusal(name))])
     text = _decode(data, whole)
     source = Source(name, _BREAK.split(text))
     if found := _CONTROL.search(text):
@@ -113,7 +113,7 @@ def _not_a_mapping(document: Document, root: Any, text: str) -> Problem:
     mark = document.marks[()]
     if isinstance(root, list):
         return mark.problem("found a list, wanted sections: `task:`, `model:`, `train:`")
-    if alien := foreign.guess(text):
-        return mark.problem(*foreign.refusal(alien))
+    if alien := not_yaml.guess(text):
+        return mark.problem(*not_yaml.refusal(alien))
     hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(root)) else None
     return mark.problem(f"found the text `{clip(str(root))}`, wanted sections: `task:`, `model:`, `train:`", hint)

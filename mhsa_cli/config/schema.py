@@ -15,9 +15,9 @@ from pydantic import (
     field_validator,
 )
 
-from mhsa_cli.config import estimate, own_block
-from mhsa_cli.config.near import nearest
+from mhsa_cli.config import custom_attention, estimate
 from mhsa_cli.config.problems import clip
+from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Wanted, rule, task_name
 
 __all__ = ["Config", "ModelConfig", "TaskConfig", "TrainConfig"]
@@ -48,22 +48,22 @@ def _device(value: str) -> str:
 
 
 def _attention(value: str, info: ValidationInfo) -> str:
-    if not own_block.is_file(value):
+    if not custom_attention.is_file(value):
         return value
-    if not own_block.looks_like_file(value):
-        close = nearest(value, own_block.KINDS)
+    if not custom_attention.looks_like_file(value):
+        close = nearest(value, custom_attention.KINDS)
         hint = f"did you mean `{close}`?" if close else None
         raise rule(f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
-    problem = own_block.form_problem(value)
+    problem = custom_attention.form_problem(value)
     if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone
-        problem = own_block.file_problem(value)
+        problem = custom_attention.file_problem(value)
     if problem is not None:
         raise rule(*problem, at=("attention",))
     return value
 
 
 _ATTENTION = "one of softmax, linear, uniform, or your own block: FILE.py:Class"
-_FORMS = {"anyOf": [{"enum": list(own_block.KINDS)}, {"type": "string", "pattern": r"\.(py|ipynb|md):\w+$"}]}
+_FORMS = {"anyOf": [{"enum": list(custom_attention.KINDS)}, {"type": "string", "pattern": r"\.(py|ipynb|md):\w+$"}]}
 Attention = Annotated[str, AfterValidator(_attention), Wanted(_ATTENTION), WithJsonSchema(_FORMS)]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
 Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
@@ -151,7 +151,7 @@ class ModelConfig(Section):
         if value == "linear" and info.data.get("positions") == "alibi":
             message = "`model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none"
             raise rule(message, "use attention: softmax, or positions: rope", at=("attention", "positions"))
-        if own_block.is_file(value):
+        if custom_attention.is_file(value):
             positions = info.data.get("positions")
             if positions in ("rope", "alibi"):
                 message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mhsa_cli.config.aliases import setting
 from mhsa_cli.config.problems import clip
-from mhsa_cli.config.translate import all_keys, is_list, is_text
+from mhsa_cli.config.pydantic_errors import all_keys, is_list, is_text
 
 SEED_LIST_REFUSED = ("`train.seed` may not be a list here", "write --seeds N: N seeds from `train.seed` on")
 _CLOSING = {"[": "]", "{": "}"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from mhsa_cli.core.attention import attention_weights, fused_attention
+from mhsa_cli.core.model.attention import attention_weights, fused_attention
 from mhsa_cli.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_file
 from mhsa_cli.runs.disk import OpenFile, read_file, retried, show, storage_error
-from mhsa_cli.runs.jsonfile import check_format, parse_json
+from mhsa_cli.runs.json_file import check_format, parse_json
 from mhsa_cli.runs.line_ends import check_line_ends
 
 MANIFEST = "MANIFEST.json"

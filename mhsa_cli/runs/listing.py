@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, show, storage_error, verify_hint
-from mhsa_cli.runs.facts import RUN_FACTS, check_facts, is_count
-from mhsa_cli.runs.jsonfile import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
+from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST
+from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts, is_count
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"

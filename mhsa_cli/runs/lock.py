@@ -16,7 +16,7 @@ from pathlib import Path
 from mhsa_cli.errors import BusyError, RunError, StorageError
 from mhsa_cli.runs.atomic import write_all
 from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error
-from mhsa_cli.runs.jsonfile import parse_json
+from mhsa_cli.runs.json_file import parse_json
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _PATIENCE = 0.3  # seconds; a reader that asks whether the lock is free holds it for an instant

@@ -13,8 +13,8 @@ from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
 from mhsa_cli.runs.disk import OpenFile, open_regular, retried, show, storage_error
-from mhsa_cli.runs.facts import COUNT, NUMBER, shown
-from mhsa_cli.runs.jsonfile import dump_json, parse_json, restore_nonfinite
+from mhsa_cli.runs.json_file import dump_json, parse_json, restore_nonfinite
+from mhsa_cli.runs.run_facts import COUNT, NUMBER, shown
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
 

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from mhsa_cli.errors import MhsaError, OtherVersionError, RunError, StorageError
 from mhsa_cli.records.verify import Check, Verification
-from mhsa_cli.runs import seal
+from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
-from mhsa_cli.runs.continuity import Curve, Rhythm
 from mhsa_cli.runs.disk import OpenFile, show
 from mhsa_cli.runs.heads import check_measured, maps_from_dict
-from mhsa_cli.runs.jsonfile import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.json_file import check_format, parse_json, restore_nonfinite
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
 from mhsa_cli.runs.metrics import Records
+from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.runs.snapshots import snapshots_from_lines
 
 Heads = Sequence[tuple[int, int]]
@@ -84,7 +84,7 @@ class Verifier:
 
     def _run_json(self) -> None:
         try:
-            self.info, self.listed = read_info(self.run), dict(seal.listed_files(self.run))
+            self.info, self.listed = read_info(self.run), dict(hashes.listed_files(self.run))
         except MhsaError as error:
             self._note(RUN, state_of(error), self._why(error))
             return
@@ -99,7 +99,7 @@ class Verifier:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
         path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
         try:
-            file = seal.open_listed(self.run, name) if self.info else OpenFile(path, seal.LIMIT)
+            file = hashes.open_listed(self.run, name) if self.info else OpenFile(path, hashes.LIMIT)
         except MhsaError as error:
             if not os.path.lexists(path) and name not in self.listed:
                 needed = name == TEXT or self.info.get("status") in ENDED
@@ -107,7 +107,7 @@ class Verifier:
                 return
             found, state = self._why(error).removeprefix(f"{name} is "), state_of(error)
             try:  # what can still be used of it?
-                with OpenFile(path, seal.LIMIT) as file:
+                with OpenFile(path, hashes.LIMIT) as file:
                     look(file)
             except MhsaError as second:
                 more = self._why(second).removeprefix(f"{name} is ")
@@ -127,7 +127,7 @@ class Verifier:
         told = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
         if not problem:
             return told
-        if METRICS in self.listed and seal.digest(file.blocks()) == self.listed[METRICS]:
+        if METRICS in self.listed and hashes.digest(file.blocks()) == self.listed[METRICS]:
             return f"{told}; as it was written: {problem}"
         raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
 

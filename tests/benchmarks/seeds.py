@@ -29,10 +29,10 @@ def measure(path: str, seeds: range) -> str:
     import torch
 
     from mhsa_cli.config.load import load_config
-    from mhsa_cli.core.group import Group
     from mhsa_cli.core.heads.labels import matters
     from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.lockstep import Group
 
     configs = [load_config(path, [f"train.seed={seed}"]) for seed in seeds]
     task = build_task(configs[0].task)

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.engine import Trainer
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.records import SnapshotRecord
-from mhsa_cli.runs.jsonfile import dump_json
+from mhsa_cli.runs.json_file import dump_json
 from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 ROUNDS = 7

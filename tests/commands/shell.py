@@ -133,7 +133,7 @@ def alive(pid: int) -> bool:
 @contextlib.contextmanager
 def at_step(step: int, action: Callable[[], None]) -> Iterator[None]:
     """Do something in the middle of one training step."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     original = Stack.step
 

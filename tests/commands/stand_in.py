@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from mhsa_cli.core.check.source import Source
+from mhsa_cli.check.source.load import Source
 from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
 
 

@@ -10,18 +10,18 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.core import bench, timing
+from mhsa_cli.core.bench import measure, timing
 from tests.commands.shell import mhsa
 
 # A middle size that takes no second a round, and as little effort as there can be.
 MIDDLE = {"task": {"seq_len": 6}, "train": {"batch_size": 5}}
-EFFORTS = {"quick": bench.Effort(0.0, (1, 3), (8, 12), 1)}
+EFFORTS = {"quick": measure.Effort(0.0, (1, 3), (8, 12), 1)}
 
 
 @pytest.fixture(autouse=True)
 def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "MIDDLE", MIDDLE)
-    monkeypatch.setattr(bench, "EFFORTS", EFFORTS)
+    monkeypatch.setattr(measure, "MIDDLE", MIDDLE)
+    monkeypatch.setattr(measure, "EFFORTS", EFFORTS)
     monkeypatch.setattr(timing, "ROUND", 0.0)
 
 
@@ -60,7 +60,7 @@ def test_the_quick_document_holds_every_section_and_leaves_nothing_behind(here: 
 
 
 def test_tables_come_without_json() -> None:
-    with mock.patch.object(bench, "import_speed", return_value=bench.ImportSpeed((1.0, 1.0, 1.0))):
+    with mock.patch.object(measure, "import_speed", return_value=measure.ImportSpeed((1.0, 1.0, 1.0))):
         said = mhsa("bench", "--quick", "-c", "tiny.yaml", "n_heads=4")
     assert said.code == 0, said.err
     assert "training step" in said.out and "2 blocks of d_model 12, 4 heads, d_mlp 20" in said.out
@@ -81,6 +81,6 @@ def test_tables_come_without_json() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(arguments: list[str], words: str) -> None:
-    with mock.patch.object(bench, "measure", side_effect=AssertionError("it began")):
+    with mock.patch.object(measure, "measure", side_effect=AssertionError("it began")):
         said = mhsa("bench", *arguments)
     assert (said.code, said.out) == (2, "") and words in said.err

@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.runs.checkpoints import list_checkpoints
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import TINY, at_step, facts, metrics, mhsa
 
 SETTINGS = ["--config", "tiny.yaml", "epochs=3", "save_every=2", "eval_every=4"]  # 15 steps; epochs end at 5, 10, 15

@@ -155,7 +155,7 @@ def test_a_text_is_written_as_text(prose: Path) -> None:
 # output goes. Each is followed by its exit code.
 COPIES = """
 import gc, os, sys
-import mhsa_cli.commands.app, mhsa_cli.core.generate, mhsa_cli.core.heads.capture, mhsa_cli.core.load
+import mhsa_cli.commands.app, mhsa_cli.core.model.generate, mhsa_cli.core.heads.capture, mhsa_cli.core.training.load
 gc.freeze()  # what is shared is left alone when a copy ends
 commands = []
 for text in sys.argv[1:]:

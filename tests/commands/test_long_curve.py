@@ -14,11 +14,11 @@ from mhsa_cli.commands import history
 from mhsa_cli.commands.history import ENDS, History
 from mhsa_cli.core.export import plain
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
-from mhsa_cli.renderers.scale import Thinned
+from mhsa_cli.renderers.kit.ticks import Thinned
 from mhsa_cli.runs import disk, metrics
-from mhsa_cli.runs.continuity import Curve, Rhythm
 from mhsa_cli.runs.metrics import MetricRecord, MetricsFile, record_to_dict, records_of
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.metrics_audit import Curve, Rhythm
+from mhsa_cli.runs.run_dir import RunDir
 
 
 def trained(folder: Path, steps: int) -> RunDir:

@@ -51,8 +51,8 @@ class Lost(io.RawIOBase):
 def draw_at_once(patch: pytest.MonkeyPatch) -> None:
     """Redraw at every record, on what is a terminal."""
     patch.setenv("TERM", "xterm-256color")
-    patch.setattr("mhsa_cli.renderers.live._SECONDS_BETWEEN", 0)
-    patch.setattr("mhsa_cli.renderers.live_sweep._SECONDS_BETWEEN", 0)
+    patch.setattr("mhsa_cli.renderers.pictures.live._SECONDS_BETWEEN", 0)
+    patch.setattr("mhsa_cli.renderers.pictures.live_sweep._SECONDS_BETWEEN", 0)
 
 
 def figures(text: str) -> str:
@@ -126,7 +126,7 @@ def test_what_a_write_does_not_take_is_written_next(monkeypatch: pytest.MonkeyPa
 
 def hang_up(patch: pytest.MonkeyPatch, step: int) -> None:
     """Have a terminal as stdout and stderr, and close it in the middle of a step, as a window that is closed."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
@@ -177,7 +177,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing(here: Path, server: ForkServ
 
 def lose_stdout(patch: pytest.MonkeyPatch, to: str, name: str) -> None:
     """Have a full disk as stdout, or a pipe that nobody reads, and a signal in the middle of the second step."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     if to == "pipe":
         reader, writer = os.pipe()

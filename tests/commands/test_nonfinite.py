@@ -46,7 +46,7 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("step", [1, 3, 6])
 def test_one_bad_number_at_any_step(step: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     original = Stack.step
 

@@ -17,8 +17,8 @@ import pytest
 
 from mhsa_cli.commands import chunk, stderr
 from mhsa_cli.core import make_sure_of_memory
-from mhsa_cli.core.group import Group
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.stack import Stack
 from tests.commands.shell import at_step, facts, mhsa, tree
 
 SIZES = ["task.name=shift", "vocab_size=11", "seq_len=6", "d_model=12", "batch_size=7", "eval_sequences=9", "epochs=2"]
@@ -131,11 +131,11 @@ def test_a_chunk_that_breaks_off_before_its_first_step_says_why() -> None:
 
 def test_what_goes_wrong_before_a_training_begins_is_noted_and_loses_nothing(tiny: Path) -> None:
     whole = facts(tiny)
-    for where in ("mhsa_cli.commands.resuming.keep_text", "mhsa_cli.core.engine.Trainer.__init__"):
+    for where in ("mhsa_cli.commands.resuming.keep_text", "mhsa_cli.core.training.engine.Trainer.__init__"):
         with mock.patch(where, side_effect=OSError(errno.ENFILE, "no")):
             assert mhsa("train", *SIZES, "--name", where).code == 5
         assert (facts(Path("runs", where))["status"], facts(Path("runs", where))["step"]) == ("failed", 0)
-    for where in ("mhsa_cli.commands.train._tell_rate", "mhsa_cli.core.engine.Trainer.__init__"):
+    for where in ("mhsa_cli.commands.train._tell_rate", "mhsa_cli.core.training.engine.Trainer.__init__"):
         with mock.patch(where, side_effect=MemoryError):
             assert mhsa("train", "--resume", "tiny", "epochs=3").code == 5
         now = facts(tiny)

@@ -173,7 +173,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(tiny: Path) -> Non
 
 
 def test_one_run_has_one_trainer(tiny: Path) -> None:
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     with RunDir.open(Path("runs"), "tiny", write=True):
         before = tree(tiny)

@@ -16,8 +16,8 @@ from mhsa_cli.commands.ray_engine import train_away
 from mhsa_cli.commands.trials import planned
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records.progress import ChunkProgress
-from mhsa_cli.runs.parcel import pack_run, unpack_runs
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.archive import pack_run, unpack_runs
+from mhsa_cli.runs.sweep_dir import SweepDir
 from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import GRID, broken_off, kept, steps_counted
 

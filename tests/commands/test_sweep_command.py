@@ -75,7 +75,7 @@ def test_resume_trains_what_is_missing_and_nothing_else() -> None:
 
 def hold(patch: pytest.MonkeyPatch, sweep: str, first: str) -> None:
     """Take no further step once a file is there."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.step
 

@@ -21,14 +21,14 @@ from mhsa_cli.commands.sweeping import Work
 from mhsa_cli.commands.trials import Trial
 from mhsa_cli.commands.workers import Ended, Fault
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.group import Group
-from mhsa_cli.core.stack import Stack
-from mhsa_cli.core.sweep_report import report
+from mhsa_cli.core.statistics.sweep_report import report
+from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import StorageError
 from mhsa_cli.records import TrialResult
 from mhsa_cli.records.progress import ChunkPlan
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from tests.commands.shell import at_step, facts, mhsa
 
 SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=6", "batch_size=5"]

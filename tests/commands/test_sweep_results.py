@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import facts, mhsa
 
 SMALL = ["vocab_size=12", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5", "eval_sequences=9"]

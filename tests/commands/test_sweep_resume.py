@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.commands import chunk
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import Said, at_step, facts, mhsa, tree
 
 SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]

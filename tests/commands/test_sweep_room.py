@@ -29,7 +29,7 @@ def test_too_little_memory_is_said_before_the_start() -> None:
 
 def test_too_little_disk_is_said_before_the_start() -> None:
     usage = namedtuple("usage", "total used free")
-    with mock.patch("mhsa_cli.runs.claim.shutil.disk_usage", lambda path: usage(9, 9, 10 * MIB)):
+    with mock.patch("mhsa_cli.runs.new_folder.shutil.disk_usage", lambda path: usage(9, 9, 10 * MIB)):
         said = mhsa("sweep", *BIG)
     assert said.code == 5 and "not enough space" in said.err and "--runs DIR" in said.err
     assert not list(Path("runs").iterdir())

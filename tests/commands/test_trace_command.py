@@ -58,7 +58,7 @@ CHECK = {"name", "passed", "figure", "text"}
 
 
 def test_a_failed_check_is_drawn_and_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.core import attention
+    from mhsa_cli.core.model import attention
 
     monkeypatch.setattr(attention, "attention_scores", lambda q, k, bias=None: q @ k.transpose(-2, -1))
     said = mhsa("trace")

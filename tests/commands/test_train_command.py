@@ -123,7 +123,7 @@ def test_the_weights_depend_on_seed_and_config_only(trained: Path) -> None:
 
 
 def test_heads_change_the_maps_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.training.lockstep import Group
 
     seen: list[bytes] = []
     ids = Group._ids

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core import checkpoint
-from mhsa_cli.core.stack import Stack
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.core.training import checkpoint
+from mhsa_cli.core.training.stack import Stack
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import at_step, facts, mhsa, tree, without_hashes
 from tests.commands.test_resume_command import kill
 
@@ -240,7 +240,7 @@ def test_resume_check_says_where_bits_differ(part: str, here: Path, monkeypatch:
         getattr(stack, part)[0] += 0.25
         return found
 
-    monkeypatch.setattr("mhsa_cli.core.group.restore", broken)
+    monkeypatch.setattr("mhsa_cli.core.training.lockstep.restore", broken)
     # Stopped within an epoch that is not the last, for the sum of its losses to count and then to be forgotten.
     said = mhsa("verify", "--resume-check", "tiny.yaml", "train.epochs=3", "train.steps_per_epoch=4")
     where = "metrics.jsonl, line " if part == "metrics" else "model.safetensors: "

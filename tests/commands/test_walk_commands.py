@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.commands import grading
-from mhsa_cli.core.heads import null
-from tests.commands import own
+from mhsa_cli.core.heads import random_baseline
+from tests.commands import custom
 from tests.commands.shell import Said, at_step, facts, mhsa
 from tests.commands.walk import Option, WalkedCommand, commands, values
 
@@ -104,7 +104,7 @@ ALL = [Stream(*one) for one in itertools.product(ENCODINGS, WIDTHS, (False, True
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each kind and a sweep, trained once; tests get copies."""
     place = tmp_path_factory.mktemp("walk")
-    own.write(place)
+    custom.write(place)
     (place / FIVE_FILE).write_text(FIVE)
     (place / "tiny.yaml").write_text(TINY)
     with contextlib.chdir(place):
@@ -126,7 +126,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(prepared: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy to stand in. The grader is a stand-in, and random heads are few: both take their time elsewhere."""
     monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
-    monkeypatch.setattr(null, "HEADS", 3)
+    monkeypatch.setattr(random_baseline, "HEADS", 3)
     shutil.copytree(prepared, here, dirs_exist_ok=True)
     yield here
 

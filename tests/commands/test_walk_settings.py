@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.config.load import json_schema
-from mhsa_cli.core.heads import null
-from tests.commands import own
+from mhsa_cli.core.heads import random_baseline
+from tests.commands import custom
 from tests.commands.shell import Said, mhsa
 from tests.commands.walk import Setting, settings
 
@@ -72,8 +72,8 @@ def cases() -> Iterator[object]:
 @pytest.fixture
 def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where to stand, with the files that settings name."""
-    monkeypatch.setattr(null, "HEADS", 3)  # 200 random heads beside each of these would be half of the time
-    own.write(here)
+    monkeypatch.setattr(random_baseline, "HEADS", 3)  # 200 random heads beside each of these would be half of the time
+    custom.write(here)
     (here / "text.txt").write_text("to be or not to be, that is the question: whether 'tis nobler\n" * 3)
     return here
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.aliases import ALIASES, SENTENCES, normalise, suggest
-from mhsa_cli.config.translate import all_keys
+from mhsa_cli.config.pydantic_errors import all_keys
 
 Complain = Callable[..., str]
 KEYS = all_keys()

@@ -28,7 +28,7 @@ def test_a_text_has_no_count_before_its_file_is_read(load: Load) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_count_is_the_models_own(positions: str, norm: str, d_mlp: int, bias: bool, tied: bool) -> None:
     torch = pytest.importorskip("torch")
-    from mhsa_cli.core.model import build
+    from mhsa_cli.core.model.transformer import build
 
     model = {"d_model": 10, "n_heads": 2, "n_layers": 3, "max_seq_len": 13, "positions": positions, "norm": norm,
              "d_mlp": d_mlp, "bias": bias, "tie_embeddings": tied}  # fmt: skip

@@ -9,7 +9,7 @@ import yaml
 
 from mhsa_cli.config.aliases import suggest
 from mhsa_cli.config.load import Config
-from mhsa_cli.config.translate import all_keys
+from mhsa_cli.config.pydantic_errors import all_keys
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]

@@ -237,7 +237,7 @@ def test_a_section_that_is_no_mapping(complain: Complain) -> None:
 
 
 def test_every_field_has_a_reason_and_words_for_what_it_takes() -> None:
-    from mhsa_cli.config.wanted import wanted
+    from mhsa_cli.config.expected import wanted
 
     for schema in (ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):
         for name, field in schema.model_fields.items():

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.generate import generate
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.generate import generate
+from mhsa_cli.core.model.transformer import TransformerLM
 from tests.core.reference import redraw
 
 # No two sizes are equal: equal sizes hide swapped axes.

@@ -14,9 +14,9 @@ import torch
 from torch import Generator, Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.heads.targets import SCORES, at_distance
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task
 
 V, T = 13, 16  # symbols, tokens of a row; d_head is 3V + T = 55, so no two sizes are equal

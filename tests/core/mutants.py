@@ -20,7 +20,7 @@ import torch
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mhsa_cli.core import attention
+from mhsa_cli.core.model import attention
 
 # Test modules whose tests reach the block only through their global name `attention`; quick ones first.
 SUITE = ["laws", "masks", "numbers", "shapes", "golden", "reference"]

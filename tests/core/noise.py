@@ -6,7 +6,7 @@ import torch
 from torch import Generator
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from tests.core.forms import MAX, T, V

@@ -15,12 +15,12 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mhsa_cli.core.attention import causal_window
+from mhsa_cli.core.heads.hooks import walk
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.scores import lifts, shape
 from mhsa_cli.core.heads.targets import SCORES, aim, offset_chances
-from mhsa_cli.core.heads.walk import walk
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.attention import causal_window
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import Batch
 from mhsa_cli.records.labels import TARGETS
 from tests.core.handmade import handmade, induction

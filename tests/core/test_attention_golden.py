@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mhsa_cli.core import attention
+from mhsa_cli.core.model import attention
 from tests.core.reference import array, worst
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core import attention
+from mhsa_cli.core.model import attention
 from tests.core.reference import D_HEAD, MAX, B, D, H, T, coins, draw, redraw, worst
 
 

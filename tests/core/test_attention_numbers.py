@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mhsa_cli.core import attention
+from mhsa_cli.core.model import attention
 from tests.core.reference import D_HEAD, MAX, B, D, H, T, array, draw, loop_attention, redraw, worst
 
 

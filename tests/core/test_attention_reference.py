@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core import attention
+from mhsa_cli.core.model import attention
 from tests.core.reference import (
     D_HEAD,
     MAX,

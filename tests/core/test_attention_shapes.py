@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mhsa_cli.core import attention
-from mhsa_cli.core.cross import MultiHeadCrossAttention
-from mhsa_cli.core.positions import AlibiPositions, Positions, RopePositions
+from mhsa_cli.core.model import attention
+from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
+from mhsa_cli.core.model.positions import AlibiPositions, Positions, RopePositions
 from tests.core.reference import D_HEAD, MAX, B, D, H, T, draw, redraw
 
 

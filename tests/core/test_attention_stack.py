@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.layers import Dropout, Embedding, LayerNorm, Linear
-from mhsa_cli.core.model import MLP
-from mhsa_cli.core.positions import LearnedPositions
-from mhsa_cli.core.stack import stack_models
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.layers import Dropout, Embedding, LayerNorm, Linear
+from mhsa_cli.core.model.positions import LearnedPositions
+from mhsa_cli.core.model.transformer import MLP
+from mhsa_cli.core.training.stack import stack_models
 from tests.core.reference import coins, draw, redraw, worst
 
 # B, T, H, d_head: one model's numbers end on an odd boundary, on an even one, and one batch of a single row.

@@ -11,10 +11,18 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config, ModelConfig
-from mhsa_cli.core import bench
-from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.bench import EFFORTS, PATHS, Effort, attention_speeds, bench_sizes, import_speed, stack_speeds
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.bench import measure
+from mhsa_cli.core.bench.measure import (
+    EFFORTS,
+    PATHS,
+    Effort,
+    attention_speeds,
+    bench_sizes,
+    import_speed,
+    stack_speeds,
+)
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError
 from mhsa_cli.records import AttentionSpeed, NotMeasured, StackSpeed, StepSpeed
 
@@ -51,7 +59,7 @@ def test_stacks_that_would_hold_or_take_too_much_are_named_and_not_built() -> No
     assert isinstance(small, StackSpeed)
     assert isinstance(large, NotMeasured) and "GB" in large.why and large.what == "10000000 models"
     slow = {1: (9.0, 9.0, 9.0)}
-    with mock.patch.object(bench, "step_seconds", return_value=(slow, 8)) as calls:
+    with mock.patch.object(measure, "step_seconds", return_value=(slow, 8)) as calls:
         _, large = stack_speeds(config, CPU, Effort(0.0, (1, 2), (), 0))
     assert isinstance(large, NotMeasured) and "18 s" in large.why and calls.call_count == 1
 
@@ -61,10 +69,10 @@ def test_more_threads_are_recommended_only_where_they_pay() -> None:
     for faster, wanted in ((0.9, 1), (0.7, 4), (3.0, 1)):
         found = {1: (1.0, 1.0, 1.0), 4: (faster,) * 3}
         with (
-            mock.patch.object(bench, "cores", return_value=4),
-            mock.patch.object(bench, "step_seconds", return_value=(found, 8)),
+            mock.patch.object(measure, "cores", return_value=4),
+            mock.patch.object(measure, "step_seconds", return_value=(found, 8)),
         ):
-            records = [r for r in bench.step_speeds("config", config, CPU, 1.0) if isinstance(r, StepSpeed)]
+            records = [r for r in measure.step_speeds("config", config, CPU, 1.0) if isinstance(r, StepSpeed)]
         assert [r.threads for r in records if r.recommended] == [wanted]
         assert [r.tokens_per_second for r in records] == pytest.approx([7 * 6, 7 * 6 / faster])
 
@@ -103,7 +111,7 @@ def test_attention_is_timed_in_the_dtype_of_the_config(dtype: str) -> None:
 
 
 def test_rows_that_would_take_too_long_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "PATIENCE", 0.0)
     config = Config(model=ModelConfig(d_model=12, n_heads=3))
     records = list(attention_speeds(config, CPU, Effort(0.0, (), (10, 31), 0)))
     assert [r.what for r in records if isinstance(r, NotMeasured)] == [f"{path}, T=31" for path in PATHS]
@@ -116,13 +124,13 @@ def test_a_training_that_does_not_stay_finite_is_no_speed() -> None:
         mock.patch.object(Stack, "finite_slots", return_value=[]),
         pytest.raises(NonFiniteError, match="not finite"),
     ):
-        bench.step_seconds(config, 1, CPU, 0.0, [1])
+        measure.step_seconds(config, 1, CPU, 0.0, [1])
 
 
 def test_thread_counts_that_were_not_tried_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mhsa_cli.core.timing.PATIENCE", 0.0)
-    monkeypatch.setattr(bench, "cores", lambda: 3)
-    found = list(bench.step_speeds("config", bench_sizes(load_config(None, TINY))["config"], CPU, 0.01))
+    monkeypatch.setattr("mhsa_cli.core.bench.timing.PATIENCE", 0.0)
+    monkeypatch.setattr(measure, "cores", lambda: 3)
+    found = list(measure.step_speeds("config", bench_sizes(load_config(None, TINY))["config"], CPU, 0.01))
     assert [type(record).__name__ for record in found] == ["StepSpeed", "NotMeasured"]
     assert isinstance(found[1], NotMeasured) and found[1].section == "steps" and found[1].what == "config, 3 threads"
 
@@ -131,8 +139,11 @@ def test_the_thread_count_is_put_back() -> None:
     torch.set_num_threads(2)
     try:
         config = load_config(None, [*TINY, "train.threads=1"])
-        with mock.patch.object(bench, "step_seconds", side_effect=ZeroDivisionError), pytest.raises(ZeroDivisionError):
-            list(bench.measure(config, CPU, EFFORTS["quick"]))
+        with (
+            mock.patch.object(measure, "step_seconds", side_effect=ZeroDivisionError),
+            pytest.raises(ZeroDivisionError),
+        ):
+            list(measure.measure(config, CPU, EFFORTS["quick"]))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.checkpoint import weights_sha256
-from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.heads.capture import (
     capture,
     head_maps,
@@ -19,8 +17,10 @@ from mhsa_cli.core.heads.capture import (
     source_mass,
     weight_blocks,
 )
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import build_model
 from mhsa_cli.errors import UsageError
 
 

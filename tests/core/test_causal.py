@@ -21,8 +21,8 @@ from mhsa_cli.core.heads.causal import (
     sampled_shares,
     shapley,
 )
-from mhsa_cli.core.heads.walk import walk
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.heads.hooks import walk
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from tests.core.forms import FORMS, Form, tokens
 from tests.core.forms import B as ROWS

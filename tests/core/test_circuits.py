@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.heads.circuits import circuits, copying, ov_circuits, qk_shares, score_parts, score_shares, top1
-from mhsa_cli.core.positions import LearnedPositions
+from mhsa_cli.core.model.positions import LearnedPositions
+from mhsa_cli.core.training.checkpoint import weights_sha256
 from tests.core.forms import FORMS, Form, H, V, tokens
 from tests.core.noise import Noise, small
 

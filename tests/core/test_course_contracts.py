@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import MultiHeadSelfAttention, attention_weights, fused_attention
-from mhsa_cli.core.positions import Positions, RopePositions
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention, attention_weights, fused_attention
+from mhsa_cli.core.model.positions import Positions, RopePositions
 from tests.core.reference import array, coins, draw, worst
 
 D, H, D_HEAD, T, MAX = 12, 3, 4, 7, 11

@@ -10,18 +10,18 @@ import torch
 from torch import Generator
 
 from mhsa_cli.config.load import Config, load_config
-from mhsa_cli.core.checkpoint import weights_sha256
 from mhsa_cli.core.devices import self_check
-from mhsa_cli.core.engine import Trainer, build_model
-from mhsa_cli.core.generate import generate
-from mhsa_cli.core.group import Group
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.heads.snapshots import Snapshots
-from mhsa_cli.core.stack import Stack
+from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import Batch, Task, build_task, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import Trainer, build_model
+from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.snapshots import Snapshots
+from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from tests.devices import on_each_device

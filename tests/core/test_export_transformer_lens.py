@@ -17,7 +17,7 @@ from mhsa_cli.config.tasks import Shift
 from mhsa_cli.core.export.source import Source, Trained
 from mhsa_cli.core.export.transformer_lens import CONFIG, WEIGHTS, obstacles, to_transformer_lens
 from mhsa_cli.core.heads.capture import capture
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.errors import UsageError
 from tests.core.reference import redraw

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core import linear
-from mhsa_cli.core.cache import KVCache
-from mhsa_cli.core.model import TransformerLM
-from mhsa_cli.core.stack import stack_models
+from mhsa_cli.core.model import linear_attention
+from mhsa_cli.core.model.kv_cache import KVCache
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.training.stack import stack_models
 from tests.core.forms import D_HEAD, FORMS, KINDS, MAX, WINDOW, B, D, Form, H, T, V, check_same_but_for_ties, tokens
 from tests.core.reference import draw, worst
 
@@ -21,7 +21,7 @@ each_form = pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear attention carries its sums across blocks of tokens: make several of these few tokens."""
-    monkeypatch.setattr(linear, "BLOCK", 4)
+    monkeypatch.setattr(linear_attention, "BLOCK", 4)
 
 
 def bound(wanted: Tensor, relative: float = 1e-6) -> float:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core import generate as module
-from mhsa_cli.core.generate import generate, sample
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model import generate as module
+from mhsa_cli.core.model.generate import generate, sample
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.errors import UsageError
 from tests.core.forms import MAX, Form, H, V, tokens
 from tests.core.reference import draw, worst

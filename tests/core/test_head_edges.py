@@ -13,7 +13,7 @@ from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.heads import probe
 from mhsa_cli.core.heads.probe import rows_that_fit
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.tasks.repeat import Repeat
@@ -116,7 +116,7 @@ def test_a_vocabulary_of_two() -> None:
 
 
 def test_rows_of_256_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mhsa_cli.core.heads.null.HEADS", 20)
+    monkeypatch.setattr("mhsa_cli.core.heads.random_baseline.HEADS", 20)
     task = Noise(vocab_size=17, seq_len=256)
     found = sound(head_report(model_for(task, n_heads=2), task, 1), 2)
     assert found.verdict.pattern_matters is not None and found.heads[0].scores["offset"].distance is not None

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.checkpoint import weights_sha256
-from mhsa_cli.core.engine import Trainer
-from mhsa_cli.core.heads import causal, null, probe
+from mhsa_cli.core.heads import causal, probe, random_baseline
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.records import HeadReport, HeadScore, Label, Role
 from tests.benchmarks.false_labels import total
 from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
@@ -142,7 +142,7 @@ def test_measuring_changes_nothing_of_the_model(training: bool) -> None:
 
 def test_limits_that_models_of_one_shape_share_are_those_of_each() -> None:
     task = Seen("self", vocab_size=17, seq_len=13)
-    limits = null.null_limits(small(0), task)
+    limits = random_baseline.null_limits(small(0), task)
     for seed in (1, 2):
         model = small(seed)
         with mock.patch.object(probe, "ROWS", ROWS):
@@ -207,7 +207,7 @@ def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest
         for parameter, value in zip(drawn.parameters(), model.parameters(), strict=True):
             parameter.data.copy_(value)
 
-    monkeypatch.setattr(null, "draw_weights", loud)
+    monkeypatch.setattr(random_baseline, "draw_weights", loud)
     head = report(model, Seen("first")).heads[0]
     assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
     assert head.target is None and head.label == Label("sharp")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import causal_window, uniform_weights
 from mhsa_cli.core.heads import scores
+from mhsa_cli.core.heads.hooks import walk
 from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
 from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, masses, positionality, shape
 from mhsa_cli.core.heads.targets import (
@@ -22,7 +22,7 @@ from mhsa_cli.core.heads.targets import (
     itself,
     offset_chances,
 )
-from mhsa_cli.core.heads.walk import walk
+from mhsa_cli.core.model.attention import causal_window, uniform_weights
 from mhsa_cli.core.tasks.base import Batch
 from tests.core.handmade import FAR, MODELS, Period, Seen, T, V, handmade, induction
 from tests.core.noise import small

@@ -11,15 +11,16 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.checkpoint import load_weights, weights_sha256
-from mhsa_cli.core.engine import Trainer, build_model
-from mhsa_cli.core.heads import probe, snapshots
+from mhsa_cli.core.heads import probe
+from mhsa_cli.core.heads.hooks import walk
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.snapshots import small_maps, snapshot_steps
-from mhsa_cli.core.heads.walk import walk
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training import snapshots
+from mhsa_cli.core.training.checkpoint import load_weights, weights_sha256
+from mhsa_cli.core.training.engine import Trainer, build_model
+from mhsa_cli.core.training.snapshots import small_maps, snapshot_steps
 from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
 from tests.settings import later_wins
 

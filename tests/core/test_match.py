@@ -12,13 +12,13 @@ from scipy.spatial.distance import jensenshannon
 from torch import Tensor
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.checkpoint import weights_sha256
-from mhsa_cli.core.engine import build_model
 from mhsa_cli.core.heads import match
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.heads.match import compare_models, head_distance, match_heads, shared_rows
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task, fixed_batch
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import build_model
 from mhsa_cli.errors import UsageError
 from tests.settings import later_wins
 

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from mhsa_cli.core.heads import causal, labels, null, onset, probe, snapshots
+from mhsa_cli.core.heads import causal, history, labels, probe, random_baseline
 from mhsa_cli.core.heads.targets import SCORES
+from mhsa_cli.core.training import snapshots
 from mhsa_cli.records.labels import TARGETS
 from tests.core.pictures import DOCS, PICTURES, picture, shade, with_pictures
 
@@ -35,8 +36,8 @@ def test_every_target_has_its_section() -> None:
     [
         ("lift >= {}", labels.LIFT),
         ("less than {} of its weight there", labels.COMMON),
-        ("above the {:.0%} percentile".replace("{:.0%}", "{}th"), round(100 * null.PERCENTILE)),
-        ("at least {} heads of untrained", null.HEADS),
+        ("above the {:.0%} percentile".replace("{:.0%}", "{}th"), round(100 * random_baseline.PERCENTILE)),
+        ("at least {} heads of untrained", random_baseline.HEADS),
         ("less than\n{} nats", labels.JOINT),
         ("at least {} nats and two standard errors", labels.ALONE),
         ("at least {} %", round(100 * labels.SHARE)),
@@ -47,9 +48,9 @@ def test_every_target_has_its_section() -> None:
         ("too much, up to {} orders are drawn", causal.PERMUTATIONS),
         ("on {} rows of the run's task", probe.ROWS),
         ("on {} rows that stay the same", snapshots.ROWS),
-        ("with lift >= {}.\n", onset.ONSET),
-        ("crossing of lift {} to", onset.LOW),
-        ("to the first of {},", onset.HIGH),
+        ("with lift >= {}.\n", history.ONSET),
+        ("crossing of lift {} to", history.LOW),
+        ("to the first of {},", history.HIGH),
     ],
 )
 def test_the_limits_in_the_docs_are_those_of_the_code(sentence: str, value: float) -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import MultiHeadSelfAttention, attention_scores
-from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.positions import (
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention, attention_scores
+from mhsa_cli.core.model.kv_cache import LayerCache
+from mhsa_cli.core.model.positions import (
     POSITIONS,
     AlibiPositions,
     LearnedPositions,

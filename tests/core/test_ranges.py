@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.cache import KVCache, LayerCache
-from mhsa_cli.core.cross import MultiHeadCrossAttention
-from mhsa_cli.core.linear import linear_attention
-from mhsa_cli.core.model import TransformerLM
-from mhsa_cli.core.positions import (
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
+from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
+from mhsa_cli.core.model.linear_attention import linear_attention
+from mhsa_cli.core.model.positions import (
     AlibiPositions,
     LearnedPositions,
     RopePositions,
@@ -27,6 +26,7 @@ from mhsa_cli.core.positions import (
     sinusoidal_table,
     swap_rope_layout,
 )
+from mhsa_cli.core.model.transformer import TransformerLM
 from tests.core.reference import draw
 
 B, T, D, H, MAX, V = 2, 5, 12, 3, 7, 11

@@ -9,14 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.checkpoint import weights_sha256
-from mhsa_cli.core.engine import build_model
-from mhsa_cli.core.generate import generate
 from mhsa_cli.core.heads.capture import capture
-from mhsa_cli.core.stack import Stack, learning_rate, sums, unstack
+from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
-from mhsa_cli.core.trace import Notes, symbols_of, walk
+from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.stack import Stack, learning_rate, unstack
 from mhsa_cli.errors import NonFiniteError
 from tests.core.test_engine import CPU, rich, run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mhsa_cli.core.statistics import (
+from mhsa_cli.core.statistics.estimates import (
     LEAST_PAIRS,
     NO_DIFFERENCE,
     ONE_SEED,

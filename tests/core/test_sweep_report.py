@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from mhsa_cli.core.statistics import quartiles, wilson
-from mhsa_cli.core.sweep_report import neighbours, report
+from mhsa_cli.core.statistics.estimates import quartiles, wilson
+from mhsa_cli.core.statistics.sweep_report import neighbours, report
 from mhsa_cli.records import Label, Role, TrialResult
 from mhsa_cli.records.labels import set_words
 

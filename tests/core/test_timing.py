@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 import torch
 
-from mhsa_cli.core import timing
-from mhsa_cli.core.timing import StepClock, call_seconds, peak_bytes, spread
+from mhsa_cli.core.bench import timing
+from mhsa_cli.core.bench.timing import StepClock, call_seconds, peak_bytes, spread
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.engine import Trainer, build_model
-from mhsa_cli.core.story import first_rows, tell
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.trace import size_of
+from mhsa_cli.core.trace.run import first_rows, tell
+from mhsa_cli.core.trace.tensors import size_of
+from mhsa_cli.core.training.engine import Trainer, build_model
 from mhsa_cli.records import StepRecord, Trace, TraceStep
 
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core import attention, story
-from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.cache import LayerCache
-from mhsa_cli.core.layers import Linear
-from mhsa_cli.core.story import tell
+from mhsa_cli.core.model import attention
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.kv_cache import LayerCache
+from mhsa_cli.core.model.layers import Linear
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.trace import run
+from mhsa_cli.core.trace.run import tell
 
 CAUSAL = torch.ones(64, 64, dtype=torch.bool).tril()
 project = MultiHeadSelfAttention.project
@@ -85,8 +86,8 @@ def test_a_fault_fails_its_checks(
 
 
 def test_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    symbols = story.symbols_of
-    monkeypatch.setattr(story, "symbols_of", lambda *args: {**symbols(*args), "d_head": 5})
+    symbols = run.symbols_of
+    monkeypatch.setattr(run, "symbols_of", lambda *args: {**symbols(*args), "d_head": 5})
     found = failed("positions=none")
     assert found["shapes"].startswith("23 of 31 tensors have the shape")
     assert found["shapes"].endswith(", not q, k, v, context")

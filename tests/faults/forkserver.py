@@ -28,7 +28,14 @@ def warm() -> None:
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # which autograd's first call would import
     for name in ("commands.app", "commands.train", "commands.training", "commands.resuming", "commands.looking"):
         importlib.import_module(f"mhsa_cli.{name}")
-    for name in ("engine", "heads.capture", "heads.report", "heads.snapshots", "checkpoint", "tasks.overlap", "load"):
+    for name in (
+        "heads.capture",
+        "heads.report",
+        "tasks.overlap",
+        "training.checkpoint",
+        "training.engine",
+        "training.load",
+    ):
         importlib.import_module(f"mhsa_cli.core.{name}")
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.engine import Trainer
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.records import EpochRecord
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.engine import Trainer
 from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.engine import Trainer
 from tests.core.forms import KINDS, SCHEMES
 from tests.settings import later_wins
 

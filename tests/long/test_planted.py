@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.records.check import Grade, NamedFault
-from tests.core.check.grading import grade_text, names_of, told
-from tests.core.check.planted import STYLES, Planted, framed, pairs, plant, sources
-from tests.core.check.table import (
+from tests.check.grading import grade_text, names_of, told
+from tests.check.planted import STYLES, Planted, framed, pairs, plant, sources
+from tests.check.table import (
     BEGIN,
     END,
     MISSED,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.check.grading import grade_text, told
-from tests.core.check.random_right import draw
-from tests.core.check.random_wrong import FAULTS, draw_wrong
-from tests.core.check.table import NAMED, outcome_of
+from tests.check.grading import grade_text, told
+from tests.check.random_right import draw
+from tests.check.random_wrong import FAULTS, draw_wrong
+from tests.check.table import NAMED, outcome_of
 
 QUICK, ALL, BATCH = 40, 600, 40
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.core.check.laws import LAWS
-from mhsa_cli.core.check.pointing.axes import BATCH, TIME
-from mhsa_cli.core.check.say import both, listed
+from mhsa_cli.check.laws import LAWS
+from mhsa_cli.check.locate.axes import BATCH, TIME
+from mhsa_cli.check.say import both, listed
 from mhsa_cli.records.check import Grade, Law
-from mhsa_cli.renderers import check_words
-from tests.core.check.grading import grade_text, names_of, told
-from tests.core.check.kinds import law
+from mhsa_cli.renderers.pictures import check_words
+from tests.check.grading import grade_text, names_of, told
+from tests.check.kinds import law
 
 BLOCK = """
 import torch

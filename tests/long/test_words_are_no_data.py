@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core import sweep_report
 from mhsa_cli.core.heads import labels as core_labels
 from mhsa_cli.core.heads import report as core_report
+from mhsa_cli.core.statistics import sweep_report
 from mhsa_cli.records import labels
-from mhsa_cli.renderers import explain
+from mhsa_cli.renderers.pictures import explain
 from tests.commands.shell import facts, mhsa
 
 SIZES = ["task.name=copy", "vocab_size=7", "seq_len=8", "d_model=4", "lr=0.05", "epochs=1", "eval_sequences=5"]

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.text import Text
 
 from mhsa_cli.records import HeadMaps, HeadSummary, Series
-from mhsa_cli.renderers.console import Surface
-from mhsa_cli.renderers.glyphs import ASCII, BLOCKS
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS
 
 COLOR = Surface(width=80)
 SURFACES: dict[str, Surface] = {

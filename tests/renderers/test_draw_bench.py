@@ -15,7 +15,7 @@ from mhsa_cli.records import (
     StackSpeed,
     StepSpeed,
 )
-from mhsa_cli.renderers.bench import bench_section, rate
+from mhsa_cli.renderers.pictures.bench import bench_section, rate
 from tests.renderers.drawn import SURFACES, golden
 
 MACHINE = Machine("Some Processor 9000", 6, "cpu", None, "2.13.0", 1)

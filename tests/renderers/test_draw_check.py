@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
-from mhsa_cli.renderers import check_words as words
-from mhsa_cli.renderers.check import grade_picture, grades_table
-from mhsa_cli.renderers.table import Column, table
+from mhsa_cli.renderers.kit.table import Column, table
+from mhsa_cli.renderers.pictures import check_words as words
+from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from tests.renderers import graded as g
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
@@ -201,7 +201,7 @@ def test_a_name_that_may_have_to_be_typed_is_never_cut(width: int) -> None:
 
 
 def test_every_fault_reads_as_words() -> None:
-    from mhsa_cli.core.check.faults import FAULTS
+    from mhsa_cli.check.faults import FAULTS
 
     read = [fault.title for fault in FAULTS.values()]
     assert len(set(read)) == len(read) and all("_" not in name for name in read)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mhsa_cli.renderers import check_words as words
-from mhsa_cli.renderers.check import grade_markdown, grades_markdown
-from mhsa_cli.renderers.check_markdown import escaped
-from mhsa_cli.renderers.lines import safe
+from mhsa_cli.renderers.kit.text_lines import safe
+from mhsa_cli.renderers.pictures import check_words as words
+from mhsa_cli.renderers.pictures.check import grade_markdown, grades_markdown
+from mhsa_cli.renderers.pictures.check_markdown import escaped
 from tests.renderers import graded as g
 from tests.renderers.drawn import golden
 

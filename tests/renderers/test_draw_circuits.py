@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import Circuits, Composition, HeadCircuits
-from mhsa_cli.renderers.circuits import circuits_table, share_groups
+from mhsa_cli.renderers.pictures.circuits import circuits_table, share_groups
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 SHARES = {"tok-tok": 0.11, "tok-pos": 0.07, "pos-tok": -0.02, "pos-pos": 0.8, "bias-pos": 0.03, "bias-tok": 0.01}

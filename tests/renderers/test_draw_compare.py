@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import Matching
-from mhsa_cli.renderers.compare import (
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.compare import (
     beside,
     comparison,
     differing_settings,
@@ -13,7 +14,6 @@ from mhsa_cli.renderers.compare import (
     matching_sentence,
     unmatched,
 )
-from mhsa_cli.renderers.lines import Lines
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 NAMES = ("copy-h4", "a/long\nname")

@@ -9,15 +9,15 @@ import textwrap
 
 import pytest
 
-from mhsa_cli.renderers.console import can_animate, color_depth, make_console, surface_of, terminal_size
-from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL, Glyphs, choose_glyphs
+from mhsa_cli.renderers.kit.console import can_animate, color_depth, make_console, surface_of, terminal_size
+from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL, Glyphs, choose_glyphs
 
 PICTURE = """
     from rich.text import Text
     from mhsa_cli.records import HeadMaps, HeadSummary, Series
-    from mhsa_cli.renderers.console import make_console, surface_of
-    from mhsa_cli.renderers.curve import loss_curve
-    from mhsa_cli.renderers.heatmap import head_maps
+    from mhsa_cli.renderers.kit.console import make_console, surface_of
+    from mhsa_cli.renderers.pictures.curve import loss_curve
+    from mhsa_cli.renderers.pictures.heatmap import head_maps
     console = make_console()
     surface = surface_of(console)
     console.print(loss_curve([Series("[/x] :smile: [n_heads]", range(9), [4.0 - i / 3 for i in range(9)])],
@@ -190,10 +190,13 @@ def test_markup_and_emoji_are_text() -> None:
     assert out.getvalue() == "[/x] [red]x :smile: [n_heads]\n"
 
 
-@pytest.mark.parametrize("name", ["console", "curve", "heatmap", "table", "svg", "formats", "live"])
+@pytest.mark.parametrize(
+    "name",
+    ["kit.console", "pictures.curve", "pictures.heatmap", "kit.table", "files.svg", "files.formats", "pictures.live"],
+)
 def test_renderers_import_nothing_heavy(name: str) -> None:
     heavy = "{'torch', 'typer', 'yaml', 'pydantic', 'numpy'}"
-    live = "" if name == "live" else "assert 'rich.live' not in sys.modules"
+    live = "" if name == "pictures.live" else "assert 'rich.live' not in sys.modules"
     code = f"import sys, mhsa_cli.renderers.{name}\nassert not {heavy} & set(sys.modules)\n{live}"
     done = run(code)
     assert done.returncode == 0, done.stderr

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.records import Series
-from mhsa_cli.renderers import curve
-from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.scale import (
+from mhsa_cli.renderers.kit.ticks import (
     Axis,
     Thinned,
     linear_ticks,
@@ -21,6 +19,8 @@ from mhsa_cli.renderers.scale import (
     thin,
     tick_texts,
 )
+from mhsa_cli.renderers.pictures import curve
+from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden
 
 NAN, INF = math.nan, math.inf

@@ -18,8 +18,8 @@ from mhsa_cli.records import (
     TargetScore,
     Verdict,
 )
-from mhsa_cli.renderers.explain import explain, explain_head, explain_model, teamwork
-from mhsa_cli.renderers.heads import ablation_table, head_table, score_table
+from mhsa_cli.renderers.pictures.explain import explain, explain_head, explain_model, teamwork
+from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps
 
 PREVIOUS = HeadScore(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from mhsa_cli.records import HeadMaps, HeadSummary
-from mhsa_cli.renderers.cells import digit, masked_cells, pool
-from mhsa_cli.renderers.heatmap import head_maps
-from mhsa_cli.renderers.palette import heat_color, ink_style, viridis
+from mhsa_cli.renderers.kit.cells import digit, masked_cells, pool
+from mhsa_cli.renderers.kit.palette import heat_color, ink_style, viridis
+from mhsa_cli.renderers.pictures.heatmap import head_maps
 from tests.renderers.drawn import COLOR, SURFACES, backgrounds, golden, maps
 
 NAN = math.nan

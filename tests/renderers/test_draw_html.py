@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.html import to_html
+from mhsa_cli.renderers.files.html import to_html
+from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import SURFACES, falling
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import EpochRecord, EvalRecord, SaveRecord, Series, StepRecord
-from mhsa_cli.renderers.console import make_console, surface_of
-from mhsa_cli.renderers.live import LiveTraining
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.live import LiveTraining
 from tests.renderers.drawn import COLOR, SURFACES
 from tests.renderers.test_draw_console import run, run_in_terminal
 
@@ -53,8 +53,8 @@ def test_a_pipe_gets_about_twenty_lines(total: int) -> None:
 def test_a_real_pipe_gets_neither_escape_nor_return() -> None:
     code = """
         from mhsa_cli.records import StepRecord
-        from mhsa_cli.renderers.console import make_console, surface_of
-        from mhsa_cli.renderers.live import LiveTraining
+        from mhsa_cli.renderers.kit.console import make_console, surface_of
+        from mhsa_cli.renderers.pictures.live import LiveTraining
         console = make_console(stderr=True)
         with LiveTraining(console, surface_of(console), total_steps=10_000) as view:
             for number in range(1, 10_001):
@@ -195,8 +195,8 @@ def test_it_is_redrawn_at_most_five_times_a_second() -> None:
 ANIMATED = """
     import sys, time
     from mhsa_cli.records import StepRecord
-    from mhsa_cli.renderers.console import make_console, surface_of
-    from mhsa_cli.renderers.live import LiveTraining
+    from mhsa_cli.renderers.kit.console import make_console, surface_of
+    from mhsa_cli.renderers.pictures.live import LiveTraining
     console = make_console(stderr=True)
     clock = iter(range(10_000))
     try:

@@ -10,9 +10,9 @@ from statistics import median
 import pytest
 
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
-from mhsa_cli.renderers.console import make_console, surface_of
-from mhsa_cli.renderers.live_sweep import LiveSweep
-from mhsa_cli.renderers.scale import short
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.kit.ticks import short
+from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 from tests.renderers.drawn import COLOR, SURFACES, golden
 from tests.renderers.test_draw_live import Clock
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mhsa_cli.renderers.multiples import ROWS, small_multiples
+from mhsa_cli.renderers.pictures.small_multiples import ROWS, small_multiples
 from tests.renderers.drawn import COLOR, SURFACES, golden
 from tests.renderers.swept import CURVES, curve
 

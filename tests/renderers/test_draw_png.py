@@ -11,12 +11,12 @@ from rich.style import Style
 from rich.text import Text
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.renderers import png
-from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.glyphs import FULL
-from mhsa_cli.renderers.heatmap import head_maps
-from mhsa_cli.renderers.marks import CELL_HEIGHT, CELL_WIDTH, MARGIN
-from mhsa_cli.renderers.png import INK, PANEL, SCALE, to_png
+from mhsa_cli.renderers.files import png
+from mhsa_cli.renderers.files.png import INK, PANEL, SCALE, to_png
+from mhsa_cli.renderers.files.vector_marks import CELL_HEIGHT, CELL_WIDTH, MARGIN
+from mhsa_cli.renderers.kit.glyphs import FULL
+from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.heatmap import head_maps
 from tests.renderers.drawn import COLOR, backgrounds, evals, falling, maps
 
 Image = pytest.importorskip("PIL.Image")

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from mhsa_cli.renderers.console import make_console
-from mhsa_cli.renderers.replay import LONGEST, SECONDS, chosen_frames, frame_picture, play
+from mhsa_cli.renderers.kit.console import make_console
+from mhsa_cli.renderers.pictures.replay import LONGEST, SECONDS, chosen_frames, frame_picture, play
 from tests.renderers.drawn import COLOR, SURFACES, maps
 
 

@@ -11,12 +11,12 @@ from rich.style import Style
 from rich.text import Text
 
 from mhsa_cli.records import Series
-from mhsa_cli.renderers.curve import loss_curve
-from mhsa_cli.renderers.formats import RENDERERS
-from mhsa_cli.renderers.heatmap import head_maps
-from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.marks import CELL_WIDTH
-from mhsa_cli.renderers.svg import to_svg
+from mhsa_cli.renderers.files.formats import RENDERERS
+from mhsa_cli.renderers.files.svg import to_svg
+from mhsa_cli.renderers.files.vector_marks import CELL_WIDTH
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.heatmap import head_maps
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps
 
 NS = "{http://www.w3.org/2000/svg}"

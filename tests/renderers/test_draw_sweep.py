@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import GroupStats, SweepReport
-from mhsa_cli.renderers.sweep import interval, sweep_table
+from mhsa_cli.renderers.pictures.sweep import interval, sweep_table
 from tests.renderers.drawn import COLOR, SURFACES, golden
 from tests.renderers.swept import FAILED, FEWER, GROUPS, NONE, PAIRS, REPORT, SAID, TRIALS
 

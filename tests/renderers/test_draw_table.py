@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from mhsa_cli.records import TaskInfo
-from mhsa_cli.renderers.glyphs import ASCII, BLOCKS, FULL
-from mhsa_cli.renderers.lines import Grid, cut, pad, safe, wrap_phrases, wrap_words
-from mhsa_cli.renderers.palette import PLAIN
-from mhsa_cli.renderers.scale import fixed, percents
-from mhsa_cli.renderers.table import Column, bars, by_distance, legend, table, task_picture
+from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL
+from mhsa_cli.renderers.kit.palette import PLAIN
+from mhsa_cli.renderers.kit.table import Column, bars, by_distance, legend, table, task_picture
+from mhsa_cli.renderers.kit.text_lines import Grid, cut, pad, safe, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.ticks import fixed, percents
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 COLUMNS = [

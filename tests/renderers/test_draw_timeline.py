@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.records import HeadHistory, Series
-from mhsa_cli.renderers.curve import curve_parts, loss_curve
-from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.scale import Axis, step_ticks
-from mhsa_cli.renderers.timeline import timeline_picture
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
+from mhsa_cli.renderers.pictures.curve import curve_parts, loss_curve
+from mhsa_cli.renderers.pictures.timeline import timeline_picture
 from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden
 
 STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]

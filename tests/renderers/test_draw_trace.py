@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import Trace, TraceCache, TraceCheck, TracePart, TraceStep
-from mhsa_cli.renderers.trace import trace_picture
+from mhsa_cli.renderers.pictures.trace import trace_picture
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 SIZES = {"B": 2, "T": 5, "D": 16, "H": 4, "G": 2, "d_head": 4, "V": 64}

@@ -13,7 +13,7 @@ import pytest
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.runs import checkpoints as room
 from mhsa_cli.runs import commit
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import tree
 
 

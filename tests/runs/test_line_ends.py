@@ -11,10 +11,10 @@ import pytest
 from mhsa_cli.errors import RunError
 from mhsa_cli.runs import line_ends
 from mhsa_cli.runs.checkpoints import read_checkpoint
+from mhsa_cli.runs.hashes import read_listed
 from mhsa_cli.runs.line_ends import LineEndsError
-from mhsa_cli.runs.rundir import RunDir
-from mhsa_cli.runs.seal import read_listed
-from mhsa_cli.runs.sweepdir import SweepDir
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 CRLF, LF = b"\r\n", b"\n"
 

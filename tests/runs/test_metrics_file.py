@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
-from mhsa_cli.runs.jsonfile import dump_json, restore_nonfinite
+from mhsa_cli.runs.json_file import dump_json, restore_nonfinite
 from mhsa_cli.runs.metrics import MetricRecord, MetricsFile, Records, record_from_dict, record_to_dict, records_of
 
 RECORDS = [

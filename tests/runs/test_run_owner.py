@@ -12,12 +12,12 @@ import pytest
 
 from mhsa_cli.errors import BusyError, StorageError, UsageError
 from mhsa_cli.runs.lock import is_locked
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 
 RACER = """
 from pathlib import Path
 from mhsa_cli.errors import MhsaError
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 what, root = sys.argv[1], Path(sys.argv[2])
 sys.stdout.write("ready\\n"); sys.stdout.flush()
 sys.stdin.readline()
@@ -63,7 +63,7 @@ SLOW = """
 import time
 from pathlib import Path
 from mhsa_cli.runs.lock import RunLock
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 acquire = RunLock.acquire
 def slowly(self):
     print("between", flush=True)

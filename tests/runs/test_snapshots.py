@@ -13,7 +13,7 @@ import pytest
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_maps, snapshot_to_dict, snapshots_from_lines
 
 # L=2 H=3 T=4: rows 0..q, a ragged triangle.

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from mhsa_cli.core.checkpoint import read_state, weights_of
 from mhsa_cli.core.export.source import Files, Source
 from mhsa_cli.core.heads.capture import PROBE, capture
 from mhsa_cli.core.tasks import fixed_batch
+from mhsa_cli.core.training.checkpoint import read_state, weights_of
 from mhsa_cli.errors import UsageError
 
 ROOM, LARGEST = 2**24, 2**28  # attention weights in a file: so many rows as fit, and what one row may take

@@ -10,7 +10,7 @@ from mhsa_cli.errors import RunError
 
 if TYPE_CHECKING:
     from mhsa_cli.config.schema import Config
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
 
 Files = Mapping[str, bytes | Iterable[bytes]]  # whole, or in pieces

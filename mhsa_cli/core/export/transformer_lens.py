@@ -13,10 +13,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.attention import MultiHeadSelfAttention
 from mhsa_cli.core.export.source import Files, Source
-from mhsa_cli.core.model import MLP, Block, TransformerLM
-from mhsa_cli.core.positions import LearnedPositions, RopePositions, SinusoidalPositions
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.positions import LearnedPositions, RopePositions, SinusoidalPositions
+from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
 from mhsa_cli.errors import UsageError
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.attention import merge_heads, uniform_weights
+from mhsa_cli.core.heads.hooks import attend, eval_mode, hand_on, walk
 from mhsa_cli.core.heads.probe import row_flops
-from mhsa_cli.core.heads.walk import attend, eval_mode, hand_on, walk
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.attention import merge_heads, uniform_weights
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Ablation

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhsa_cli.core.attention import attention_scores, share_heads, split_heads
 from mhsa_cli.core.heads.composition import MAX_PAIRS, compositions, n_pairs
-from mhsa_cli.core.heads.direct import direct_layers, direct_logits, per_head
-from mhsa_cli.core.model import Block, TransformerLM
-from mhsa_cli.core.positions import Positions
+from mhsa_cli.core.heads.logit_attribution import direct_layers, direct_logits, per_head
+from mhsa_cli.core.model.attention import attention_scores, share_heads, split_heads
+from mhsa_cli.core.model.positions import Positions
+from mhsa_cli.core.model.transformer import Block, TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from mhsa_cli.records import Circuits, Composition, HeadCircuits

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.core.attention import MultiHeadSelfAttention
-from mhsa_cli.core.heads.direct import per_head
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.heads.logit_attribution import per_head
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Composition
 

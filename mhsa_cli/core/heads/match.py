@@ -11,7 +11,7 @@ from torch import Tensor
 from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.heads.capture import PROBE, capture
 from mhsa_cli.core.heads.comparable import why_not_comparable
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.errors import UsageError

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_chances
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 

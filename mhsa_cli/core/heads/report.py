@@ -11,14 +11,14 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
+from mhsa_cli.core.heads.hooks import eval_mode, head_weights
 from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, look_only, with_stand_ins
-from mhsa_cli.core.heads.null import null_limits
 from mhsa_cli.core.heads.probe import Probe, build_probe
+from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.heads.walk import eval_mode, head_weights
-from mhsa_cli.core.model import TransformerLM
-from mhsa_cli.core.stack import sums
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.tasks.loss import sums
 from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
 
 NEGATIVE = 0.01  # a share below minus this part of the whole makes counting heads meaningless

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_try, repeated_blocks
 from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
-from mhsa_cli.core.heads.walk import head_weights
-from mhsa_cli.core.model import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 
 

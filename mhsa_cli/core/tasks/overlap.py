@@ -7,8 +7,8 @@ import hashlib
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.checkpoint import tensor_bytes
 from mhsa_cli.core.tasks.base import BLOCK, Task, fixed_batch, stream_generator
+from mhsa_cli.core.training.checkpoint import tensor_bytes
 
 MAX_ROWS = 1_000_000  # training rows that are drawn again to count; beyond it nothing is claimed
 

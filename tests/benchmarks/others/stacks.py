@@ -12,10 +12,10 @@ from others.turns import clocks, elapsed, ratios
 from torch import Tensor
 
 from mhsa_cli.config.load import Config, load_config
-from mhsa_cli.core.group import build_model
-from mhsa_cli.core.stack import Stack, learning_rate
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.tasks.base import TrainBatches
+from mhsa_cli.core.training.lockstep import build_model
+from mhsa_cli.core.training.stack import Stack, learning_rate
 
 MODELS, STEPS, ROUNDS = 64, 300, 3
 MANY = f"{MODELS} models x {STEPS} steps of the bare block"

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.load import Config, load_config
-from mhsa_cli.core.group import build_model
-from mhsa_cli.core.stack import Stack, learning_rate
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.tasks.base import TrainBatches
+from mhsa_cli.core.training.lockstep import build_model
+from mhsa_cli.core.training.stack import Stack, learning_rate
 
 Batches = Sequence[tuple[Tensor, Tensor]]  # ids and targets, each (B, T)
 Pause = Callable[..., None]  # to be called with the losses of the steps since the last call

@@ -64,7 +64,7 @@ def drawn(count: int, seed: int) -> Iterator[Case]:
 
 def mask_too_wide(patch: pytest.MonkeyPatch) -> None:
     """The mutant of the row: every query sees the token after it as well, on both paths."""
-    from mhsa_cli.core import attention
+    from mhsa_cli.core.model import attention
 
     module = mutated(MUTANT)
     for name in ("MultiHeadSelfAttention", "causal_window", "attention_weights", "masked_softmax", "fused_attention"):
@@ -82,7 +82,7 @@ def check(case: Case, place: Place) -> None:
     """Compare every path with the loops; or see that a mutant does not survive."""
     import torch
 
-    from mhsa_cli.core import attention
+    from mhsa_cli.core.model import attention
 
     torch.set_num_threads(1)  # for sizes like these a second one only waits
     if not case.mutant:
@@ -101,8 +101,8 @@ def compare(case: Case, attention: Any) -> None:
     """Hold a block of the module `attention` to the loops: fused, materialised, in training, cached, in a stack."""
     import torch
 
-    from mhsa_cli.core.cache import LayerCache
-    from mhsa_cli.core.stack import stack_models
+    from mhsa_cli.core.model.kv_cache import LayerCache
+    from mhsa_cli.core.training.stack import stack_models
     from tests.core.reference import draw, loop_attention, redraw, worst
 
     M, B, T, H, d, G, *_ = case

@@ -63,7 +63,7 @@ def clock(patch: pytest.MonkeyPatch, kind: str, seed: int) -> None:
 
 def have(patch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
     """Let every way to ask for the time give this one; monotonic clocks go on."""
-    from mhsa_cli.runs import lock, rundir
+    from mhsa_cli.runs import lock, run_dir
 
     class Date(dates.datetime):
         @classmethod
@@ -72,7 +72,7 @@ def have(patch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
 
     patch.setattr(time, "time", now)
     patch.setattr(time, "time_ns", lambda: int(now() * 1e9))
-    for module in (lock, rundir):
+    for module in (lock, run_dir):
         patch.setattr(module, "datetime", Date)
 
 
@@ -115,7 +115,7 @@ def stop_after(patch: pytest.MonkeyPatch, step: int) -> None:
     """Get Ctrl-C in the middle of a step."""
     import signal
 
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.step
 

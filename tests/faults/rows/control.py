@@ -39,7 +39,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def thaw(patch: pytest.MonkeyPatch) -> None:
     """The mutant: the control's heads may choose after all."""
-    from mhsa_cli.core.attention import MultiHeadSelfAttention
+    from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 
     real = MultiHeadSelfAttention.__init__
 

@@ -116,8 +116,8 @@ def _link(path: Path, other: Path, draw: random.Random) -> None:
 
 def _format(path: Path, other: Path, draw: random.Random) -> None:
     """Another format number, all hashes made to fit: a file of another version, not a damaged one."""
-    from mhsa_cli.runs import commit, seal
-    from mhsa_cli.runs.jsonfile import dump_sealed
+    from mhsa_cli.runs import commit, hashes
+    from mhsa_cli.runs.json_file import dump_sealed
     from mhsa_cli.runs.listing import load_sealed
 
     number = draw.choice((0, 2, 99, "x", "1", None, 1.5, True))
@@ -133,7 +133,7 @@ def _format(path: Path, other: Path, draw: random.Random) -> None:
         path.write_text(json.dumps(content))
     if path.name == "heads.json":
         info = load_sealed(path.with_name("run.json"))
-        info["files"]["heads.json"] = seal.digest([path.read_bytes()])
+        info["files"]["heads.json"] = hashes.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed(info))
     elif path.name == "state.json":
         files = {name: (path.parent / name).read_bytes() for name in INSIDE[:3]}
@@ -172,10 +172,10 @@ def trained(server: ForkServer) -> Path:
 def uses(path: Path) -> dict[str, Any]:
     """What every reader makes of a run: what it reads, or the error it says; a checkpoint's notes are said as well."""
     from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
-    from mhsa_cli.core.checkpoint import read_state
+    from mhsa_cli.core.training.checkpoint import read_state
     from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.metrics import records_of
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
     from mhsa_cli.runs.snapshots import snapshots_from_lines
 
     run = RunDir(path)
@@ -233,7 +233,7 @@ def check(case: Case, place: Place) -> None:
 def damage_and_look(case: Case, place: Place) -> None:
     """Check a case."""
     from mhsa_cli.commands.verifying import verify_run
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     home = trained(place.server)
     run = place.path / case.run
@@ -268,19 +268,19 @@ def damage_and_look(case: Case, place: Place) -> None:
 
 def believe(patch: pytest.MonkeyPatch) -> None:
     """The mutant: of two files of the same size one is as good as the other."""
-    from mhsa_cli.runs import seal
+    from mhsa_cli.runs import hashes
 
-    real = seal.listed_files
+    real = hashes.listed_files
 
     def sizes_only(run: Path) -> dict[str, Any]:
         found = {}
         for name, entry in real(run).items():
             path = run / name
             same = path.is_file() and path.stat().st_size == entry["size"]
-            found[name] = seal.digest([path.read_bytes()]) if same else entry
+            found[name] = hashes.digest([path.read_bytes()]) if same else entry
         return found
 
-    patch.setattr(seal, "listed_files", sizes_only)
+    patch.setattr(hashes, "listed_files", sizes_only)
 
 
 ROW = Row(

@@ -156,7 +156,7 @@ def rows(weights: Any) -> Iterator[list[float]]:
 
 def windows_are_one_shorter(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a window of one token sees none."""
-    from mhsa_cli.core import attention
+    from mhsa_cli.core.model import attention
 
     real = attention.causal_window
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mhsa_cli.config.schema import Config
-    from mhsa_cli.core.model import TransformerLM
+    from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
     from mhsa_cli.records import Record
 
@@ -123,9 +123,9 @@ def check(case: Case, place: Place) -> None:
     import torch
 
     from mhsa_cli.config.load import parse
-    from mhsa_cli.core.checkpoint import digest, weights_of, weights_sha256
-    from mhsa_cli.core.load import load_trained
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.core.training.checkpoint import digest, weights_of, weights_sha256
+    from mhsa_cli.core.training.load import load_trained
     from tests.core.reference import redraw
 
     torch.set_num_threads(1)
@@ -154,7 +154,7 @@ def trained(
     """Train a run to its end: the model, its figures, and the checkpoint of each step."""
     import torch
 
-    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.training.engine import Trainer
     from mhsa_cli.records import SaveRecord
 
     trainer = Trainer(config, task, torch.device("cpu"), resume=resume, watch=False)
@@ -183,7 +183,7 @@ def check_beside_others(config: Config, task: Task, records: list[Record], seed:
     """A run that is trained together with others is the run alone, bit for bit."""
     import torch
 
-    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.training.lockstep import Group
     from mhsa_cli.records import SaveRecord
 
     M = 2 + seed // 7 % 2
@@ -200,7 +200,7 @@ def logits_of(model: TransformerLM, ids: Tensor, config: Config) -> Tensor:
     """The logits as evaluation computes them: in the run's dtype."""
     import torch
 
-    from mhsa_cli.core.stack import autocast
+    from mhsa_cli.core.training.stack import autocast
 
     with torch.no_grad(), autocast(config.train.dtype, torch.device("cpu")):
         logits = model(ids)
@@ -246,7 +246,7 @@ def check_cache(model: TransformerLM, ids: Tensor, config: Config) -> None:
 
     import torch
 
-    from mhsa_cli.core.cache import KVCache
+    from mhsa_cli.core.model.kv_cache import KVCache
     from tests.core.forms import check_same_but_for_ties
 
     cache, exact = KVCache(config.model.n_layers), copy.deepcopy(model).double()
@@ -264,7 +264,7 @@ def check_cache(model: TransformerLM, ids: Tensor, config: Config) -> None:
 
 def rounded_when_loaded(patch: pytest.MonkeyPatch) -> None:
     """The mutant: whatever the run's dtype, what is loaded is float32."""
-    from mhsa_cli.core import load
+    from mhsa_cli.core.training import load
 
     real = load.load_weights
     patch.setattr(load, "load_weights", lambda model, files: real(model, files).float())

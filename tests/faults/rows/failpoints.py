@@ -47,7 +47,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def fail_at(patch: pytest.MonkeyPatch, number: int, how: str) -> None:
     """Break the save of one step at its call of that number. A full disk stays full until the save is over."""
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     real_commit = RunDir.commit_checkpoint
     made: list[str] = []
@@ -142,7 +142,7 @@ def check(case: Case, place: Place) -> None:
 def look(case: Case, path: Path, code: int) -> None:
     """Look at what was left behind."""
     from mhsa_cli.commands.verifying import verify_run
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     run = RunDir(path)
     step, _, notes = run.load_checkpoint()

@@ -163,9 +163,9 @@ def forge(case: Case, runs: Path) -> None:
         files = {one.name: one.read_bytes() for one in path.parent.iterdir() if one.name != "MANIFEST.json"}
         (path.parent / "MANIFEST.json").write_bytes(commit._manifest(path.parent.name, files))
     elif path.parent == run and path.name != "run.json":
-        from mhsa_cli.runs import seal
+        from mhsa_cli.runs import hashes
 
-        content = {**unsealed((run / "run.json").read_bytes()), "files": seal.list_files(run)}
+        content = {**unsealed((run / "run.json").read_bytes()), "files": hashes.list_files(run)}
         (run / "run.json").write_bytes(sealed(json.dumps(content)))
 
 

@@ -104,10 +104,10 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def exponents_are_text(patch: pytest.MonkeyPatch) -> None:
     """The mutant: YAML 1.1's reading of `1e-3`, which is text."""
-    from mhsa_cli.config import walk
+    from mhsa_cli.config import yaml_events
 
-    real = walk.resolve
-    patch.setattr(walk, "resolve", lambda text: text if text[:1].isdigit() and "e" in text else real(text))
+    real = yaml_events.resolve
+    patch.setattr(yaml_events, "resolve", lambda text: text if text[:1].isdigit() and "e" in text else real(text))
 
 
 def by_hand(number: int) -> tuple[bytes, list[str], dict[str, Any]]:

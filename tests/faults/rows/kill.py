@@ -61,7 +61,7 @@ def tell(patch: pytest.MonkeyPatch, pipe: str) -> None:
 
     The folder lies in memory, where thousands of saves wear nothing out, so an fsync only takes its time.
     """
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     patch.setattr(os, "fsync", lambda fd: time.sleep(FSYNC))
 
@@ -102,7 +102,7 @@ def unbroken(server: ForkServer) -> dict[int, str]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     done = server.run([*TRAIN, f"keep={STEPS + 1}"], folder)
     assert done.code == 0, done.err
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     run = RunDir(folder / "runs/r")
     return {item.step: digest(run.load_checkpoint(item.step).files) for item in run.checkpoints()}
@@ -123,7 +123,7 @@ def check(case: Case, place: Place) -> None:
 
 def kill_and_look(case: Case, place: Place) -> None:
     """Check a case in a folder of its own."""
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     wanted, command = unbroken(place.server), [*TRAIN, f"keep={case.keep}"]
     if case.goes_on:

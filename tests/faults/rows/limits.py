@@ -181,7 +181,7 @@ def fresh(case: Case, place: Place) -> Done:
 def look(case: Case, place: Place, done: Done, reported: int) -> None:
     """Look at what is left, and go on without the limit."""
     from mhsa_cli.commands.verifying import verify_run
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     assert not verify_run(RunDir(place.path / "runs/done")).damage, "a run that was only read is damaged"
     run, trials = place.path / "runs/r", place.path / "runs/s"

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from mhsa_cli.errors import NewerFormatError
-from mhsa_cli.runs import commit, jsonfile, seal
-from mhsa_cli.runs.jsonfile import dump_sealed
+from mhsa_cli.runs import commit, hashes, json_file
+from mhsa_cli.runs.json_file import dump_sealed
 from tests.commands.shell import Said, mhsa
 from tests.faults.row import Place, Row
 
@@ -98,7 +98,7 @@ def renumber(path: Path, number: Any) -> None:
         path.write_text(json.dumps(content))
         info = json.loads(path.with_name("run.json").read_bytes())
         if info["files"] is not None:
-            info["files"][path.name] = seal.digest([path.read_bytes()])
+            info["files"][path.name] = hashes.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed({k: v for k, v in info.items() if k != "sha256"}))
 
 
@@ -133,7 +133,7 @@ def take_for_damage(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a newer format is damage like any other, so an older checkpoint will do."""
     from mhsa_cli.errors import RunError
 
-    real = jsonfile.check_format
+    real = json_file.check_format
 
     def only_damage(content: Any, path: Path) -> None:
         try:
@@ -141,7 +141,7 @@ def take_for_damage(patch: pytest.MonkeyPatch) -> None:
         except NewerFormatError as error:
             raise RunError(error.message, error.hint) from error
 
-    for module in ("commit", "newer", "listing", "rundir"):
+    for module in ("commit", "newer_formats", "listing", "run_dir"):
         patch.setattr(f"mhsa_cli.runs.{module}.check_format", only_damage)
 
 

@@ -51,10 +51,11 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
     """Put the number there once, in the middle of that step, whichever way the gradient is computed."""
     import torch
 
-    from mhsa_cli.core import attention, layers, model
-    from mhsa_cli.core.byhand import answers, gradient, parts
-    from mhsa_cli.core.byhand.attention import _Piece
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.model import attention, layers, transformer
+    from mhsa_cli.core.training.analytic import backward, loss
+    from mhsa_cli.core.training.analytic import layers as analytic_layers
+    from mhsa_cli.core.training.analytic.attention import _Piece
+    from mhsa_cli.core.training.stack import Stack
 
     bad, armed = float(value), [False]
 
@@ -87,11 +88,11 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
 
     patch.setattr(Stack, "step", step_instead)
     if site == "inputs":
-        after(parts.Embedding, "forward", lambda self, _: self.x[0, 0])
-        after(model.TransformerLM, "embed", lambda _, x: x.view(-1)[0])
+        after(analytic_layers.Embedding, "forward", lambda self, _: self.x[0, 0])
+        after(transformer.TransformerLM, "embed", lambda _, x: x.view(-1)[0])
     elif site == "embeddings":
         after(layers.Embedding, "forward", lambda _, x: x.view(-1)[0])
-        real_embed = parts.Embedding.forward
+        real_embed = analytic_layers.Embedding.forward
 
         def embed(self: Any) -> None:
             vector = self.table[int(self.flat_ids[0])]
@@ -100,10 +101,12 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
             real_embed(self)
             vector.copy_(kept)
 
-        patch.setattr(parts.Embedding, "forward", embed)
+        patch.setattr(analytic_layers.Embedding, "forward", embed)
     elif site == "qkv":
         after(layers.Linear, "forward", lambda s, y: y.view(-1)[0] if y.size(-1) == 3 * s.weight.size(-1) else None)
-        after(parts.Linear, "forward", lambda s, _: s.y[0, 0, 0] if s.y.size(-1) == 3 * s.x.size(-1) else None)
+        after(
+            analytic_layers.Linear, "forward", lambda s, _: s.y[0, 0, 0] if s.y.size(-1) == 3 * s.x.size(-1) else None
+        )
     elif site == "scores":  # of the first query, which has one key only: minus infinity elsewhere only hides a key
         real_scores = attention.attention_scores
 
@@ -122,17 +125,17 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
 
         patch.setattr(_Piece, "forward", attend)
     elif site == "logits":  # at an answer: minus infinity there leaves the gradient finite
-        real_answers = answers.Answers.__call__
+        real_answers = loss.Answers.__call__
 
         def answer(self: Any, logits: Any, targets: Any) -> Any:
             spoil(logits[0, 0, int(targets.view(-1)[0])])
             return real_answers(self, logits, targets)
 
-        patch.setattr(answers.Answers, "__call__", answer)
+        patch.setattr(loss.Answers, "__call__", answer)
     elif site == "loss":
-        after(answers.Answers, "__call__", lambda _, figures: figures[0][0])
+        after(loss.Answers, "__call__", lambda _, figures: figures[0][0])
     elif site == "gradient":
-        after(gradient.WrittenGradient, "__call__", lambda self, _: self.gradients["lm_head.bias"].view(-1)[0])
+        after(backward.WrittenGradient, "__call__", lambda self, _: self.gradients["lm_head.bias"].view(-1)[0])
         after(Stack, "by_autograd", lambda self, _: self.gradients[5])
 
 
@@ -140,7 +143,7 @@ def nobody_looks(patch: pytest.MonkeyPatch) -> None:
     """The mutant: every number passes for a finite one before the update."""
     from types import SimpleNamespace
 
-    from mhsa_cli.core import stack
+    from mhsa_cli.core.training import stack
 
     patch.setattr(stack, "math", SimpleNamespace(isfinite=lambda _: True, pi=math.pi, cos=math.cos))
 

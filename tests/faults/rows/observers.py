@@ -97,7 +97,7 @@ def on_a_terminal(patch: pytest.MonkeyPatch, columns: int = 80, rows: int = 25) 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:
     """Train without looking at heads on the way."""
-    from mhsa_cli.core.engine import Trainer
+    from mhsa_cli.core.training.engine import Trainer
 
     real = Trainer.__init__
     patch.setattr(Trainer, "__init__", lambda self, *given, **named: real(self, *given, **{**named, "watch": False}))
@@ -105,7 +105,7 @@ def unwatched(patch: pytest.MonkeyPatch) -> None:
 
 def evaluation_leaves_a_trace(patch: pytest.MonkeyPatch) -> None:
     """The mutant: whoever evaluates moves a weight by one bit."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.evaluate
 
@@ -171,7 +171,7 @@ def arranged(settings: dict[str, str], order: str, cwd: Path) -> list[str]:
     """Give the settings on the command line or in a file, in this order."""
     if "file" not in order:
         return pairs(dict(reversed(settings.items()))) if order == "backwards" else pairs(settings)
-    from mhsa_cli.config.translate import all_keys
+    from mhsa_cli.config.pydantic_errors import all_keys
 
     homes = {key.partition(".")[2]: key.partition(".")[0] for key in all_keys()}
     lines: dict[str, list[str]] = {"train": [], "model": [], "task": []}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from mhsa_cli.errors import MhsaError, RunError
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.faults.client import Command, ForkServer
 from tests.faults.row import Place, Row
 

@@ -113,7 +113,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def unpickles(patch: pytest.MonkeyPatch) -> None:
     """The mutant: weights that look like those of an older tool are unpickled."""
-    from mhsa_cli.core import checkpoint
+    from mhsa_cli.core.training import checkpoint
 
     real = checkpoint.load
     patch.setattr(checkpoint, "load", lambda data: pickle.loads(data) if data[:1] == b"\x80" else real(data))
@@ -149,14 +149,14 @@ class Evil:
 
 def forge(run: Path) -> None:
     """Make every hash right again, as whoever prepared the folder would."""
-    from mhsa_cli.runs import commit, jsonfile, seal
+    from mhsa_cli.runs import commit, hashes, json_file
 
     step = run / CHECKPOINT
     files = {path.name: path.read_bytes() for path in step.iterdir() if path.name != "MANIFEST.json"}
     (step / "MANIFEST.json").write_bytes(commit._manifest(step.name, files))
     info = json.loads((run / "run.json").read_text())
     info = {key: value for key, value in info.items() if key not in ("files", "sha256")}
-    (run / "run.json").write_bytes(jsonfile.dump_sealed({**info, "files": seal.list_files(run)}))
+    (run / "run.json").write_bytes(json_file.dump_sealed({**info, "files": hashes.list_files(run)}))
 
 
 def check(case: Case, place: Place) -> None:

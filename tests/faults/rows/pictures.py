@@ -9,7 +9,10 @@ from mhsa_cli import records as r
 from mhsa_cli.records import bench as b
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
 from mhsa_cli.records.verify import Check, Verification
-from mhsa_cli.renderers import (
+from mhsa_cli.renderers.kit import table
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.ticks import short
+from mhsa_cli.renderers.pictures import (
     bench,
     check,
     circuits,
@@ -18,16 +21,13 @@ from mhsa_cli.renderers import (
     explain,
     heads,
     heatmap,
-    multiples,
     replay,
+    small_multiples,
     sweep,
-    table,
     timeline,
     trace,
     verify,
 )
-from mhsa_cli.renderers.lines import Lines
-from mhsa_cli.renderers.scale import short
 from tests.faults.rows import drawn_records as drawn
 from tests.faults.rows.drawn_records import Made
 
@@ -122,8 +122,8 @@ def head_table(m: Made, width: int, surface: Any) -> Lines:
 
 def lines(texts: Sequence[str], width: int) -> Lines:
     """Set sentences as a terminal does."""
-    from mhsa_cli.renderers.lines import safe, wrap_phrases
-    from mhsa_cli.renderers.palette import PLAIN
+    from mhsa_cli.renderers.kit.palette import PLAIN
+    from mhsa_cli.renderers.kit.text_lines import safe, wrap_phrases
 
     return Lines([row for text in texts for row in wrap_phrases([[(safe(text), PLAIN)]], width)])
 
@@ -142,7 +142,7 @@ RENDERERS: dict[str, Callable[[Made, int, Any], Lines]] = {
         drop=m.maybe((m.count(), m.number())),
         target=m.draw.choice([None, "previous"]),
     ),  # fmt: skip
-    "multiples": lambda m, w, s: multiples.small_multiples(
+    "multiples": lambda m, w, s: small_multiples.small_multiples(
         drawn.curves(m, 0 if m.shape == "nothing" else 5), width=w, surface=s
     ),
     "maps": lambda m, w, s: heatmap.head_maps(drawn.report_maps(m), width=w, surface=s),

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from mhsa_cli.records import EvalRecord, StepRecord
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
-from mhsa_cli.renderers import console as consoles
-from mhsa_cli.renderers.lines import Lines
+from mhsa_cli.renderers.kit import console as consoles
+from mhsa_cli.renderers.kit.text_lines import Lines
 from tests.faults.client import ROOT
 from tests.faults.row import Place, Row
 from tests.faults.rows import drawn_records as drawn
@@ -81,7 +81,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def every_stream_has_every_glyph(patch: pytest.MonkeyPatch) -> None:
     """The mutant: the encoding is not asked."""
-    from mhsa_cli.renderers.glyphs import FULL
+    from mhsa_cli.renderers.kit.glyphs import FULL
 
     patch.setattr(consoles, "choose_glyphs", lambda *_: FULL)
 
@@ -173,8 +173,8 @@ def printed(name: str, text: str, picture: Lines, encoding: str) -> None:
 
 def live(m: drawn.Made, kind: str, console: Any, surface: Any, environ: dict[str, str]) -> Lines:
     """Show a training or a sweep at work on a console; gives the picture that it would redraw."""
-    from mhsa_cli.renderers.live import LiveTraining
-    from mhsa_cli.renderers.live_sweep import LiveSweep
+    from mhsa_cli.renderers.pictures.live import LiveTraining
+    from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 
     now = iter(range(10**6))
     given: dict[str, Any] = {"clock": lambda: float(next(now)), "environ": environ}

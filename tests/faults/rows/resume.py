@@ -50,7 +50,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def stop_at(patch: pytest.MonkeyPatch, step: int) -> None:
     """Make the process ask itself to stop in the middle of a step."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.step
 
@@ -64,7 +64,7 @@ def stop_at(patch: pytest.MonkeyPatch, step: int) -> None:
 
 def forget_second_moments(patch: pytest.MonkeyPatch) -> None:
     """The mutant: what is resumed has its weights and first moments, the second moments begin at nought."""
-    from mhsa_cli.core import checkpoint, group
+    from mhsa_cli.core.training import checkpoint, lockstep
 
     real = checkpoint.restore
 
@@ -73,7 +73,7 @@ def forget_second_moments(patch: pytest.MonkeyPatch) -> None:
         stack.moment2.zero_()
         return found
 
-    patch.setattr(group, "restore", instead)
+    patch.setattr(lockstep, "restore", instead)
 
 
 def contents(run: Path) -> dict[str, bytes]:

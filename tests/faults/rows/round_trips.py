@@ -235,9 +235,9 @@ def copy_file(source: Path, target: Path) -> None:
 
 def silent(patch: pytest.MonkeyPatch) -> None:
     """The mutant: nobody looks whether line ends were changed."""
-    from mhsa_cli.runs import commit, jsonfile, seal
+    from mhsa_cli.runs import commit, hashes, json_file
 
-    for module in (commit, jsonfile, seal):
+    for module in (commit, json_file, hashes):
         patch.setattr(module, "check_line_ends", lambda path, lines, is_right: None)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.rundir import RunDir
+from mhsa_cli.runs.run_dir import RunDir
 from tests.faults.client import Done, ForkServer
 from tests.faults.row import Place, Row
 
@@ -180,7 +180,7 @@ def explode(patch: pytest.MonkeyPatch) -> None:
 
 def stop_itself(patch: pytest.MonkeyPatch, number: int) -> None:
     """Get a signal in the middle of a step."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.step
 

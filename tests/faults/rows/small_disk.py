@@ -51,7 +51,7 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def tell(patch: pytest.MonkeyPatch, pipe: str) -> None:
     """Say into a pipe which step the run folder has reported as saved."""
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     real, fd = RunDir.commit_checkpoint, os.open(pipe, os.O_WRONLY)
 
@@ -76,7 +76,7 @@ def no_longer_root(patch: pytest.MonkeyPatch) -> None:
 
 def at_step(patch: pytest.MonkeyPatch, step: int, what: str) -> None:
     """Close the run folder, or move it away, in the middle of a step."""
-    from mhsa_cli.core.stack import Stack
+    from mhsa_cli.core.training.stack import Stack
 
     real = Stack.step
 
@@ -184,7 +184,7 @@ def broken(place: Place, command: list[str], *faults: list[Any]) -> tuple[Done, 
 def look(case: Case, done: Done, reported: int, run: Path) -> None:
     """Look at how it ended and at what is left."""
     from mhsa_cli.commands.verifying import verify_run
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     assert done.code in (0, 5), f"exit code {done.code}: {done.err[-300:]}"
     assert "internal error" not in done.err and "Traceback" not in done.err, done.err[-300:]

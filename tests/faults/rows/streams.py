@@ -130,7 +130,7 @@ def trained(server: ForkServer) -> Path:
 def check(case: Case, place: Place) -> None:
     """Run it; whatever its streams are, it ends, tells by its exit code, and has done its work."""
     from mhsa_cli.commands.verifying import verify_run
-    from mhsa_cli.runs.rundir import RunDir
+    from mhsa_cli.runs.run_dir import RunDir
 
     wanted, argv = COMMANDS[case.command]
     with in_memory(place) as place:

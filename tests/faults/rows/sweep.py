@@ -33,19 +33,19 @@ class Case(NamedTuple):
 
 
 BOUNDARIES = [
-    Case("runs.sweepdir:SweepDir.create", 1, True),
-    Case("runs.sweepdir:SweepDir.begin", 1, False),
-    Case("runs.sweepdir:SweepDir.begin", 2, True),
-    Case("runs.rundir:RunDir.write_config", 3, True),
-    Case("core.stack:Stack.step", 1, False),
-    Case("core.stack:Stack.step", 9, True),
-    Case("runs.rundir:RunDir.append_metrics", 2, True),
-    Case("runs.rundir:RunDir.commit_checkpoint", 2, False),
-    Case("runs.rundir:RunDir.commit_checkpoint", 3, True),
-    Case("runs.rundir:RunDir.write_heads", 2, True),
-    Case("core.stack:Stack.step", 17, True),
-    Case("runs.sweepdir:SweepDir.write", 2, False),
-    Case("runs.sweepdir:SweepDir.write_table", 1, True),
+    Case("runs.sweep_dir:SweepDir.create", 1, True),
+    Case("runs.sweep_dir:SweepDir.begin", 1, False),
+    Case("runs.sweep_dir:SweepDir.begin", 2, True),
+    Case("runs.run_dir:RunDir.write_config", 3, True),
+    Case("core.training.stack:Stack.step", 1, False),
+    Case("core.training.stack:Stack.step", 9, True),
+    Case("runs.run_dir:RunDir.append_metrics", 2, True),
+    Case("runs.run_dir:RunDir.commit_checkpoint", 2, False),
+    Case("runs.run_dir:RunDir.commit_checkpoint", 3, True),
+    Case("runs.run_dir:RunDir.write_heads", 2, True),
+    Case("core.training.stack:Stack.step", 17, True),
+    Case("runs.sweep_dir:SweepDir.write", 2, False),
+    Case("runs.sweep_dir:SweepDir.write_table", 1, True),
     Case("memory", 1, False),
 ]
 
@@ -79,7 +79,7 @@ def die_at(patch: pytest.MonkeyPatch, at: str, nth: int, after: bool) -> None:
 
 def no_memory_for(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Let a group that holds this seed find no memory."""
-    from mhsa_cli.core.group import Group
+    from mhsa_cli.core.training.lockstep import Group
 
     real = Group.__init__
 
@@ -93,7 +93,7 @@ def no_memory_for(patch: pytest.MonkeyPatch, seed: int) -> None:
 
 def trust_anything(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a trial counts as done as soon as its folder is there."""
-    from mhsa_cli.runs.sweepdir import SweepDir
+    from mhsa_cli.runs.sweep_dir import SweepDir
 
     patch.setattr(SweepDir, "is_done", lambda self, trial: (self.path / trial).exists())
 

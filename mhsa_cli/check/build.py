@@ -1,0 +1,154 @@
+"""From FILE:Class to a block that can be trained. This is the one place that runs somebody's file for training.
+
+How the class is built and called, and what its weights are, is found as `mhsa check` finds it.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mhsa_cli.check.call import call_plan, name_lexicon
+from mhsa_cli.check.call.adapters import Candidate, UncallableError, adapt
+from mhsa_cli.check.call.call_plan import Answer, Plan
+from mhsa_cli.check.call.instance import entry
+from mhsa_cli.check.grade import SIZES
+from mhsa_cli.check.match import search, understand
+from mhsa_cli.check.match.context import SEED, Context
+from mhsa_cli.check.read.reference import Reference, Spec
+from mhsa_cli.check.read.weight_layouts import Name, layouts
+from mhsa_cli.check.source.load import Source, load
+from mhsa_cli.check.tensors import slots
+from mhsa_cli.config.custom_attention import file_problem, form_problem, split
+from mhsa_cli.core.model.custom import STILL, Foreign, ForeignBlock, check_hint, seeded
+from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.errors import UsageError
+from mhsa_cli.records.check import Wishes
+
+CLOSE = 1e-3  # of the largest output: float32 against the float64 of the reading
+TRIED = 3  # tries that an error shows
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to compute the weights of a block that does not give them: which tensors they come from, and in what form."""
+
+    name: Name
+    spec: Spec
+
+
+class Adopted(ForeignBlock):
+    """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
+
+    def __init__(
+        self, candidate: Candidate, plan: Plan, reading: Reading | None, borne: dict[Sizes, bool], sizes: Sizes
+    ) -> None:
+        super().__init__()
+        self.plan, self.n_heads = plan, sizes.n_heads
+        own = name_lexicon.Sizes(sizes.d_model, sizes.n_heads, sizes.max_seq_len, 2, sizes.max_seq_len, sizes.dropout)
+        built = candidate.build(own)
+        if built.module is None:
+            what = "a NumPy implementation" if built.numpy else "no torch module"
+            raise UsageError(f"{candidate.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
+        self.module, self.sizes = built.module.to(torch.float32), own
+        self.reading = reading
+        if reading is not None and sizes not in borne:
+            borne[sizes] = self._bears_out(reading)
+        if reading is not None and not borne[sizes]:
+            self.reading = None
+
+    def _bears_out(self, reading: Reading) -> bool:
+        """Tell whether a reading also gives the output of this build."""
+        T, D = self.sizes.max_seq_len, self.sizes.d_model
+        x = torch.randn(2, T, D, generator=torch.Generator().manual_seed(STILL))
+        self.eval()
+        with torch.no_grad():
+            y, found = self._call(x, False).y, self._reference(reading, x)
+            wanted = None if found is None else found.output(reading.spec)
+        return (
+            wanted is not None and wanted.shape == y.shape and bool((wanted - y).abs().max() <= CLOSE * y.abs().max())
+        )
+
+    def _reference(self, reading: Reading, x: Tensor) -> Reference | None:
+        own = slots(self.module)
+        numbers = {slot.path: slot.read() for slot in own}
+        found = layouts(own, numbers, self.sizes.d_model, self.n_heads)
+        roles = next((layout.roles for layout in found if layout.name == reading.name), None)
+        return None if roles is None else Reference(roles, x.detach().double().cpu())
+
+    def _call(self, x: Tensor, weights: bool) -> Answer:
+        plan, extra = self.plan, dict[str, Tensor]()
+        if plan.positions:  # the tokens' own, where the grading takes every second one
+            at = torch.arange(x.size(1), device=x.device)
+            extra[plan.positions_name] = at.expand(len(x), -1) if plan.positions == "(B, T)" else at
+            extra[plan.positions_name] = at.view(1, -1) if plan.positions == "(1, T)" else extra[plan.positions_name]
+            plan = replace(plan, positions="")
+        with nullcontext() if x.device.type == "cpu" else x.device:  # masks are made where x is
+            return call_plan.invoke(
+                entry(self.module), plan, x, numpy=False, sizes=self.sizes, weights=weights, extra=extra
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._call(x, False).y
+
+    def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        answer = self._call(x, True)
+        if answer.weights is not None or self.reading is None:
+            return answer.y, answer.weights
+        found = self._reference(self.reading, x)
+        return answer.y, None if found is None else found.weights(self.reading.spec).to(x)
+
+
+def adopt(target: str) -> Foreign:
+    """Load FILE:Class and find out how it is built and called.
+
+    Raises: UsageError if it is not there, its file fails, or nobody can guess how to call it.
+    """
+    problem = form_problem(target) or file_problem(target)
+    if problem is not None:
+        raise UsageError(problem.message, problem.hint)
+    with seeded(STILL):
+        source = load(target)
+        context = _understood(target, source)
+    plan, candidate, match = context.plan, context.candidate, context.match
+    reading = None if match is None else Reading(match.layout.name, match.spec)
+    borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
+    file = Path(split(target)[0])
+    return Foreign(
+        target,
+        file,
+        sha256(file.read_bytes()).hexdigest(),
+        lambda sizes: Adopted(candidate, plan, reading, borne, sizes),
+        source.place,
+        match is not None,
+        tuple(slot.path for slot in slots(context.built.module) if not slot.registered and slot.value.requires_grad),
+    )
+
+
+def _understood(target: str, source: Source) -> Context:
+    """Find how it is called and masked, and whether it equals the reference; for its faults there is `mhsa check`."""
+    try:
+        candidate, built = adapt(source, SIZES)
+    except UncallableError as error:
+        shown = "; ".join(one.text for one in error.tried[:TRIED])
+        raise UsageError(f"{target} cannot be built or called: {shown}", check_hint(target)) from error
+    if built.module is None:
+        what = "computes with NumPy" if built.numpy else "is no torch module"
+        raise UsageError(f"{target} {what}: it cannot be trained", "write it as a class that is a torch.nn.Module")
+    context = Context(candidate, built, candidate.plan, True, None, SIZES.n_heads, quiet=True)
+    context.numbers = built.draw(SEED)
+    understand.see_axes(context)
+    if context.plan.mask_name and understand.sees_future(context):
+        ways = understand.masked_ways(context)
+        blind = (way for way in ways if not understand.sees_future(replace(context, plan=way)))
+        context.plan = next(blind, ways[0])
+    try:
+        context.match = search.right(understand.case_of(context, True, Wishes()))
+    except Exception:  # its output has another shape, say: the trial will tell
+        context.match = None
+    return context

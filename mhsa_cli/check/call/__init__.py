@@ -1,0 +1,1 @@
+"""How custom attention is built and called."""

@@ -1,0 +1,271 @@
+"""Build and call somebody's attention, whatever its form: a torch module, a class, a function, a factory, an instance.
+
+Nothing is asked: names are looked up (`binding`), calls are tried (`calling`), and what worked is said.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from mhsa_cli.check.call import call_plan, constructor_args, param_dicts
+from mhsa_cli.check.call.call_forms import plans
+from mhsa_cli.check.call.call_plan import Plan, raised
+from mhsa_cli.check.call.instance import Built, entry, is_numpy, set_globals, short, sizes_of
+from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
+from mhsa_cli.check.locate import lines
+from mhsa_cli.check.say import CallError, attempted
+from mhsa_cli.check.source.load import Source
+from mhsa_cli.core.devices import is_out_of_memory
+from mhsa_cli.records.check import Remark
+
+
+class UncallableError(Exception):
+    """Nothing that was tried worked. `tried` holds each try and what came of it, `notes` what else was found."""
+
+    def __init__(self, tried: Sequence[Remark], notes: Sequence[Remark] = ()) -> None:
+        super().__init__("; ".join(one.text for one in tried))
+        self.tried, self.notes = tried, notes
+
+
+class Candidate:
+    """Somebody's attention, and how it is built with given sizes and called.
+
+    `build` gives it with other sizes; `plan` is the way to call that worked; `tried` is what did not.
+    """
+
+    def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
+        self.source, self.given = source, given
+        self._tries: dict[str, list[tuple[str, str]]] = {}  # what came of it -> kinds of tries, and how each was
+        self._exhausted = 0  # tries that took all memory
+        self._lacks: dict[str, None] = {}  # what its config was asked for in vain
+        self.choice = 0  # of the ways to fill its constructor
+        self.plan = Plan(())
+        self.numpy = is_numpy(source)
+        self.built_for_one_length = False
+
+    def takes(self, kind: str) -> bool:
+        """Tell whether a size of this kind is a parameter of it, or a global or a setting that it reads."""
+        target = self.source.target
+        known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
+        if not (inspect.isclass(target) or inspect.isfunction(target)):
+            return False
+        names = list(inspect.signature(target).parameters)
+        return any(kind_of(n, SIZES) == kind for n in (*names, *known)) or any(
+            plain(n) in constructor_args.CONFIGS for n in names
+        )
+
+    @property
+    def turning(self) -> bool:
+        """Tell whether its code speaks of rotary positions."""
+        return lines.speaks(self.source.text, self.names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
+
+    def must_turn(self, plan: Plan) -> bool:
+        """Tell whether it has to rotate: it asks for positions, or computes angles itself."""
+        return plan.needs_positions or lines.speaks(self.source.text, self.names_used, r"\b(cos|sin|polar)\b")
+
+    @property
+    def masking(self) -> bool:
+        """Tell whether its code speaks of causality, or of a mask that is not an argument: that may be for padding."""
+        if lines.speaks(self.source.text, self.names_used, r"tril|triu|causal"):
+            return True
+        given = lines.speaks(self.source.text, self.names_used, r"def \w+\([^)]*(mask|len)", constructor=False)
+        return not given and lines.speaks(self.source.text, self.names_used, r"mask")
+
+    @property
+    def names_used(self) -> set[str]:
+        """List the names of the file that it needs, its own among them."""
+        return {self.source.name, *self.source.namespace}
+
+    @property
+    def takes_sizes(self) -> bool:
+        """Tell whether it can be built with another width and number of heads."""
+        return self.takes("n_heads")
+
+    @property
+    def takes_head_width(self) -> bool:
+        """Tell whether the width of a head is an argument of its own."""
+        names = inspect.signature(self.source.target).parameters
+        return any(kind_of(n, SIZES) == "d_head" or plain(n) in constructor_args.OF_ONE_HEAD for n in names)
+
+    @property
+    def takes_length(self) -> bool:
+        """Tell whether it is built for a longest row."""
+        return self.takes("seq_len")
+
+    def build(self, sizes: Sizes, choice: int | None = None) -> Built:
+        """Build it. Raises: TypeError or CallError if nobody can guess how; whatever its constructor raises."""
+        target, namespace = self.source.target, self.source.namespace
+        choice = self.choice if choice is None else choice
+        if inspect.isclass(target):
+            return self._construct(target, sizes, choice)
+        if inspect.isfunction(target):
+            names = list(inspect.signature(target).parameters)
+            if call_plan.takes_sizes_only(names):
+                return self._construct(target, sizes, choice)
+            set_globals(namespace, sizes)
+            return self._function(target, names, sizes, choice)
+        thing = copy.deepcopy(target)
+        says, call = "as it stands in the file", entry(thing)
+        return Built(thing, call, sizes_of(thing, sizes), says, self.numpy, constructor_args.given_to(call, self.given))
+
+    def choices(self, sizes: Sizes) -> Iterator[Built]:
+        """Build it in every way that its parameters allow; what fails is kept in `tried`."""
+        for choice in range(24):
+            try:
+                built = self.build(sizes, choice)
+            except IndexError:
+                return
+            except (Exception, SystemExit) as error:
+                unknown = isinstance(error, constructor_args.UnknownSizeError)
+                self.failed("build", self._names(), TypeError(*error.args) if unknown else error)
+                if unknown or (isinstance(error, CallError) and inspect.isfunction(self.source.target)):
+                    return
+                continue
+            self.choice = choice
+            yield built
+            if not inspect.isclass(self.source.target) and not built.is_function:
+                return
+
+    def _names(self) -> str:
+        try:
+            return str(inspect.signature(self.source.target))
+        except (TypeError, ValueError):
+            return "no signature"
+
+    def _construct(self, target: Any, sizes: Sizes, choice: int) -> Built:
+        set_globals(self.source.namespace, sizes)
+        signature = signature_of(target)
+        ways = list(constructor_args.fillings(signature, sizes, self.given, self.source.namespace))
+        if choice >= len(ways):
+            raise IndexError(choice)
+        way = ways[choice]
+        thing = target(**way)
+        shown = ", ".join(f"{name}={short(value)}" for name, value in way.items())
+        says = f"{self.source.name}({shown})"
+        if thing is None or not (callable(thing) or hasattr(thing, "forward")):
+            raise CallError("not_callable", how=says, name=type(thing).__name__)
+        if isinstance(thing, nn.Module):
+            thing.eval()
+        call = entry(thing)
+        numpy = self.numpy and not isinstance(thing, nn.Module)
+        built = Built(thing, call, sizes, says, numpy, constructor_args.given_to(call, self.given))
+        if built.lazy and self.plan.inputs:
+            built.run(self.plan, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
+            built.read_weights()
+        return built
+
+    def _function(self, target: Any, names: list[str], sizes: Sizes, form: int) -> Built:
+        supplied = constructor_args.given_to(target, self.given, any_name=True)
+        asked, some = param_dicts.keys_asked(self.source.text, target.__name__), False
+        for name, parameter in inspect.signature(target).parameters.items():
+            role, required = kind_of(name, WEIGHTS), parameter.default is parameter.empty
+            if name in supplied:
+                continue
+            if name in asked and required:
+                supplied[name] = param_dicts.filled(asked[name], name, sizes, form)
+                some = True
+            elif role:
+                supplied[name] = param_dicts.drawn(role, sizes, form)
+                some = True
+            elif not required and kind_of(name, SIZES) != "n_heads":
+                continue
+            elif (kind := kind_of(name, SIZES)) and not kind_of(name, INPUTS):
+                supplied[name] = sizes.of(kind)
+        if form >= (param_dicts.FORMS if some else 1):
+            raise IndexError(form)
+        shown = ", ".join(names)
+        return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
+
+    def failed(self, kind: str, how: str, error: BaseException) -> None:
+        """Keep what was tried, a key of `sentences.TRIED`, and how it was, and what came of it.
+
+        Raises: the error, if memory ran out for the second time.
+        """
+        self._exhausted += is_out_of_memory(error)
+        if self._exhausted > 1:
+            raise error
+        self._tries.setdefault(raised(error), []).append((kind, how))
+        if name := constructor_args.lacked(error):
+            self._lacks[name] = None
+
+    @property
+    def tried(self) -> list[Remark]:
+        """List what was tried and failed, ways with one outcome together; the latest stage first."""
+        tries = [attempted(ways[0][0], len(ways) - 1, how=ways[0][1], said=said) for said, ways in self._tries.items()]
+        return [*self._guesses(), *sorted(tries, key=lambda one: one.kind == "build")]
+
+    @property
+    def notes(self) -> Sequence[Remark]:
+        """Say what the user gave that nothing takes."""
+        return list(constructor_args.left_over(self.source.target, self.given, self.source.namespace, self.source.text))
+
+    def _guesses(self) -> list[Remark]:
+        if self._lacks:
+            return [attempted("guess_setting", name=name) for name in self._lacks]
+        if not inspect.isclass(self.source.target):
+            return []
+        names = constructor_args.unknown(self.source.target, self.given, self.source.namespace)
+        return [attempted("guess_parameter", name=name) for name in names]
+
+
+def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
+    """Find out how a candidate is built and called; returns it, and one built with these sizes.
+
+    Raises: UncallableError with everything that was tried.
+    """
+    candidate = Candidate(source, given or {})
+    for size in (sizes, replace(sizes, max_seq_len=sizes.seq_len)):
+        candidate.built_for_one_length = size is not sizes  # some take rows of just the longest length
+        for built in candidate.choices(size):
+            if _find_plan(candidate, built):
+                return candidate, built
+            if built.is_function:
+                candidate.numpy = not candidate.numpy
+                built.numpy = candidate.numpy
+                if _find_plan(candidate, built):
+                    return candidate, built
+    raise UncallableError(candidate.tried, candidate.notes)
+
+
+def _find_plan(candidate: Candidate, built: Built) -> bool:
+    """Try the ways to call until one gives a tensor of the right size; in float64, else in float32."""
+    s, generator = built.sizes, torch.Generator().manual_seed(1)
+    x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
+    best: tuple[int, Plan, torch.dtype] | None = None
+    try:
+        ways = list(plans(built.call, built.supplied, candidate.turning))
+    except (CallError, TypeError) as error:
+        candidate.failed("no_way_to_call", "", error)
+        return False
+    for dtype in (torch.float64, torch.float32):
+        if built.module is not None:
+            built.cast(dtype)
+        for way in ways:
+            for plan in (way, *((p for p in call_plan.masked(way)) if way.mask_name else ())):
+                try:
+                    with torch.no_grad():
+                        y = built.run(plan, x.to(dtype)).y
+                except (Exception, SystemExit) as error:
+                    candidate.failed("call", plan.says(), error)
+                    continue
+                fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
+                if best is None or fits > best[0]:
+                    best = (fits, plan, dtype)
+                break
+            if best is not None and best[0] == 3:
+                break
+        if best is not None:
+            break
+    if best is None:
+        return False
+    candidate.plan = best[1]
+    built.cast(best[2])
+    built.read_weights()
+    return True

@@ -1,0 +1,59 @@
+"""Attention without projections, f(q, k, v, mask): weights are put before it, so that it is graded like the rest."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mhsa_cli.check.call.adapters import Candidate
+from mhsa_cli.check.call.instance import Built
+from mhsa_cli.check.call.name_lexicon import INPUTS, kind_of
+
+
+class Core:
+    """One head around a function of q, k and v: projections of its own, no output projection."""
+
+    def __init__(self, call: Any, names: tuple[str, ...], d_model: int, numpy: bool) -> None:
+        made: list[Any] = [torch.randn(d_model, d_model, dtype=torch.float64) for _ in range(3)]
+        self.query: Any
+        self.key: Any
+        self.value: Any
+        self.query, self.key, self.value = [m.numpy() for m in made] if numpy else made
+        self._call, self._names = call, names
+
+    def __call__(self, x: Any, **others: Any) -> Any:
+        parts = {"q": self.query, "k": self.key, "v": self.value}
+        given = {}
+        for name in self._names:
+            weight = parts[kind_of(name, INPUTS)]
+            given[name] = x @ (weight.to(x.dtype) if isinstance(weight, torch.Tensor) else weight)
+        return self._call(**given, **others)
+
+
+def renewed(built: Built) -> Built:
+    """Give a core with the same function once more, as new."""
+    thing = copy.copy(built.thing)
+    return replace(built, thing=thing, call=thing.__call__)
+
+
+def as_core(candidate: Candidate, built: Built) -> Built:
+    """Put projections before a function of q, k and v; anything else comes back as it is."""
+    kinds = [kind_of(name, INPUTS) for name in candidate.plan.inputs]
+    if built.slots or sorted(kinds) != ["k", "q", "v"] or not inspect.isroutine(built.thing):
+        return built
+    sizes = replace(built.sizes, n_heads=1)
+    thing = Core(built.call, candidate.plan.inputs, sizes.d_model, built.numpy)
+    candidate.plan = replace(candidate.plan, inputs=("x",))
+    return Built(
+        thing,
+        thing.__call__,
+        sizes,
+        f"{candidate.source.name} of q, k and v",
+        built.numpy,
+        dict(built.supplied),
+        built.dtype,
+    )

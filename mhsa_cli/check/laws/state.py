@@ -1,0 +1,59 @@
+"""The laws that ask what a candidate keeps from one call to the next."""
+
+from __future__ import annotations
+
+import torch
+
+from mhsa_cli.check.foreign_words import is_second_backward
+from mhsa_cli.check.laws.law_result import HOLDS, Seen, fails, not_asked, within
+from mhsa_cli.check.laws.outputs import rounding
+from mhsa_cli.check.match.context import Context
+from mhsa_cli.check.tensors import worst
+
+
+def same_answer_twice(c: Context) -> Seen:
+    """Ask for the same bits in eval, called twice."""
+    with torch.no_grad():
+        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
+    off = worst(a, b)
+    return within(off, 0.0, "differs")
+
+
+def no_memory(c: Context) -> Seen:
+    """Ask that other inputs in between, longer, shorter and of the same size, change nothing."""
+    before = c.y(c.x)
+    for T in (c.x.size(1), c.x.size(1) - 3):
+        if not c.candidate.built_for_one_length or c.x.size(1) == T:
+            c.y(torch.full((3, T, c.x.size(2)), 0.7))
+    off = worst(c.y(c.x), before)
+    if off != 0:
+        return fails("remembers", off)
+    return remembers(c)
+
+
+def remembers(c: Context) -> Seen:
+    """Compare one that has seen another input of the same size with one that is new."""
+    x, other = c.x, -1.5 * c.x.flip(0, 1)
+    used, new, third = c.again(), c.again(), c.again()
+    first, limit = c.y(x, used), rounding(c, c.y(x, new))
+    if worst(c.y(x, third), first) > limit:
+        return Seen(True, 0.0)  # each is another from the start: no matter of calls
+    second, alone = c.y(other, used), c.y(other, c.again())
+    if (off := worst(second, alone)) > limit:
+        return fails("stale", off)
+    off = worst(c.y(x, used), first)
+    return within(off, limit, "remembers")
+
+
+def second_step(c: Context) -> Seen:
+    """Ask that it can be trained for more than one step."""
+    if c.built.numpy:
+        return not_asked("numpy")
+    built = c.again()
+    for step in range(2):
+        x = c.x.requires_grad_()
+        try:
+            built.run(c.plan, x).y.square().sum().backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            return fails("kept_graph") if step and is_second_backward(error) else not_asked("no_gradient")
+    return HOLDS

@@ -1,0 +1,143 @@
+"""Where in what a block runs its parts are: the softmax, the scores before it, the values after it, the masks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.flow import Flow, Step, values_of
+
+
+class Anatomy:
+    """The parts of an attention in a `Flow`; each is an index into `run`, or None where none is seen."""
+
+    def __init__(self, flow: Flow) -> None:
+        """Find softmax, scores and values, and the names that hold masks."""
+        self.flow = flow
+        self.run, self.making = flow.call, flow.making
+        self.own = [step for step in flow.call if step.own]
+        self.top = [step for step in flow.call if step.function is flow.call[-1].function]  # forward, no helper
+        self.softmax = self._softmax()
+        self.scores, self.values = self._products()
+        self.masks = self._masks()
+
+    def _softmax(self) -> int | None:
+        named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
+        return (
+            next(iter(named), None)
+            if named
+            else next(reversed(self.indices(lambda n: syntax.called(n) == "exp")), None)
+        )
+
+    def _is_kernel(self, node: ast.AST) -> bool:
+        return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.flow.helpers
+
+    def _products(self) -> tuple[int | None, int | None]:
+        """Scores are the last product before the softmax, or the first that is no projection; values the next one."""
+        if self.softmax is not None and self._is_kernel(self.run[self.softmax].node):
+            return self.softmax, self.softmax
+        products = self.indices(lambda n: bool(syntax.operands(n)) and not self._is_kernel(n))
+        plain = [i for i in products if not syntax.is_projection(self.run[i].node)]
+        if self.softmax is None:
+            return next(iter(plain), None), next(iter(plain[1:]), None)
+        before = [i for i in plain if i < self.softmax] or [i for i in products if i < self.softmax]
+        after = [i for i in plain if i > self.softmax] or [i for i in products if i > self.softmax]
+        return next(reversed(before), None), next(iter(after), None)
+
+    def indices(self, test: Callable[[ast.AST], bool], first: int = 0, last: int | None = None) -> list[int]:
+        """List where in `run` a node passes, from `first` to `last`, both included."""
+        end = len(self.run) if last is None else last + 1
+        return [i for i in range(first, end) if test(self.run[i].node)]
+
+    def until_values(self) -> list[ast.AST]:
+        """List what is run from the scores to the product with the values."""
+        end = len(self.run) if self.values is None else self.values + 1
+        return [step.node for step in self.run[self.scores or 0 : end]]
+
+    def before_scores(self) -> list[ast.AST]:
+        """List what is run before the scores, and they themselves."""
+        end = len(self.run) if self.scores is None else self.scores + 1
+        return [step.node for step in self.run[:end]]
+
+    def after_values(self) -> list[ast.AST]:
+        """List what is run after the product with the values; nothing where there is no such product."""
+        return [] if self.values is None else [step.node for step in self.run[self.values :]]
+
+    def everything(self) -> Iterator[Step]:
+        """Give what building runs, then what a call runs."""
+        yield from self.making
+        yield from self.run
+
+    def _masks(self) -> set[str]:
+        found: set[str] = set()
+        self.masks = found
+        for step in self.everything():
+            node = step.node
+            for target, value in syntax.assignments(node):
+                if self.is_mask(value):
+                    found.add(target.rpartition(".")[2])
+            found.update(_built_piece_by_piece(step))
+            if isinstance(node, ast.Call) and syntax.called(node) == "register_buffer" and len(node.args) > 1:
+                name = node.args[0]
+                if isinstance(name, ast.Constant) and self.is_mask(node.args[1]):
+                    found.add(str(name.value))
+        return found
+
+    def is_mask(self, node: ast.AST) -> bool:
+        """Tell whether an expression is a mask: a triangle, places compared, a name of one, or not one."""
+        match node:
+            case ast.Name(id=name):
+                return name in self.masks or bool(syntax.MASK.search(name))
+            case ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)) if name in syntax.OF_A_TENSOR:
+                return False
+            case ast.Attribute(value=inner, attr=name):
+                return name in self.masks or bool(syntax.MASK.search(name)) or self.is_mask(inner)
+            case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
+                return self.is_mask(inner)
+            case ast.Tuple(elts=parts):
+                return any(map(self.is_mask, parts))
+            case ast.Compare():
+                return "arange" in syntax.names(node) or self.is_mask(node.left)
+            case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.BitXor()):
+                return self.is_mask(node.left) or self.is_mask(node.right)
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), left=left, right=right):
+                sides = [self.is_mask(side) for side in (left, right)]  # with scores on one side it is masked scores
+                return any(sides) and all(
+                    is_it or syntax.is_plain(s) for is_it, s in zip(sides, (left, right), strict=True)
+                )
+            case ast.Call(func=ast.Attribute(value=inner, attr=name)):
+                if name in ("masked_fill", "masked_fill_", "where", "softmax", "matmul", "mm", "bmm"):
+                    return False
+                return bool(syntax.MASK.search(name)) or self.is_mask(inner)
+            case ast.Call(func=ast.Name(id=name)):
+                return bool(syntax.MASK.search(name)) and "softmax" not in name
+        return False
+
+    def is_masking(self, node: ast.AST) -> bool:
+        """Tell whether a node applies a mask: it fills, chooses, adds, multiplies, sets, or hands it to a kernel."""
+        if isinstance(node, ast.Call):
+            handed = {k.arg for k in node.keywords} & {"is_causal", "attn_mask"}
+            return syntax.called(node) in ("masked_fill", "masked_fill_", "where") or bool(handed)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+            return (self.is_mask(node.left) or self.is_mask(node.right)) and not self.is_mask(node)
+        if isinstance(node, ast.AugAssign):
+            return self.is_mask(node.value) or isinstance(node.target, ast.Subscript)
+        if isinstance(node, ast.Assign):
+            return any(isinstance(t, ast.Subscript) and self.is_mask(t.slice) for t in node.targets)
+        return False
+
+
+def _built_piece_by_piece(step: Step) -> list[str]:
+    """Name what is made of one number and then set piece by piece to one that hides: m[i, j] = -inf."""
+    node = step.node
+    if (
+        not isinstance(node, ast.Assign)
+        or not step.function
+        or not re.search(r"inf|True|False|-", ast.unparse(node.value))
+    ):
+        return []
+    found = [t.value.id for t in node.targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)]
+    made = [(name, syntax.called(v)) for name in found for v in values_of(step.function, name)]
+    return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]

@@ -1,0 +1,91 @@
+"""Which node splits and merges heads, and which one makes q, k and v."""
+
+from __future__ import annotations
+
+import ast
+
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.rules import Rule, first, last, nodes
+from mhsa_cli.check.locate.scores import scores, values
+
+
+def split(a: Anatomy) -> ast.AST | None:
+    """Point at the first reshaping before the scores that speaks of heads, or the first at all, or at what makes q."""
+    reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
+    return first(reshapes, lambda n: syntax.speak(n, syntax.HEADS), lambda _: True) or query(a)
+
+
+def merge(a: Anatomy) -> ast.AST | None:
+    """Point at the first reshaping after the values."""
+    return first(a.after_values(), lambda n: syntax.called(n) in syntax.RESHAPES)
+
+
+def assigned(role: str) -> Rule:
+    """Point at where q, k or v is made: best of something that bears another name."""
+
+    def rule(a: Anatomy) -> ast.AST | None:
+        def alone(node: ast.AST) -> bool:
+            return [syntax.role(t) for t in syntax.targets(node)] == [role]
+
+        def of_another(node: ast.AST) -> bool:
+            return alone(node) and isinstance(node, ast.Assign) and role not in syntax.roles(node.value)
+
+        def among(node: ast.AST) -> bool:
+            return role in [syntax.role(t) for t in syntax.targets(node)]
+
+        found = first(a.before_scores() + a.until_values(), of_another, alone, among)
+        return found or (values(a) if role == "v" else scores(a))
+
+    return rule
+
+
+def key_shape(a: Anatomy) -> ast.AST | None:
+    """Point at the last reshaping of k before the scores."""
+
+    def reshaped(node: ast.AST) -> bool:
+        return syntax.called(node) in syntax.RESHAPES and syntax.first_role(node) == "k"
+
+    return last(a.before_scores(), reshaped) or assigned("k")(a)
+
+
+def names_of_roles(a: Anatomy) -> ast.AST | None:
+    """Point at where a name meets another's part: k made by the value's layer, arguments in another order, k with q."""
+
+    def crossed(node: ast.AST) -> bool:
+        sides = [syntax.first_role(side) for side in syntax.operands(node)]
+        helper = a.flow.helpers.get(syntax.called(node))
+        if helper and isinstance(node, ast.Call):
+            wanted = [syntax.role(p.arg) for p in helper.args.args if p.arg != "self"]
+            given = [syntax.first_role(arg) for arg in node.args]
+            return any(w and g and w != g for w, g in zip(wanted, given, strict=False))
+        return sides[:2] in (["k", "q"], ["v", "q"], ["k", "v"], ["q", "v"]) and node is scores(a)
+
+    def of_another(node: ast.AST) -> bool:
+        own = {syntax.role(t) for t in syntax.targets(node)} - {""}
+        given = syntax.roles(node.value) if isinstance(node, ast.Assign) else set()
+        return len(own) == 1 and bool(given) and not own & given
+
+    return first(nodes(a.run), of_another, crossed) or scores(a)
+
+
+def first_projection(a: Anatomy) -> ast.AST | None:
+    """Point at one layer that a list holds many times, or at the first weight of the target, or at its use."""
+
+    def repeated(node: ast.AST) -> bool:
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+        return any(isinstance(side, ast.List) and any(map(syntax.called, ast.walk(side))) for side in sides)
+
+    def weight(node: ast.AST) -> bool:
+        calls = map(syntax.called, ast.walk(node)) if isinstance(node, ast.Assign) else ()
+        return any(t.startswith("self.") for t in syntax.targets(node)) and any(map(syntax.MADE.search, calls))
+
+    return first(nodes(s for s in a.making if s.own), repeated, weight) or assigned("q")(a)
+
+
+def out(a: Anatomy) -> ast.AST | None:
+    """Point at the last return of the target."""
+    return last(nodes(a.own), lambda n: isinstance(n, ast.Return))
+
+
+query, key, value = assigned("q"), assigned("k"), assigned("v")

@@ -1,0 +1,187 @@
+"""Which node makes, keeps or changes what it should not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.flow import Step, values_of
+from mhsa_cli.check.locate.rules import first, last, nodes
+
+
+def created(a: Anatomy) -> ast.AST | None:
+    """Point at a layer or weights made in a call."""
+    return first(nodes(a.own) + nodes(a.run), lambda n: bool(syntax.MADE.search(syntax.called(n))))
+
+
+def detached(a: Anatomy) -> ast.AST | None:
+    """Point at what cuts a gradient: a detach or a block without gradient; else a number or an array made of a tensor.
+
+    A tensor made of numbers alone cuts nothing.
+    """
+
+    def cuts(node: ast.AST) -> bool:
+        bare = node.attr if isinstance(node, ast.Attribute) else ""
+        calls = ("detach", "detach_", "no_grad", "inference_mode", "numpy")
+        return (syntax.called(node) in calls or bare == "data") and not a.is_mask(node)
+
+    def reads(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        made = syntax.called(node) in ("tensor", "as_tensor", "from_numpy") and bool(node.args)
+        return syntax.called(node) in ("item", "tolist") or (made and isinstance(node.args[0], ast.Name | ast.List))
+
+    around = [d for step in a.run if step.function for d in step.function.decorator_list]
+    without = [d for d in around if "no_grad" in ast.unparse(d) or "inference_mode" in ast.unparse(d)]
+    return first([*nodes(a.own), *nodes(a.run)], cuts) or next(iter(without), None) or first(nodes(a.run), reads)
+
+
+def divides(a: Anatomy) -> ast.AST | None:
+    """Point at where the width of a head is computed."""
+
+    def floored(node: ast.AST) -> bool:
+        return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+
+    own = [s.node for s in (*a.making, *a.run) if s.own]
+    return first(own, floored) or first(nodes(a.everything()), floored)
+
+
+def unregistered(a: Anatomy) -> ast.AST | None:
+    """Point at what the constructor keeps on self without registering it: a bare tensor, or a bare list of layers."""
+
+    def bare(value: ast.expr, step: Step) -> bool:
+        if isinstance(value, ast.Name) and step.function:
+            return any(bare(v, step) for v in values_of(step.function, value.id) if not isinstance(v, ast.Name))
+        calls = {syntax.called(n) for n in ast.walk(value)} - {""}
+        if isinstance(value, ast.List | ast.ListComp | ast.Tuple | ast.Dict | ast.DictComp):
+            return bool(calls)
+        if isinstance(value, ast.BinOp) and isinstance(value.left, ast.List):
+            return bool(calls)
+        made = any(syntax.MADE.search(c) for c in calls - {"Linear"}) or bool(calls & {"zeros", "ones"})
+        return made and not calls & {"Parameter", "Linear", "ModuleList", "Sequential", "ModuleDict"}
+
+    for own in (True, False):
+        for step in a.making:
+            kept = [t for t in syntax.targets(step.node) if t.startswith("self.")]
+            if step.own is own and kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
+                return step.node
+    return None
+
+
+def state(a: Anatomy) -> ast.AST | None:
+    """Point at what a call writes on self: best of what it reads, too."""
+    read = {ast.unparse(n) for n in nodes(a.run) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+
+    def writes(node: ast.AST) -> list[str]:
+        grown = isinstance(node, ast.Call) and syntax.called(node) in ("append", "extend", "update", "copy_", "add_")
+        if grown and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return [t for t in [ast.unparse(node.func.value)] if t.startswith("self.")]
+        parts = [t for t in getattr(node, "targets", []) if isinstance(t, ast.Subscript)]
+        kept = [*syntax.targets(node), *(ast.unparse(part.value) for part in parts)]
+        return [t for t in kept if t.startswith("self.")]
+
+    return first(nodes(a.run), lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
+
+
+def in_place(a: Anatomy) -> ast.AST | None:
+    """Point at what changes an argument of the target in place."""
+
+    def changed(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.AugAssign | ast.Assign):
+            parts = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+            for part in parts:
+                if isinstance(part, ast.Subscript) or isinstance(node, ast.AugAssign):
+                    yield ast.unparse(part.value if isinstance(part, ast.Subscript) else part)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            yield ast.unparse(node.func.value)
+        for keyword in getattr(node, "keywords", ()):
+            if keyword.arg == "out":
+                yield ast.unparse(keyword.value)
+
+    def test(step: Step) -> bool:
+        given = {p.arg for p in step.function.args.args} if step.function else set()
+        return any(name in given for name in changed(step.node))
+
+    return next((s.node for s in [*a.own, *a.run] if test(s)), None)
+
+
+def dropout(a: Anatomy) -> ast.AST | None:
+    """Point at a dropout that does not ask whether it trains, at chance in a call, or at what puts it in training.
+
+    A call of a layer that the constructor made is right as it stands, and never pointed at.
+    """
+
+    def asks(step: Step, value: ast.AST, depth: int = 0) -> bool:
+        if "training" in ast.unparse(value) or syntax.number(value) == 0:
+            return True
+        named = values_of(step.function, value.id) if isinstance(value, ast.Name) and step.function else []
+        return depth < 2 and any(asks(step, v, depth + 1) for v in named)
+
+    def deaf(step: Step) -> bool:
+        node = step.node
+        if not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
+            return False
+        if syntax.called(node) == syntax.KERNEL:
+            chances = [v for v in [syntax.argument(node, ("dropout_p",), 3)] if v]
+            return bool(chances) and not any(asks(step, v) for v in chances)
+        if "drop" not in syntax.called(node).lower():
+            return False
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        known = len(given) > 1 or syntax.is_library(node)
+        return known and not any(asks(step, part) for part in given)
+
+    def chance(node: ast.AST) -> bool:
+        return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
+
+    def trains(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and syntax.called(node) == "train" and not node.args
+
+    found = next((step.node for step in a.run if deaf(step)), None)
+    return found or first(nodes(a.run), chance, trains)
+
+
+def dropout_before(a: Anatomy) -> ast.AST | None:
+    """Point at the dropout between the scores and the softmax; None where there is none."""
+
+    def drops(node: ast.AST) -> bool:
+        return "drop" in syntax.called(node).lower()
+
+    found = [] if a.scores is None or a.softmax is None else a.indices(drops, a.scores, a.softmax)
+    return a.run[found[-1]].node if found else None
+
+
+def dropped_weights(a: Anatomy) -> ast.AST | None:
+    """Point at the return of weights that were dropped under another name, or at the dropout that wrote over them."""
+
+    def overwrites(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Assign) or "drop" not in syntax.called(node.value).lower():
+            return False
+        given = node.value.args[:1] if isinstance(node.value, ast.Call) else []
+        return [ast.unparse(arg) for arg in given] == syntax.targets(node)
+
+    return first(a.until_values(), overwrites) or returned_weights(a)
+
+
+def returned_weights(a: Anatomy) -> ast.AST | None:
+    """Point at what is returned beside the output: where that name is set last after the values, or the return."""
+    end = last(nodes(a.own), lambda n: isinstance(n, ast.Return))
+    pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
+    weights = pairs[0].elts[-1] if pairs else None
+    if isinstance(weights, ast.Name):
+        name = weights.id
+        return last(a.after_values(), lambda n: name in syntax.targets(n)) or end
+    return end
+
+
+def unused(a: Anatomy, parameters: tuple[str, ...]) -> ast.AST | None:
+    """Point at where the constructor sets a parameter, named as `named_parameters` does: "gate.weight"."""
+    for path in parameters:
+        attributes = [f"self.{part}" for part in path.split(".") if not part.isdigit()]
+        own_first = sorted(a.making, key=lambda step: not step.own)
+        for name in attributes:
+            for step in own_first:
+                if name in syntax.targets(step.node):
+                    return step.node
+    return None

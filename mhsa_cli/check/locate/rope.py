@@ -1,0 +1,172 @@
+"""Which node rotates, and which one computes the angles."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import partial
+
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.flow import Function
+from mhsa_cli.check.locate.heads import key
+from mhsa_cli.check.locate.rules import Rule, first, last, nodes
+
+_BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
+
+
+def rotation(a: Anatomy) -> ast.AST | None:
+    """Point at the first rotation: a call of what rotates, or a product with a cosine or a sine."""
+    return first(nodes(a.top), partial(_calls, _rotators(a))) or first(nodes(a.run), _turns)
+
+
+def _rotation_of(role: str) -> Rule:
+    def rule(a: Anatomy) -> ast.AST | None:
+        rotators = _rotators(a)
+
+        def of_it(node: ast.AST) -> bool:
+            given = node.args[:1] if isinstance(node, ast.Call) else [node]
+            return any(syntax.first_role(part) == role for part in given) and (_calls(rotators, node) or _turns(node))
+
+        return first(nodes(a.top), of_it) or rotation(a)
+
+    return rule
+
+
+rotation_of_values, rotation_of_keys = _rotation_of("v"), _rotation_of("k")
+
+
+def angles(a: Anatomy) -> ast.AST | None:
+    """Point at where angles, or their cosines, are laid out over all features; else at the rotation."""
+    everything = nodes(a.everything())
+    turned = {ast.unparse(o) for n in everything for o in _of_cosine(n)}
+
+    def lays_out(node: ast.AST) -> bool:
+        calls = {syntax.called(n) for n in ast.walk(node)} if isinstance(node, ast.Assign) else {syntax.called(node)}
+        return bool(calls & {"repeat_interleave", "repeat", "tile", "cat", "concat", "concatenate", "stack"})
+
+    def sets_angles(node: ast.AST) -> bool:
+        return any(t in turned or syntax.ANGLE.search(t) for t in syntax.targets(node)) and lays_out(node)
+
+    def of_angles(node: ast.AST) -> bool:
+        return lays_out(node) and isinstance(node, ast.Call) and ast.unparse(node) in turned
+
+    return first(everything, sets_angles, of_angles) or rotation(a)
+
+
+def _of_cosine(node: ast.AST) -> list[ast.expr]:
+    if not isinstance(node, ast.Call) or syntax.called(node) != "cos":
+        return []
+    return node.args[:1] or ([node.func.value] if isinstance(node.func, ast.Attribute) else [])
+
+
+def positions(a: Anatomy) -> ast.AST | None:
+    """Point at why positions have no effect: places counted over heads, angles that nobody uses, the rotation, k."""
+
+    def over_heads(node: ast.AST) -> bool:
+        counted = node.args if isinstance(node, ast.Call) and syntax.called(node) == "arange" else []
+        return any(syntax.speak(arg, syntax.HEADS) for arg in counted)
+
+    return (
+        first(nodes(a.run), over_heads)
+        or _deaf_helper(a)
+        or _unread_angles(a)
+        or rotation(a)
+        or last(a.before_scores(), lambda n: [syntax.role(t) for t in syntax.targets(n)] in (["q"], ["k"]))
+        or key(a)
+    )
+
+
+def rates(a: Anatomy) -> ast.AST | None:
+    """Point at the power that gives the rates, or the exponential, or the count of pairs."""
+
+    def counts(node: ast.AST) -> bool:
+        return "arange" in syntax.names(node) or syntax.speak(node, _BASE)
+
+    def power(node: ast.AST) -> bool:
+        raised = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) or syntax.called(node) == "pow"
+        return raised and counts(node)
+
+    def exponential(node: ast.AST) -> bool:
+        return syntax.called(node) == "exp" and counts(node)
+
+    def pairs(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and syntax.called(node) == "arange" and len(node.args) > 2
+
+    return first(nodes(a.everything()), power, exponential, pairs)
+
+
+def sense(a: Anatomy) -> ast.AST | None:
+    """Point at what gives the rotation its sense: a conjugate, a sum with the sine, the helper that negates."""
+
+    def combines(node: ast.AST) -> bool:
+        sides = (
+            [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) else []
+        )
+        return len(sides) == 2 and all(_turns(side) for side in sides)
+
+    found = first(nodes(a.run), lambda n: syntax.called(n) in ("conj", "conj_physical"), combines)
+    if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
+        for call in ast.walk(found):  # x * cos + rotate_half(x) * sin is right: the sign is in the helper
+            helper = a.flow.helpers.get(syntax.called(call))
+            negated = [n for n in ast.walk(helper) if _negates(n)] if helper else []
+            if negated:
+                return negated[0]
+    return found or first(nodes(a.run), _turns) or first(nodes(a.everything()), lambda n: syntax.called(n) == "polar")
+
+
+def _turns(node: ast.AST) -> bool:
+    """Tell whether a node is a product with a cosine, a sine, or with complex angles."""
+    sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
+    return any(syntax.speak(side, syntax.ANGLE) for side in sides)
+
+
+def _rotators(a: Anatomy) -> set[str]:
+    """Give what forward calls to rotate: by its name, or because what it runs multiplies by a cosine or a sine."""
+    found = {ast.unparse(n.func) for n in nodes(a.top) if isinstance(n, ast.Call) and _sounds(syntax.called(n))}
+    inside = a.indices(_turns)
+    if inside and a.run[inside[0]] not in a.top:  # the call stands right after what it runs
+        after = [s.node for s in a.run[inside[0] :] if s in a.top and isinstance(s.node, ast.Call)]
+        found.update(ast.unparse(n.func) for n in after[:1] if isinstance(n, ast.Call))
+    return found
+
+
+def _sounds(name: str) -> bool:
+    return bool(syntax.ROTATION.search(name)) and not syntax.MADE.search(name)
+
+
+def _calls(functions: set[str], node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in functions
+
+
+def _negates(node: ast.AST) -> bool:
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=of):
+            return not isinstance(of, ast.Constant)
+    return False
+
+
+def _is_own(a: Anatomy, function: Function) -> bool:
+    return any(step.function is function and step.own for step in a.run)
+
+
+def _deaf_helper(a: Anatomy) -> ast.AST | None:
+    """Point at the return of a helper that rotates by its name, or takes angles, and reads not all it is given."""
+    for name, helper in a.flow.helpers.items():
+        given = {p.arg for p in helper.args.args} - {"self"}
+        unread = given - {n.id for n in ast.walk(helper) if isinstance(n, ast.Name)}
+        angles = any(syntax.ANGLE.search(p) or "pos" in p for p in unread)
+        if angles and not _is_own(a, helper) and (syntax.ROTATION.search(name) or name in ("forward", "__call__")):
+            return last(helper.body, lambda n: isinstance(n, ast.Return))
+    return None
+
+
+def _unread_angles(a: Anatomy) -> ast.AST | None:
+    """Point at cosines or angles that a call computes and does not read."""
+    read = {n.id for n in nodes(a.run) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+    def unread(node: ast.AST) -> bool:
+        made = [t for t in syntax.targets(node) if "." not in t and syntax.ANGLE.search(t)]
+        return bool(made) and not any(t in read for t in made)
+
+    return first(nodes(a.run), unread)

@@ -1,0 +1,263 @@
+"""Which node is the scale, the softmax, the mask."""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.flow import Function
+from mhsa_cli.check.locate.rules import at, first, last, nodes
+
+
+def scores(a: Anatomy) -> ast.AST | None:
+    """Point at the product of queries and keys."""
+    return at(a, a.scores)
+
+
+def values(a: Anatomy) -> ast.AST | None:
+    """Point at the product of weights and values."""
+    return at(a, a.values)
+
+
+def scale(a: Anatomy) -> ast.AST | None:
+    """Point at the factor of the scores: where it is set, if that is a root or a number; else where it is used."""
+    used = scale_used(a)
+    for name in syntax.names(used) if used else ():
+        made = first(nodes(a.everything()), partial(_sets_root, name), partial(_sets_scale, name))
+        if made:
+            return made
+    return used
+
+
+def scale_used(a: Anatomy) -> ast.AST | None:
+    """Point at where the scores meet their factor: from the scores on, or before them; else the scores."""
+
+    def plain(node: ast.AST) -> bool:
+        return bool(syntax.factors(node)) and not any(a.is_mask(f) for f in syntax.factors(node))
+
+    until_softmax = nodes(a.run[a.scores or 0 : (a.softmax or len(a.run) - 1) + 1])
+    return (
+        first(a.until_values(), _rooted)
+        or first(a.before_scores(), lambda n: _rooted(n) and not _angles(n))
+        or first(until_softmax, plain)
+        or scores(a)
+    )
+
+
+def scale_after(a: Anatomy) -> ast.AST | None:
+    """Point at the factor of the weights, or of what they make: after the softmax."""
+    return first(nodes(a.run[(a.softmax or 0) + 1 :]), _rooted) or scale_used(a)
+
+
+def scale_again(a: Anatomy) -> ast.AST | None:
+    """Point at one factor of two: the one of q or k beside that of their product, or beside the kernel's own."""
+
+    def applies(node: ast.AST) -> bool:
+        bare = [f for f in syntax.factors(node) if not _is_factor(f) and syntax.number(f) is None]
+        return _rooted(node) and bool(bare) and not _angles(node)
+
+    applied = a.indices(applies, 0, a.softmax)
+    kernel = syntax.called(at(a, a.softmax) or ast.Pass()) == syntax.KERNEL
+    if len(applied) <= (0 if kernel else 1):
+        return scale(a)
+    early = [i for i in applied if a.scores is not None and i < a.scores]
+    return at(a, (early or applied)[-1])
+
+
+def _rooted(node: ast.AST) -> bool:
+    return any(_is_factor(f) for f in syntax.factors(node))
+
+
+def _is_factor(node: ast.AST) -> bool:
+    return syntax.is_root(node) and not any(map(syntax.operands, ast.walk(node))) or _is_scale(node)
+
+
+def _angles(node: ast.AST) -> bool:
+    return "arange" in syntax.names(node) or syntax.speak(node, syntax.ANGLE)
+
+
+def _is_scale(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and "scal" in ast.unparse(node).lower()
+
+
+def _sets_root(name: str, node: ast.AST) -> bool:
+    """Tell whether an assignment gives a name a root of a width: of numbers and names only."""
+    if not isinstance(node, ast.Assign) or not any(t in (name, f"self.{name}") for t in syntax.targets(node)):
+        return False
+    made = any(syntax.operands(n) or syntax.MADE.search(syntax.called(n)) for n in ast.walk(node.value))
+    return syntax.is_root(node.value) and not made and "arange" not in syntax.names(node.value)
+
+
+def _sets_scale(name: str, node: ast.AST) -> bool:
+    """Tell whether an assignment gives a name that speaks of a scale a value of numbers and widths only."""
+    values = [v for t, v in syntax.assignments(node) if t in (name, f"self.{name}")]
+    plain = (ast.Constant, ast.Name, ast.Attribute, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
+    simple = any(all(isinstance(n, plain) for n in ast.walk(v)) for v in values)
+    return "scal" in name.lower() and simple and any(isinstance(v, ast.BinOp | ast.Constant) for v in values)
+
+
+def softmax(a: Anatomy) -> ast.AST | None:
+    """Point at what gives the softmax its axis: the sum in a helper of one's own, or the call that hands it over."""
+    if a.softmax is None:
+        return None
+    step = a.run[a.softmax]
+    if syntax.called(step.node) == "exp":
+        rest = a.run[a.softmax :]
+        step = next((s for s in rest if s.function is step.function and syntax.called(s.node) == "sum"), step)
+    helper = a.flow.helpers.get(syntax.called(step.node))
+    if helper and not syntax.is_library(step.node):
+        return _sums_wrongly(helper) or step.node
+    handed = _axis(step.node)
+    given = {p.arg for p in step.function.args.args + step.function.args.kwonlyargs} if step.function else set()
+    if isinstance(handed, ast.Name) and handed.id in given and step.function:
+        name = step.function.name
+        return first(nodes(a.run[a.softmax :]), lambda n: syntax.called(n) == name) or step.node
+    return step.node
+
+
+def _axis(node: ast.AST) -> ast.expr | None:
+    return syntax.argument(node, ("axis", "dim"), 0) if isinstance(node, ast.Call) else None
+
+
+def _sums_wrongly(helper: Function) -> ast.AST | None:
+    """Point at the sum in a softmax of one's own if it names its axis itself, and another than the last."""
+    sums = [n for n in ast.walk(helper) if syntax.called(n) in ("sum", "softmax", "logsumexp")]
+    handed = {p.arg for p in helper.args.args + helper.args.kwonlyargs}
+    for node in sums:
+        axis = _axis(node)
+        if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in handed):
+            return None
+    return sums[-1] if sums else None
+
+
+def softmax_kind(a: Anatomy) -> ast.AST | None:
+    """Point at the sigmoid that stands in the softmax's place."""
+
+    def squashes(node: ast.AST) -> bool:
+        negative = isinstance(node, ast.Call) and any(isinstance(arg, ast.UnaryOp) for arg in node.args)
+        return "sigmoid" in syntax.called(node).lower() or (syntax.called(node) == "exp" and negative)
+
+    return last(a.until_values(), squashes) or last(nodes(a.run), squashes)
+
+
+def softmax_again(a: Anatomy) -> ast.AST | None:
+    """Point at the last softmax."""
+    return last(nodes(a.run), lambda n: "softmax" in syntax.called(n)) or softmax(a)
+
+
+def softmax_place(a: Anatomy) -> ast.AST | None:
+    """Point at what the softmax should follow: the mask, or the scores."""
+    return first(a.until_values(), a.is_masking) or scores(a)
+
+
+def mask_order(a: Anatomy) -> ast.AST | None:
+    """Point at the masking after the softmax: in the function that takes the softmax, not in a helper it calls."""
+    if a.softmax is None:
+        return mask(a)
+    after = a.run[a.softmax + 1 : len(a.run) if a.values is None else a.values + 1]
+    whole = (a.run[a.softmax].function, a.run[-1].function)  # the one that takes the softmax, and the call's own
+    here = [step.node for step in after if step.function in whole]
+    return first(here, a.is_masking, partial(_masks, a)) or first(nodes(after), a.is_masking) or mask(a)
+
+
+def mask_lost(a: Anatomy) -> ast.AST | None:
+    """Point at a masking whose result nobody keeps, in a helper or not; else at the masking."""
+
+    def lost(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Expr) or not (a.is_masking(node.value) or _masks(a, node.value)):
+            return False
+        within = a.flow.helpers.get(syntax.called(node.value), node)
+        return not any(syntax.called(n).endswith("_") or _sets_part(n) for n in ast.walk(within))
+
+    found = first(a.until_values(), lost)
+    return found.value if isinstance(found, ast.Expr) else mask(a)
+
+
+def _masks(a: Anatomy, node: ast.AST) -> bool:
+    """Tell whether a node calls a helper that masks."""
+    helper = None if syntax.is_library(node) else a.flow.helpers.get(syntax.called(node))
+    return helper is not None and any(a.is_masking(n) for n in ast.walk(helper))
+
+
+def _sets_part(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)
+
+
+def fill(a: Anatomy) -> ast.AST | None:
+    """Point at the number that masked scores get: where it is given, or where its name is set."""
+
+    def filled(node: ast.AST) -> bool:
+        return a.is_masking(node) and bool(_fills(node))
+
+    def made(node: ast.AST) -> bool:
+        return any(a.is_mask(value) and _fills(value) for _, value in syntax.assignments(node))
+
+    found = first(a.until_values(), filled) or last(nodes(a.everything()), made)
+    named = {ast.unparse(value) for value in _fills(found)} if found else set()
+
+    def sets(node: ast.AST) -> bool:
+        return any(t in named and syntax.number(v) is not None for t, v in syntax.assignments(node))
+
+    return last(nodes(a.everything()), sets) or found or mask(a)
+
+
+def _fills(node: ast.AST) -> list[ast.expr]:
+    """List what a masking may fill with, in a node: numbers, and names of them."""
+    found: list[ast.expr | None] = []
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and syntax.called(inner) in ("masked_fill", "masked_fill_"):
+            found.append(syntax.argument(inner, ("value",), 1))
+        elif isinstance(inner, ast.Call) and syntax.called(inner) == "where":
+            found += inner.args[1:]
+        elif isinstance(inner, ast.Call) and syntax.called(inner) in ("full", "full_like"):
+            found += inner.args[1:2]
+        elif isinstance(inner, ast.Assign) and _sets_part(inner):
+            found.append(inner.value)
+        else:
+            found += [f for f in syntax.factors(inner) if syntax.number(f) is not None]
+    return [v for v in found if v and (syntax.number(v) is not None or isinstance(v, ast.Name | ast.Attribute))]
+
+
+def mask(a: Anatomy) -> ast.AST | None:
+    """Point at where a mask is applied, at least tested or made; else at the scores that it should reach."""
+
+    def named(node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and a.is_mask(node)
+
+    def made(node: ast.AST) -> bool:
+        return isinstance(node, ast.Assign) and a.is_mask(node.value)
+
+    return first(a.until_values(), a.is_masking, named) or last(nodes(a.everything()), made) or scores(a)
+
+
+def mask_shape(a: Anatomy) -> ast.AST | None:
+    """Point at what gives a mask its shape: a mask that is turned where it is applied, a triangle, a comparison."""
+
+    def turned(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr in ("T", "mT") and a.is_mask(node)
+        turns = syntax.called(node) in ("transpose", "t", "swapaxes", "permute")
+        return turns and isinstance(node, ast.Call) and any(map(a.is_mask, (node, *node.args)))
+
+    def triangle(node: ast.AST) -> bool:
+        return syntax.called(node) in ("tril", "triu", "tril_", "triu_", "tri", "tril_indices", "triu_indices")
+
+    def compared(node: ast.AST) -> bool:
+        return isinstance(node, ast.Compare) and a.is_mask(node)
+
+    def piece(node: ast.AST) -> bool:
+        return _sets_part(node) and any(t.partition("[")[0] in a.masks for t in map(ast.unparse, node.targets))  # type: ignore[attr-defined]
+
+    made = first(nodes(a.run), turned, triangle) or first(nodes(a.making), triangle, compared)
+    return made or first(nodes(a.run), compared, piece) or mask(a)
+
+
+def mask_made(a: Anatomy) -> ast.AST | None:
+    """Point at where a mask is put on self, or made."""
+
+    def kept(node: ast.AST) -> bool:
+        return any(t.startswith("self.") and a.is_mask(ast.parse(t, mode="eval").body) for t in syntax.targets(node))
+
+    return first(nodes(a.making), kept) or mask_shape(a)

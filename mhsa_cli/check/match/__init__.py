@@ -1,0 +1,1 @@
+"""Which variant of the reference custom attention equals."""

@@ -1,0 +1,109 @@
+"""What the laws are asked of: a candidate as built and called, and what is known of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from mhsa_cli.check.call.adapters import Candidate
+from mhsa_cli.check.call.call_plan import Answer, Plan, positions_of
+from mhsa_cli.check.call.core_function import Core, renewed
+from mhsa_cli.check.call.instance import Built
+from mhsa_cli.check.match.search_case import Match, inputs
+from mhsa_cli.check.read.weight_layouts import Layout
+from mhsa_cli.check.tensors import Slot
+
+SEED = 20
+
+
+@dataclass
+class Context:
+    """A candidate, built and drawn; the plan that it is called by; and the variant it equals, if one was found.
+
+    `match` has no faults if it is right. `causal` says whether later tokens must stay unseen.
+    """
+
+    candidate: Candidate
+    built: Built
+    plan: Plan
+    causal: bool
+    match: Match | None
+    heads: int
+    quiet: bool = False  # dropout that never rests is held still
+    mask_raises: bool = False
+    padding: str = ""  # the name of a mask that says which tokens are there: it is not given
+    guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
+    right_rope: str = "none"
+    leaks: bool = False  # a later token changes an earlier output
+    hides: str = ""  # which tokens it hides, if some later ones and not all: a key of `sentences.HIDES`
+    hole: Mapping[str, int] = field(default_factory=dict)  # a later token that a token sees past one that it does not
+    numbers: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def x(self) -> Tensor:
+        """Draw the input (B, T, D) that all laws begin with."""
+        s = self.built.sizes
+        return inputs(s.batch_size, s.seq_len, s.d_model, SEED).to(self.built.dtype)
+
+    def run(self, x: Tensor, built: Built | None = None, weights: bool = False) -> Answer:
+        """Call the candidate without gradient."""
+        built = built or self.built
+        with torch.no_grad(), held_still(self.quiet):
+            return built.run(self.plan, x.to(built.dtype), weights)
+
+    def y(self, x: Tensor, built: Built | None = None) -> Tensor:
+        """Give the output for x, in float64."""
+        return self.run(x, built).y.to(torch.float64)
+
+    def again(self, **changes: Any) -> Built:
+        """Build it once more with other sizes, with the same numbers where the shapes allow; a core has no sizes."""
+        core = isinstance(self.built.thing, Core)
+        built = renewed(self.built) if core else self.candidate.build(replace(self.built.sizes, **changes))
+        built.cast(self.built.dtype)
+        if built.module is not None:
+            built.module.eval()
+        for slot in built.slots:
+            old = self.numbers.get(slot.path)
+            if old is not None and tuple(old.shape) == tuple(slot.value.shape):
+                slot.write(old)
+        return built
+
+    def positions(self, T: int) -> Tensor | None:
+        """Give the positions (T,) of a call, or None where it counts by itself."""
+        if self.plan.angles:
+            return 2 * torch.arange(T)
+        return positions_of(self.plan, T, 1).reshape(-1)[:T] if self.plan.positions else None
+
+    @property
+    def reading(self) -> Layout | None:
+        """Give the reading of its weights, as far as it is known."""
+        return self.match.layout if self.match is not None else self.guess
+
+    @property
+    def slots(self) -> list[Slot]:
+        """List the candidate's weights."""
+        return self.built.slots
+
+
+@contextmanager
+def held_still(quiet: bool = True) -> Iterator[None]:
+    """Let no dropout drop."""
+    if not quiet:
+        yield
+        return
+
+    def still(x: Tensor, *_: Any, **__: Any) -> Tensor:
+        return x
+
+    with (
+        mock.patch.object(nn.functional, "dropout", still),
+        mock.patch.object(torch, "dropout", still),
+        mock.patch.object(nn.Dropout, "forward", lambda self, x: x),
+    ):
+        yield

@@ -1,0 +1,1 @@
+"""Which of its weights is what, and the right attention with those weights."""

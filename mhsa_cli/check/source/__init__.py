@@ -1,0 +1,1 @@
+"""From FILE:NAME to the object it names."""

@@ -1,0 +1,266 @@
+"""From pydantic's errors to problems at their place in the file, with a way out."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, get_origin
+
+from pydantic.fields import FieldInfo
+
+from mhsa_cli.config.aliases import list_keys, normalise, suggest
+from mhsa_cli.config.expected import base_type, describe, options, wanted
+from mhsa_cli.config.problems import Mark, Problem, clip
+from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
+from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.spelling import nearest
+from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
+from mhsa_cli.config.yaml_events import Document, Path
+
+SPELLINGS = {
+    "bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32", "float": "float32", "fp64": "float64",
+    "double": "float64",
+    "ln": "layernorm", "rms": "rmsnorm", "sin": "sinusoidal", "sine": "sinusoidal", "sinusoid": "sinusoidal",
+    "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
+}  # fmt: skip
+OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # a letter from ours, and something else
+_OURS = ("task", "model", "train")
+_THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
+
+
+def sections(task: str) -> dict[str, type[Section]]:
+    """Return the schema of each section when `task` is the task's name."""
+    return {"task": TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"]), "model": ModelConfig, "train": TrainConfig}
+
+
+def all_keys() -> list[str]:
+    """List every dotted key of the schema, those of all tasks included."""
+    tasks = dict.fromkeys(key for schema in TASK_SCHEMAS.values() for key in schema.model_fields)
+    return [*(f"task.{key}" for key in tasks), *(f"model.{key}" for key in ModelConfig.model_fields),
+            *(f"train.{key}" for key in TrainConfig.model_fields)]  # fmt: skip
+
+
+def field_of(key: str) -> FieldInfo:
+    """Return the field of a dotted key of ours; of a task's, that of the first task that has it."""
+    section, _, name = key.partition(".")
+    schemas = [*TASK_SCHEMAS.values()] if section == "task" else [sections("")[section]]
+    return next(schema.model_fields[name] for schema in schemas if name in schema.model_fields)
+
+
+@cache
+def is_text(path: Path) -> bool:
+    """Tell whether the key at `path` takes any text, as it is written."""
+    return str in _kinds(path)
+
+
+def is_list(path: Path) -> bool:
+    """Tell whether the key at `path` takes a list."""
+    return any(get_origin(kind) is tuple for kind in _kinds(path))
+
+
+def _kinds(path: Path) -> list[Any]:
+    """List the plain types that a key has: a task's may have one in each task, an unknown one has none."""
+    if len(path) != 2 or path[0] not in _OURS:
+        return []
+    schemas = TASK_SCHEMAS.values() if path[0] == "task" else [sections("")[str(path[0])]]
+    return [base_type(schema.model_fields[str(path[1])]) for schema in schemas if path[1] in schema.model_fields]
+
+
+def problem(error: Any, document: Document) -> Problem | None:
+    """Translate one of pydantic's errors; None when the value was complained about already."""
+    task = task_name(document.data.get("task", {}))
+    path: Path = tuple(error["loc"])
+    if path[0] == "task" and len(path) > 1:  # pydantic names the schema it chose: (task, copy, seq_len)
+        path = (path[0], *path[2:])
+    if error["type"].startswith("union_tag") and isinstance(document.data.get("task"), dict):
+        path = ("task", "name")
+    if _is_bad(path, document):
+        return None
+    if error["type"] == "extra_forbidden":
+        return unknown(path, document)
+    if error["type"] == "rule":
+        context = error["ctx"]
+        names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
+        mark = find(document, *(tuple(name.split(".")) for name in names), path)
+        prefix = f"`{_dotted(path)}`: " if context["message"].startswith("found") else ""
+        value = _get(document.data, path)
+        hint = context["hint"] or _several(value, mark)
+        if hint is None and len(path) == 2 and _is_null(value):
+            hint = _default_hint(sections(task)[str(path[0])].model_fields[str(path[1])])
+        return mark.problem(prefix + context["message"], hint)
+    return _wrong_value(path, document, task)
+
+
+def find(document: Document, *paths: Path) -> Mark:
+    """Find the first of `paths` that is written in the document, else its section, else the document."""
+    for path in paths:
+        if path in document.marks:
+            return document.marks[path]
+    for path in paths:
+        for end in range(len(path) - 1, 0, -1):
+            if path[:end] in document.keys:
+                return document.keys[path[:end]]
+    return Mark(document.source)
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def _is_bad(path: Path, document: Document) -> bool:
+    """Tell whether a value, or what holds it, was complained about already."""
+    return any(path[:n] in document.bad for n in range(1, len(path) + 1))
+
+
+def unknown(path: Path, document: Document) -> Problem | None:
+    """Say that no section has the key at `path`; None when its value, or its task, was complained about already."""
+    task = task_name(document.data.get("task", {}))
+    if _is_bad(path, document) or (path[0] == "task" and len(path) > 1 and task not in TASK_SCHEMAS):
+        return None
+    *home, key = (str(part) for part in path)
+    section = ".".join(home)
+    # An override writes `optimizer.lr` and no `optimizer`: then its whole key is the place.
+    mark = next((key for at, key in document.keys.items() if at[: len(path)] == path), None) or find(document, path)
+    value = _get(document.data, path)
+    if section == "task" and (answer := _task_knob(key, task)):
+        return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
+    suggestion = suggest(key, section, all_keys(), value)
+    hint = suggestion.text
+    if suggestion.kind == "sections" and mark.source.override and not isinstance(value, dict):
+        hint = list_keys(all_keys())
+    if isinstance(value, dict) and not home:
+        inner = [
+            f"inside it, `{clip(name)}`: {suggest(f'{key}.{name}', '', all_keys(), item).text}"
+            for name, item in list(value.items())[:4]
+        ]
+        hint = "\n".join([hint, *inner]) if normalise(key) not in ("task", "model", "train") else hint
+    where = f" in `{section}`" if section else ""
+    return mark.problem(f"unknown key `{clip(key)}`{where}", hint)
+
+
+def _task_knob(key: str, task: str) -> str | None:
+    """Answer a knob that another task has; None leaves the key to the general search."""
+    name = normalise(key)
+    names = sorted(TASK_SCHEMAS[task].model_fields, key=lambda field: field != "name")
+    knobs = f"knobs of `{task}`: " + ", ".join(names)
+    if task == "text" and name == "vocab_size":
+        return "the vocabulary of `text` comes from its file: remove the line"
+    owners = [other for other, schema in TASK_SCHEMAS.items() if name in schema.model_fields]
+    if owners and name not in TASK_SCHEMAS[task].model_fields:
+        return f"it is a knob of {', '.join(f'`{owner}`' for owner in owners)}; {knobs}"
+    keys = [f"task.{field}" for field in TASK_SCHEMAS[task].model_fields]
+    hint = suggest(key, "task", [*keys, *(k for k in all_keys() if not k.startswith("task."))])
+    return knobs if hint.kind == "keys" else f"{hint.text}\n{knobs}"
+
+
+def _get(data: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _wrong_value(path: Path, document: Document, task: str) -> Problem:
+    name, value = _dotted(path), _get(document.data, path)
+    if len(path) == 1:
+        mark = find(document, path)
+        if path[0] == "task" and isinstance(value, str):
+            return mark.problem(f"`task`: found {describe(value)}, wanted a mapping", "write `task: {name: ...}`")
+        hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(value)) else None
+        return mark.problem(f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
+    if path == ("task", "name"):
+        return _task_name(value, document)
+    field = sections(task)[str(path[0])].model_fields[str(path[1])]
+    known = _get(document.data, path[:1])
+    if isinstance(known, dict) and path[1] not in known:
+        where = find(document, ("task", "name"), path)
+        return where.problem(f"`{name}` is missing: wanted {wanted(field)}")
+    if len(path) > 2 and value is None and path not in document.marks:  # the list is too short
+        path = path[:2]
+        name, value = _dotted(path), _get(document.data, path)
+    mark = find(document, path)
+    found = _as_written(value, mark) if path in document.marks else describe(value)
+    message = f"`{name}`: found {found}, wanted {wanted(field)}"
+    if len(path) > 2:
+        message = f"`{name}`: found {found}; `{_dotted(path[:2])}` wants {wanted(field)}"
+    return mark.problem(message, _value_hint(value, str(path[1]), field, mark))
+
+
+def _as_written(value: Any, mark: Mark) -> str:
+    """Say what was found; of a number the characters, not what they come to: 1e999 is no `inf` to whoever wrote it."""
+    start = (mark.col or 1) - 1
+    written = (mark.text or "")[start : start + mark.span]
+    try:
+        same = isinstance(value, bool | int | float) and repr(resolve(written)) == repr(value)
+    except ScalarError:
+        same = False
+    return f"`{clip(written)}`" if same else describe(value)
+
+
+def _task_name(value: Any, document: Document) -> Problem:
+    mark = find(document, ("task", "name"))
+    close = nearest(str(value), TASK_SCHEMAS)
+    hint = _several(value, mark) or (f"did you mean `{close}`?" if close else None)
+    return mark.problem(f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}", hint)
+
+
+def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:
+    kind = base_type(field)
+    if get_origin(kind) is not tuple and (several := _several(value, mark)):
+        return several
+    if _is_null(value):
+        return _default_hint(field)
+    if choices := options(field):
+        return _choice_hint(value, choices)
+    if kind is bool and isinstance(value, str):
+        spelled = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+        word = spelled.get(value.lower())
+        return f"write `{word}`" if word else None
+    if kind is int and isinstance(value, float):
+        if value.is_integer() and abs(value) < 10**MAX_DIGITS:
+            return f"write {int(value)}"
+        return "a fraction x epochs x steps_per_epoch gives the steps" if key == "warmup_steps" else None
+    return _text_hint(value, mark) if kind in (int, float) and isinstance(value, str) else None
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value in NULLS)  # of a key of kind text it is read as a text
+
+
+def _default_hint(field: FieldInfo) -> str | None:
+    return None if field.is_required() else f"leave the line out for the default, {write(field.get_default())}"
+
+
+def _several(value: Any, mark: Mark) -> str | None:
+    """Answer an override that lists several values where one is wanted, in brackets or not: a sweep takes them."""
+    listed = isinstance(value, list) or (isinstance(value, str) and not _THOUSANDS.fullmatch(value))
+    if not (mark.source.override and listed):
+        return None
+    key, _, typed = (mark.text or "").partition("=")
+    items = [item.strip() for item in typed.strip().removeprefix("[").removesuffix("]").split(",")]
+    if len(items) < 2 or not all(re.fullmatch(r"[-+.\w]+", item, re.ASCII) for item in items):
+        return None
+    return f"one run has one value; to train each of several: mhsa sweep {key.strip()}={','.join(items)}"
+
+
+def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
+    word = str(value).lower()
+    if word in ("float16", "fp16", "half"):
+        return "float16 needs loss scaling; use bfloat16"
+    if word in SPELLINGS and SPELLINGS[word] in choices:
+        return f"did you mean `{SPELLINGS[word]}`?"
+    close = None if word in OTHER_KINDS else nearest(word, choices)
+    return f"did you mean `{close}`?" if close else None
+
+
+def _text_hint(value: str, mark: Mark) -> str | None:
+    line = mark.text or ""
+    if mark.col is not None and line[mark.col - 1 : mark.col] in ("'", '"') and re.match(r"[-+.\d]", value):
+        return "remove the quotes"
+    if _THOUSANDS.fullmatch(value):
+        return f"write {re.sub('[_,]', '', value)}"
+    if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]+)", value):
+        return f"units such as `{unit.group(2)}` are not supported: write a plain number"
+    return None

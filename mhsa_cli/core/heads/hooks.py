@@ -1,0 +1,109 @@
+"""A forward pass whose heads can be acted upon: at their weights A_h, or at their result z_h before out_proj."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mhsa_cli.core.model.attention import merge_heads, share_heads
+from mhsa_cli.core.model.custom import ForeignAttention
+from mhsa_cli.core.model.transformer import Block, TransformerLM
+
+# From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
+Act = Callable[[int, Tensor, Tensor], Tensor]
+
+
+class Walk(NamedTuple):
+    """What a forward pass met: logits (..., T, V), and per layer the weights (..., H, T, T) and results (..., H, T, d).
+
+    `values` are the heads' values (..., H, T, d). All are before any action.
+    """
+
+    logits: Tensor
+    weights: list[Tensor]
+    values: list[Tensor]
+    results: list[Tensor]
+
+
+@torch.no_grad()
+def walk(model: TransformerLM, ids: Tensor, act: Act | None = None) -> Walk:
+    """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; `act` gives each layer's heads' results.
+
+    Without `act` they are A V, and the logits are the model's own to rounding.
+    The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
+    """
+    weights, values, results = [], [], []
+    with eval_mode(model):
+        pos = model.pos[: ids.size(-1)]
+        x = model.embed(ids.to(pos.device), pos)
+        for layer, block in enumerate(model.blocks):
+            A, v = attend(block, x, pos)
+            z = A.to(v.dtype) @ v if act is None else act(layer, A, v)  # (..., H, T, d)
+            weights.append(A)
+            values.append(v)
+            results.append(z if act is None else A.to(v.dtype) @ v)
+            x = finish(block, x, z)
+        return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
+
+
+@torch.no_grad()
+def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
+    """Compute every layer's weights (..., H, T, T) on ids (..., T) as `walk` does, and nothing after the last ones."""
+    weights = []
+    with eval_mode(model):
+        pos = model.pos[: ids.size(-1)]
+        x = model.embed(ids.to(pos.device), pos)
+        for layer, block in enumerate(model.blocks):
+            if isinstance(block, Block) and isinstance(block.attn, ForeignAttention):
+                x, A = block(x, pos, True)
+                weights.append(A)
+                continue
+            A, v = attend(block, x, pos)
+            weights.append(A)
+            if layer + 1 < len(model.blocks):
+                x = finish(block, x, A.to(v.dtype) @ v)
+    return weights
+
+
+@contextmanager
+def eval_mode(model: TransformerLM) -> Iterator[None]:
+    """Switch dropout off for a while; every module is left in the mode it was in."""
+    if not model.training:
+        yield
+        return
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute a block's weights A (..., H, T, T) and its heads' values V (..., H, T, d) on its input x (..., T, D)."""
+    assert isinstance(block, Block)
+    attn = block.inner
+    q, k, v = attn.project(block.attn_norm(x), pos)
+    return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
+
+
+def finish(block: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+    """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
+    assert isinstance(block, Block)
+    return hand_on(block, x, block.inner.out_proj(merge_heads(z)))
+
+
+def hand_on(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Go on from what attention says, y (..., D), to what the block hands on; every token goes alone."""
+    assert isinstance(block, Block)
+    x = x + y if block.residual else y
+    if block.mlp is not None and block.mlp_norm is not None:
+        y = block.mlp(block.mlp_norm(x))
+        x = x + y if block.residual else y
+    return x

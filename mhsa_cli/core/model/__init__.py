@@ -1,0 +1,1 @@
+"""The model: attention, positions, layers, and what may stand in their place."""

@@ -1,0 +1,270 @@
+"""The attention block: one fused projection, heads as views, one mask, one output projection.
+
+Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head = D / H. Every function serves a stack
+of M models: parameters then carry a leading M, and so do their inputs. Nothing else changes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.config.custom_attention import KINDS
+from mhsa_cli.core.model.kv_cache import LayerCache
+from mhsa_cli.core.model.layers import Dropout, Linear, WithTables, product
+from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights
+from mhsa_cli.core.model.positions import Positions
+from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """View (..., T, D) as heads: (..., H, T, d). No data is copied."""
+    return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Undo `split_heads`: (..., H, T, d) to (..., T, D), heads side by side."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Score every query against every key: q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk).
+
+    The divisor is sqrt(d_head), not sqrt(d_model). `bias` is added and must broadcast.
+    Source: Vaswani et al. 2017.
+    """
+    # One layout whatever the sizes: rounding must not depend on how many models are stacked.
+    scores = product(q.contiguous() / math.sqrt(q.size(-1)), k.contiguous().transpose(-2, -1))
+    return scores if bias is None else scores + bias
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Normalise scores over the keys a query may see (`mask` True), in float32 at least.
+
+    Shapes: scores (..., Tq, Tk); mask boolean, broadcastable to them.
+    A row without any visible key gives zeros, and zero gradient, not NaN.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if mask is None:
+        return scores.softmax(-1)
+    empty = ~mask.any(-1, keepdim=True)
+    scores = scores.masked_fill(~mask, -math.inf)
+    if not empty.is_meta and not bool(empty.any()):
+        return scores.softmax(-1)
+    # An empty row is made harmless before the softmax: patching its NaN afterwards would leave NaN in the gradient.
+    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Give each query's distribution over the keys: (..., Tq, Tk), rows sum to one, before any dropout."""
+    return masked_softmax(attention_scores(q, k, bias), mask)
+
+
+def uniform_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Spread every query evenly over the keys it may see. Shapes: mask (..., Tq, Tk), the result the same."""
+    return mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def share_heads(x: Tensor, n_heads: int) -> Tensor:
+    """Give every query head its KV head: (..., G, T, d) to (..., H, T, d); head h uses group h // (H / G).
+
+    Source: Ainslie et al. 2023 (grouped-query attention); G = 1 is Shazeer 2019 (multi-query).
+    """
+    groups = x.size(-3)
+    return x if groups == n_heads else x.repeat_interleave(n_heads // groups, dim=-3)
+
+
+def causal_window(
+    n_queries: int, n_keys: int, window: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """Say which keys each query sees, (Tq, Tk) boolean: those up to its own, of these the last `window`.
+
+    Fewer queries than keys are the last ones.
+    """
+    mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+    return mask if window is None else mask.triu(n_keys - n_queries - window + 1)
+
+
+def fused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, *, causal: bool = True
+) -> Tensor:
+    """Attend without materialising the weights: q, k, v (..., H, T, d) to (..., H, T, d).
+
+    With `mask` None every query sees the keys up to its own, or all keys if not `causal`; fewer queries than keys are
+    the last ones. Equal to `attention_weights(...) @ v` to rounding. Source: Dao et al. 2022, by way of torch.
+    """
+    lead, T, d = q.shape[:-2], q.size(-2), v.size(-1)
+    # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
+    q, k, v = (t.flatten(0, t.dim() - 4) if t.dim() > 3 else t[(None,) * (4 - t.dim())] for t in (q, k, v))
+    if q.device.type == "mps":  # some of its kernels misread strided views
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    causal = causal and T > 1  # a single query is the last one and sees all keys
+    if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal would align at the first key
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).view(*lead, T, d)
+    if mask is None:
+        mask = causal_window(T, k.size(-2), device=q.device) if causal else mask_all(T, k.size(-2), q.device)
+    empty = ~mask.any(-1, keepdim=True)  # (..., Tq, 1); see masked_softmax
+    allowed = mask | empty
+    if bias is not None:
+        allowed = bias.to(q.dtype).masked_fill(~allowed, -math.inf)
+    allowed = allowed[(None,) * (len(lead) + 2 - allowed.dim())]
+    if allowed.shape[: len(lead) - 1].numel() > 1:  # it differs from row to row: lay it out for each
+        allowed = allowed.expand(*lead, *allowed.shape[-2:])
+    allowed = allowed.reshape(allowed.shape[:-3].numel(), *allowed.shape[-3:])  # (M*B or 1, H or 1, Tq, Tk)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    return out.view(*lead, T, d).masked_fill(empty, 0.0)
+
+
+def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+    """Let every query see every key."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+
+
+class MultiHeadSelfAttention(WithTables):
+    """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
+
+    Shapes: x (B, T, D) to (B, T, D); weights (B, H, T, T). `mask` is boolean, True = may attend, broadcastable to
+    (B, H, T, T); it is combined with the causal mask by `&`. `pos` are the tokens' positions, (T,) or (B, T).
+    Kinds: "softmax", of the last `window` keys if given; "linear", a feature map in its place; "uniform", frozen evenly
+    over the past: the control that learns no pattern. `n_kv_heads` G: fewer keys and values, shared by H / G heads.
+    `max_seq_len` is the longest input it takes, 1024 tokens if left out; it keeps a causal mask of that size.
+    Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
+    Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
+    """
+
+    causal_mask: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        max_seq_len: int = 1024,
+        *,
+        n_kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        kind: str = "softmax",
+        window: int | None = None,
+        positions: Positions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        check_heads(d_model, n_heads, n_kv_heads)
+        check_size("max_seq_len", max_seq_len)
+        if kind not in KINDS:
+            raise ValueError(f"attention kind {kind!r} is not one of {', '.join(KINDS)}")
+        if window is not None:
+            check_size("window", window)
+            if kind != "softmax":
+                raise ValueError(f"window ({window}) belongs to kind 'softmax', got kind {kind!r}")
+        self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_model // n_heads
+        self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
+        self.widths = [d_model, n_kv_heads * self.d_head, n_kv_heads * self.d_head]  # of q, k and v
+        # Its rows: Q of all heads, then K, then V.
+        self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
+        self.out_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
+        self.weights_dropout = Dropout(dropout)
+        self.out_dropout = Dropout(dropout)
+        if positions is not None and not isinstance(positions, Positions):
+            raise ValueError(f"positions ({positions!r}) must be one of the modules of mhsa_cli.core.model.positions")
+        self.positions = positions or Positions()
+        self.positions.check_fit(self.d_head, n_heads, kind, max_seq_len)
+        self.register_tables(device)
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"causal_mask": causal_window(self.max_seq_len, self.max_seq_len, self.window, device)}
+
+    def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute queries (..., H, T, d) and keys and values (..., G, T, d) of x (..., T, D), turned by position."""
+        q, k, v = self.qkv_proj(x).split(self.widths, dim=-1)
+        q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
+        q, k = self.positions.rotate(q, k, pos)
+        return q, k, v
+
+    def weights(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, pos: Tensor, k_pos: Tensor | None = None, first: int = 0
+    ) -> Tensor:
+        """Materialise the weights of queries (..., H, Tq, d) on keys (..., H, Tk, d), before dropout: (..., H, Tq, Tk).
+
+        The queries are numbers first, first + 1, ... of the sequence; the keys begin at 0.
+        """
+        allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]
+        if mask is not None:
+            allowed = allowed & mask
+        if self.kind == "uniform":
+            even = uniform_weights(allowed, torch.promote_types(q.dtype, torch.float32))
+            return even.expand(*q.shape[:-1], k.size(-2))
+        if self.kind == "linear":
+            return linear_weights(q, k, allowed)
+        return attention_weights(q, k, allowed, self.positions.bias(pos, pos if k_pos is None else k_pos))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        return_weights: bool = False,
+        pos: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, Tk).
+
+        With a `cache`, x continues the tokens that it holds, and they are its keys as well.
+        """
+        if x.dim() < 3 or x.size(-1) != self.d_model:
+            raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")
+        check_vectors(x)
+        T, past = x.size(-2), 0 if cache is None else cache.length
+        if past + T > self.max_seq_len:
+            cached = f" after {past} cached tokens" if past else ""
+            raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
+        if mask is not None:
+            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
+        if pos is None:
+            pos = torch.arange(past, past + T, device=x.device)
+        else:
+            check_positions(pos, tuple(x.shape[:-1]), x.device)
+        q, k, v = self.project(x, pos)
+        dropping = self.training and self.weights_dropout.p > 0
+        exact = return_weights or dropping or self.kind == "uniform"
+        if self.kind == "linear" and cache is not None and (exact or mask is not None):
+            raise ValueError("linear attention keeps no keys in its cache: no weights, no mask and no dropout with one")
+        if self.kind == "linear" and mask is None and not exact:
+            context = linear_attention(q, share_heads(k, self.n_heads), share_heads(v, self.n_heads), cache)
+            return self.out_dropout(self.out_proj(merge_heads(context)))
+        k_pos = pos
+        if cache is not None:
+            k, v, k_pos = cache.extend(k, v, pos)
+        k, v = share_heads(k, self.n_heads), share_heads(v, self.n_heads)
+        if exact or self.kind == "linear":
+            weights = self.weights(q, k, mask, pos, k_pos, past)
+            context = product(self.weights_dropout(weights).to(v.dtype), v)  # (..., H, T, d)
+        else:
+            combined = None
+            if mask is not None or self.window is not None:
+                combined = self.causal_mask[past : past + T, : past + T]
+                combined = combined if mask is None else combined & mask
+            context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))
+        y = self.out_dropout(self.out_proj(merge_heads(context)))
+        return (y, weights) if return_weights else y
+
+    @torch.no_grad()
+    def load_projections(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
+        """Take the weights of separate projections, each (d_out, d_in) as torch.nn.Linear holds them; biases become 0.
+
+        Raises: ValueError if a shape does not fit.
+        """
+        wanted = [(width, self.d_model) for width in (*self.widths, self.d_model)]
+        found = [tuple(weight.shape) for weight in (q, k, v, out)]
+        if found != wanted:
+            raise ValueError(f"wanted q, k, v, out of shapes {wanted}, got {found}")
+        self.qkv_proj.weight.copy_(torch.cat([q, k, v]))
+        self.out_proj.weight.copy_(out)
+        for part in (self.qkv_proj, self.out_proj):
+            if part.bias is not None:
+                part.bias.zero_()

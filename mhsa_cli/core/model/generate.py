@@ -1,0 +1,90 @@
+"""Say what comes next, one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from mhsa_cli.core.model.kv_cache import KVCache
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.ranges import check_indices
+from mhsa_cli.errors import UsageError
+
+
+def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None, generator: Generator) -> int:
+    """Choose an id from logits (V,): the likeliest at temperature 0, else drawn from the `top_k` likeliest.
+
+    Of equals the lowest id counts as the likeliest.
+    """
+    if temperature == 0:
+        return int(logits.argmax())
+    logits = logits.cpu().double()
+    ids = torch.arange(len(logits)) if top_k is None else logits.argsort(descending=True, stable=True)[:top_k]
+    # The largest becomes 0 before the division: a small temperature would make it infinite.
+    p = ((logits[ids] - logits.max()) / temperature).softmax(-1)
+    return int(ids[torch.multinomial(p, 1, generator=generator)])
+
+
+@torch.no_grad()
+def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Tensor:
+    """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
+    new = ids if cache is None else ids[cache.length :]
+    was_training = model.training
+    if was_training:
+        model.eval()
+    try:
+        logits = model(new.unsqueeze(0), cache=cache)
+    finally:
+        if was_training:
+            model.train()
+    assert isinstance(logits, Tensor)
+    return logits[0, -1]
+
+
+def generate(
+    model: TransformerLM,
+    prompt: Tensor,
+    steps: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    use_cache: bool = True,
+) -> Iterator[int]:
+    """Yield `steps` ids that continue prompt (T,), each as soon as it is known.
+
+    The cache changes the time, and of the logits their rounding: the tokens are the same, unless two logits tie within
+    it or a draw falls on the border of two tokens. The last token is never read back, so T + steps - 1 tokens must fit.
+    Raises: UsageError with the numbers if they do not, or if a token of the prompt is not in the vocabulary.
+    """
+    if prompt.dim() != 1:
+        raise UsageError(f"the prompt has the shape {tuple(prompt.shape)}", "give ids (T,)")
+    longest, length = model.max_seq_len, len(prompt)
+    if length < 1:
+        raise UsageError("the prompt is empty", "give at least one token to start from")
+    if length + steps - 1 > longest:
+        room = longest - length + 1
+        raise UsageError(
+            f"a prompt of {length} and {steps} more tokens do not fit into max_seq_len={longest}",
+            f"ask for at most {room} steps (the last token is not read back)"
+            if room > 0
+            else "shorten the prompt, or train with a larger max_seq_len",
+        )
+    try:
+        check_indices("id", prompt, model.tok_emb.weight.size(-2))  # here: a device would see them one by one
+    except ValueError as error:
+        raise UsageError(f"the prompt: {error}") from error
+    return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)
+
+
+def _tokens(
+    model: TransformerLM, ids: Tensor, steps: int, temperature: float, top_k: int | None, seed: int, use_cache: bool
+) -> Iterator[int]:
+    generator = torch.Generator().manual_seed(seed)
+    cache = KVCache(len(model.blocks)) if use_cache else None
+    for _ in range(steps):
+        token = sample(next_logits(model, ids, cache), temperature=temperature, top_k=top_k, generator=generator)
+        yield token
+        ids = torch.cat([ids, ids.new_tensor([token])])

@@ -1,0 +1,215 @@
+"""The language model: token embedding, positions, attention blocks, head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from mhsa_cli.config.custom_attention import is_file, way
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.custom import Foreign, ForeignAttention
+from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
+from mhsa_cli.core.model.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
+from mhsa_cli.core.model.positions import POSITIONS, Positions
+from mhsa_cli.core.ranges import check_size
+from mhsa_cli.errors import UsageError
+
+
+def no_norm(d_model: int, bias: bool) -> nn.Module:
+    """Build the norm that does nothing."""
+    return nn.Identity()
+
+
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {"none": no_norm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
+
+
+class MLP(nn.Module):
+    """Two linear maps with a nonlinearity between them: (..., D) to (..., d_mlp) to (..., D).
+
+    "gelu", or "swiglu": silu of one map times another. Source: Hendrycks and Gimpel 2016; Shazeer 2020.
+    """
+
+    def __init__(self, d_model: int, d_mlp: int, *, kind: str, bias: bool, dropout: float) -> None:
+        super().__init__()
+        self.up = Linear(d_model, d_mlp, bias)
+        self.gate = Linear(d_model, d_mlp, bias) if kind == "swiglu" else None
+        self.down = Linear(d_mlp, d_model, bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stacked = self.up.weight.dim() == 3
+        if self.gate is None:
+            hidden = slotwise(F.gelu, self.up(x), stacked)
+        else:
+            hidden = slotwise(F.silu, self.gate(x), stacked) * self.up(x)
+        return self.dropout(self.down(hidden))
+
+
+class Block(nn.Module):
+    """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input."""
+
+    attn: MultiHeadSelfAttention | ForeignAttention
+
+    def __init__(
+        self, config: ModelConfig, max_seq_len: int, positions: Positions, foreign: Foreign | None = None
+    ) -> None:
+        super().__init__()
+        c = config
+        self.residual = c.residual
+        self.attn_norm = NORMS[c.norm](c.d_model, c.bias)
+        if foreign is not None:
+            self.attn = ForeignAttention(foreign, Sizes(c.d_model, c.n_heads, max_seq_len, c.dropout, c.bias))
+        else:
+            self.attn = MultiHeadSelfAttention(
+                c.d_model,
+                c.n_heads,
+                max_seq_len=max_seq_len,
+                bias=c.bias,
+                dropout=c.dropout,
+                n_kv_heads=c.n_kv_heads,
+                kind=c.attention,
+                window=c.window,
+                positions=positions,
+            )
+        self.mlp_norm = NORMS[c.norm](c.d_model, c.bias) if c.d_mlp else None
+        self.mlp = MLP(c.d_model, c.d_mlp, kind=c.mlp, bias=c.bias, dropout=c.dropout) if c.d_mlp else None
+
+    @property
+    def inner(self) -> MultiHeadSelfAttention:
+        """Our own attention, whose parts may be read. Raises: UsageError if it is somebody else's."""
+        if isinstance(self.attn, ForeignAttention):
+            target = self.attn.foreign.target
+            raise UsageError(f"{target} is not our block: what is inside is not known", "mhsa check looks into it")
+        return self.attn
+
+    def forward(
+        self, x: Tensor, pos: Tensor, return_weights: bool = False, cache: LayerCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, Tk)."""
+        y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos, cache=cache)
+        y, weights = y if return_weights else (y, None)
+        x = x + y if self.residual else y
+        if self.mlp is not None and self.mlp_norm is not None:
+            y = self.mlp(self.mlp_norm(x))
+            x = x + y if self.residual else y
+        return x, weights
+
+
+class TransformerLM(WithTables):
+    """A decoder-only language model over token ids.
+
+    Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
+    with one (B, H, T, T) per layer. With a `cache`, ids continue the tokens that it has read.
+    Raises: ValueError for sizes below 1, ids outside the vocabulary, more tokens than max_seq_len, or a cache that is
+    not of this model.
+    """
+
+    pos: Tensor
+
+    def __init__(
+        self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, foreign: Foreign | None = None
+    ) -> None:
+        super().__init__()
+        check_size("vocab_size", vocab_size)
+        check_size("max_seq_len", max_seq_len)
+        self.max_seq_len = max_seq_len
+        self.register_tables()
+        self.tok_emb = Embedding(vocab_size, config.d_model)
+        self.positions = POSITIONS[config.positions](config, max_seq_len)
+        self.embed_dropout = Dropout(config.dropout)
+        blocks = (Block(config, max_seq_len, self.positions, foreign) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = NORMS[config.norm](config.d_model, config.bias)
+        self.lm_head = Linear(config.d_model, vocab_size)
+        if config.tie_embeddings:
+            self.tie()
+
+    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+        return {"pos": torch.arange(self.max_seq_len, device=device)}
+
+    @property
+    def attention(self) -> list[MultiHeadSelfAttention]:
+        """List the attention blocks, first layer first. Raises: UsageError if they are not ours."""
+        return [block.inner for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def mixers(self) -> list[MultiHeadSelfAttention | ForeignAttention]:
+        """List the attention blocks, whoever wrote them: with n_heads, kind and causal_mask."""
+        return [block.attn for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def foreign(self) -> ForeignAttention | None:
+        """The first layer's attention, if it is not ours; all layers have the same."""
+        first = self.mixers[0]
+        return first if isinstance(first, ForeignAttention) else None
+
+    @property
+    def heads(self) -> list[tuple[int, int]]:
+        """List every head's address (layer, head), first layer first."""
+        return [(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
+
+    def tie(self) -> None:
+        """Make the head's map the token table itself."""
+        self.lm_head.weight = self.tok_emb.weight
+
+    def embed(self, ids: Tensor, pos: Tensor) -> Tensor:
+        """Turn ids (..., T) at positions pos into vectors (..., T, D)."""
+        return self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))
+
+    def forward(
+        self, ids: Tensor, *, return_weights: bool = False, cache: KVCache | None = None
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        if ids.dim() < 2:
+            raise ValueError(f"ids must be (B, T), got {tuple(ids.shape)}")
+        if cache is not None and len(cache) != len(self.blocks):
+            raise ValueError(f"the cache is for {len(cache)} layers, the model has {len(self.blocks)}")
+        past, T = 0 if cache is None else cache.length, ids.size(-1)
+        if past + T > self.max_seq_len:
+            cached = f" after {past} cached tokens" if past else ""
+            raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
+        pos = self.pos[past : past + T]
+        x = self.embed(ids, pos)  # (..., T, D)
+        collected = []
+        for layer, block in enumerate(self.blocks):
+            x, weights = block(x, pos, return_weights, None if cache is None else cache[layer])
+            if weights is not None:
+                collected.append(weights)
+        logits = self.lm_head(self.final_norm(x))  # (..., T, V)
+        return (logits, collected) if return_weights else logits
+
+
+def build(
+    config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: Generator, foreign: Foreign | None = None
+) -> TransformerLM:
+    """Build one model and draw its weights from `generator` alone, in the order of its modules.
+
+    The draw does not depend on n_heads: the weights have the same shapes for every number of heads. A config that names
+    a file needs what was loaded from it: nothing here runs somebody's code because a config says so.
+    Raises: UsageError without it, or if it does not stand the trial.
+    """
+    if is_file(config.attention) and foreign is None:
+        raise UsageError(
+            f"model.attention is {config.attention}, which is not imported by itself", way(config.attention)
+        )
+    with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
+        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len, foreign=foreign)
+    draw_weights(model, generator)
+    return model
+
+
+def draw_weights(model: TransformerLM, generator: Generator) -> None:
+    """Draw every weight afresh from `generator`, in the order of the modules; norms start as they are built."""
+    for module in model.modules():
+        if isinstance(module, Linear | Embedding | ForeignAttention):
+            module.reset_parameters(generator)
+        elif isinstance(module, LayerNorm | RMSNorm):
+            nn.init.ones_(module.weight)
+            if isinstance(module, LayerNorm) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+    if model.lm_head.weight is model.tok_emb.weight:
+        model.tok_emb.reset_parameters(generator)  # the head drew over the shared table

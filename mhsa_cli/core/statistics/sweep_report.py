@@ -1,0 +1,146 @@
+"""From the trials of a sweep to what they show: each group over its seeds, and neighbours against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, wilson, words
+from mhsa_cli.records import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.labels import in_order, set_order
+
+# Keys whose values are counted things: "8 heads" reads better than "model.n_heads=8".
+NOUNS = {
+    "model.n_heads": "head",
+    "model.n_kv_heads": "key-value head",
+    "model.n_layers": "layer",
+    "train.epochs": "epoch",
+}
+UNITS = {"steps": "steps", "loss": "nats"}
+
+
+def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], target: float, seed: int) -> SweepReport:
+    """Sum up a sweep. `cells` are the overrides of each group, `target` an accuracy (0..1), `seed` the bootstrap's.
+
+    Pairs are groups that differ in one key by neighbouring values, compared seed by seed. A trial that failed
+    counts as one that did not succeed; one that is missing or was stopped is not counted. Pairs need both finished.
+    Raises: ValueError for a trial of no cell, or two of one cell and seed.
+    """
+    by_cell: list[dict[int, TrialResult]] = [{} for _ in cells]
+    for trial in trials:
+        if not 0 <= trial.cell < len(cells) or trial.seed in by_cell[trial.cell]:
+            raise ValueError(f"found trial {trial.run} of cell {trial.cell}, seed {trial.seed}: no such, or a second")
+        by_cell[trial.cell][trial.seed] = trial
+    groups = [_group(overrides, list(own.values()), target) for overrides, own in zip(cells, by_cell, strict=True)]
+    pairs = [
+        _pair(cells, by_cell, first, second, key, measure, target, seed)
+        for first, second, key in neighbours(cells)
+        for measure in UNITS
+    ]
+    return SweepReport(groups, pairs, trials, target)
+
+
+def succeeded(trial: TrialResult, target: float) -> bool:
+    """Tell whether a trial finished with at least the target accuracy."""
+    return trial.is_finished and trial.final_accuracy is not None and trial.final_accuracy >= target
+
+
+def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: float) -> GroupStats:
+    finished = [trial for trial in trials if trial.is_finished]
+    trials = [trial for trial in trials if trial.has_result]
+    k = sum(succeeded(trial, target) for trial in trials)
+    sets = Counter(in_order(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
+    return GroupStats(
+        overrides=overrides,
+        models=len(finished),
+        k=k,
+        n=len(trials),
+        wilson95=wilson(k, len(trials)),
+        # A trial that did not finish never got there, and has no final loss to speak of.
+        steps_to_target=quartiles([trial.steps_to_target if trial.is_finished else None for trial in trials]),
+        final_loss=quartiles([trial.final_loss if trial.is_finished else None for trial in trials]),
+        label_sets=sorted(sets.items(), key=lambda item: (-item[1], set_order(item[0]))),
+    )
+
+
+def neighbours(cells: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """Yield the cells (first, second) that differ in `key` alone, with no value of it between theirs.
+
+    Numbers are put in their order, 1 2 4 8; other values stay in the order of the grid.
+    """
+    for key in cells[0] if cells else ():
+        rows: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for number, overrides in enumerate(cells):
+            rest = tuple((other, text) for other, text in overrides.items() if other != key)
+            rows.setdefault(rest, []).append(number)
+        for row in rows.values():
+            numbers = [_as_number(cells[cell][key]) for cell in row]
+            if all(number is not None for number in numbers):
+                row = [cell for _, cell in sorted(zip(numbers, row, strict=True))]
+            yield from ((first, second, key) for first, second in zip(row, row[1:], strict=False))
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _pair(
+    cells: Sequence[Mapping[str, str]],
+    by_cell: Sequence[Mapping[int, TrialResult]],
+    first: int,
+    second: int,
+    key: str,
+    measure: str,
+    target: float,
+    seed: int,
+) -> PairStats:
+    mine, other = by_cell[first], by_cell[second]
+    both = [s for s in mine.keys() & other.keys() if mine[s].is_finished and other[s].is_finished]
+    values = [{s: _value(own[s], measure) for s in both} for own in (mine, other)]
+    difference = paired_difference(values[0], values[1], seed)
+    unfinished = len(mine.keys() | other.keys()) - len(both)
+    unreached = len(both) - difference.n
+    at = " ".join(f"{name}={text}" for name, text in cells[first].items() if name != key)
+    said = _sentence(key, cells[first][key], cells[second][key], measure, difference, target)
+    left = _left_out(difference, unfinished, unreached, measure)
+    sentence = f"{f'at {at}: ' if at else ''}{said} ({left})"
+    return PairStats(first, second, key, measure, difference, unfinished, unreached, sentence)
+
+
+def _value(trial: TrialResult, measure: str) -> float | None:
+    return trial.steps_to_target if measure == "steps" else trial.final_loss
+
+
+def _sentence(key: str, first: str, second: str, measure: str, difference: Difference, target: float) -> str:
+    found = words(difference, UNITS[measure])
+    to_target = f" to {100 * target:.4g} % accuracy"
+    low, high = difference.low, difference.high
+    if low is None or high is None or low <= 0 <= high:
+        what = f"steps{to_target}" if measure == "steps" else "final loss"
+        return f"{_things(key, second)} against {_things(key, first)}, {what}: {found}"
+    verb = ("need" if measure == "steps" else "end") + ("" if _is_plural(key, second) else "s")
+    found += to_target if measure == "steps" else ""
+    return f"{_things(key, second)} {verb} {found} than {_things(key, first)}"
+
+
+def _things(key: str, value: str) -> str:
+    noun = NOUNS.get(key) if value.isdecimal() else None
+    return f"{key}={value}" if noun is None else f"{value} {noun}{'s' if value != '1' else ''}"
+
+
+def _is_plural(key: str, value: str) -> bool:
+    return key in NOUNS and value.isdecimal() and value != "1"
+
+
+def _left_out(difference: Difference, unfinished: int, unreached: int, measure: str) -> str:
+    parts = [f"{difference.n} seed{'s' if difference.n != 1 else ''}"]
+    if unfinished:
+        parts.append(f"{unfinished} left out: a trial did not finish")
+    if unreached:
+        parts.append(
+            f"{unreached} left out: {'a run never got there' if measure == 'steps' else 'a loss is not finite'}"
+        )
+    return "; ".join(parts)

@@ -1,0 +1,1 @@
+"""The tensor story of one forward pass."""

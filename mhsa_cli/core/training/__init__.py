@@ -1,0 +1,1 @@
+"""Training: stacks of models, their gradients, batches, checkpoints and snapshots."""

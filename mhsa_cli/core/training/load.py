@@ -1,0 +1,80 @@
+"""A trained model back from its checkpoint's bytes, and whether those are what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.model.custom import Foreign
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.training.checkpoint import (
+    copy_into,
+    digest,
+    load_weights,
+    read_state,
+    restore,
+    unpack,
+    weights_of,
+    weights_sha256,
+)
+from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.stack import Stack, unstack
+
+
+def load_trained(
+    config: Config,
+    task: Task,
+    files: Mapping[str, bytes],
+    check: Callable[[Mapping[str, Any]], None],
+    foreign: Foreign | None = None,
+) -> TransformerLM:
+    """Rebuild a run's model in eval mode; `check` is shown the settings that its checkpoint was trained with first.
+
+    Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
+    """
+    check(read_state(files)["config"])
+    return load_weights(build_model(config, task, foreign=foreign), files)
+
+
+def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:
+    """Put a checkpoint's weights and moments into the model of its config, or beside each other if it is not ours.
+
+    Returns the weights' digest, and whether all its numbers are finite. Raises: RunError where a shape does not fit.
+    """
+    if is_file(config.model.attention):  # its model is not built, for that would run somebody's code
+        return _check_alone(files)
+    stack = Stack([build_model(config, task)], [config.train.seed], config.train, torch.device("cpu"))
+    restore(stack, 0, files)
+    finite = all(bool(flat.isfinite().all()) for flat in (stack.weights, stack.moment1, stack.moment2))
+    return weights_sha256(unstack(stack.model, 0)), finite
+
+
+def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
+    weights, moments = weights_of(files), unpack(files, "optimizer.safetensors")
+    read_state(files)
+    for prefix in ("exp_avg.", "exp_avg_sq."):
+        mine = {name.removeprefix(prefix): t for name, t in moments.items() if name.startswith(prefix)}
+        copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
+    finite = all(bool(t.isfinite().all()) for part in (weights, moments) for t in part.values())
+    return digest(weights), finite
+
+
+def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> str:
+    """Say where two checkpoints of one config differ first, and in which numbers; empty if all bits are equal."""
+    name = next((name for name in ours if ours[name] != theirs[name]), None)
+    if name is None or not name.endswith(".safetensors"):
+        return "" if name is None else f"{name}: {ours[name].decode()!r} and {theirs[name].decode()!r}"
+    mine, others = unpack(ours, name), unpack(theirs, name)
+    for key in mine:
+        first, second = mine[key].flatten(), others[key].flatten()
+        bits = torch.int64 if first.dtype == torch.float64 else torch.int32
+        differ = (first.view(bits) != second.view(bits)).nonzero().flatten().tolist()
+        if differ:
+            values = f"{float(first[differ[0]])!r} and {float(second[differ[0]])!r}"
+            return f"{name}: {key}[{differ[0]}] is {values}; {len(differ)} of its {len(first)} numbers differ"
+    return f"{name}: the same numbers, written otherwise"

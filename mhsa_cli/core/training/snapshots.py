@@ -1,0 +1,127 @@
+"""Every head's scores while it is trained, at few steps and cheaply, always on the same rows."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
+from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
+from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.training.stack import Stack
+from mhsa_cli.records import HeadSnapshot, SnapshotRecord
+
+ROWS = 8  # task rows, and as many random rows
+MAX_DISTANCE = 64  # offsets whose lifts are all kept
+MAX_KEPT = 2**22  # numbers of kept weights
+EVEN = (8, 48)  # fewest and most evenly spaced snapshots
+STEPS_EACH = 45  # training steps that pay for one of them
+MAP_SIZE = 32  # cells along a stored map's side; a longer row is pooled
+
+
+def snapshot_steps(total: int) -> set[int]:
+    """Choose when to look: steps 0, 1, 2, 4, 8, ... and evenly, `total` included."""
+    doubling = {0, *(2**i for i in range(total.bit_length()))}
+    count = min(EVEN[1], max(EVEN[0], total // STEPS_EACH))
+    return {step for step in doubling | {round(i * total / count) for i in range(count + 1)} if step <= total}
+
+
+class Snapshots:
+    """Keep a training model's weights at chosen steps, and score the heads of all that were kept in one pass.
+
+    A pass over many models costs little more than one over a single model. `note` copies the weights; `flush` gives
+    the records of what was noted since. Nothing is noted where the rows are too long to measure.
+    """
+
+    def __init__(self, stack: Stack, task: Task) -> None:
+        self.stack = stack
+        self.kept: list[tuple[int, Tensor]] = []
+        foreign = stack.model.foreign
+        seeds = stack.seeds if foreign is None or foreign.found.shows else []  # no weights, no scores
+        found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]  # each model's own
+        self.probes = [probe for probe in found if probe is not None]
+        if not self.probes:
+            return
+        self.model = copy.deepcopy(stack.model)
+        self.ids = torch.stack([torch.cat([p.ids, p.random]) for p in self.probes]).to(stack.device)  # (M, 2B, T)
+        self.layers = [block.n_heads for block in self.model.mixers]
+        weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
+        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # steps scored together
+
+    def note(self) -> bool:
+        """Keep the weights as they are now; True if it is time to flush."""
+        if self.probes:
+            self.kept.append((self.stack.updates, self.stack.weights.clone()))
+        return len(self.kept) >= (self.room if self.probes else 1)
+
+    @torch.no_grad()
+    def flush(self) -> list[tuple[int, SnapshotRecord]]:
+        """Score every head of what was kept: (slot, record), each slot's in order of steps."""
+        if not self.probes or not self.kept:
+            return []
+        views = [self.stack.views(weights) for _, weights in self.kept]
+        for name, parameter in self.model.named_parameters():
+            parameter.data = torch.cat([view[name] for view in views])  # (K * M, ...)
+        steps, self.kept = [step for step, _ in self.kept], []
+        K, M, n = len(steps), self.stack.M, sum(self.layers)
+        weights = heads_together(head_weights(self.model, self.ids.repeat(K, 1, 1)))  # (2B, K * M * n, T, T)
+        by_slot = weights.unflatten(1, (K, M, n))
+        return [
+            (slot, record)
+            for slot, probe in enumerate(self.probes)
+            for record in self._records(by_slot[:, :, slot].flatten(1, 2), probe, steps)
+        ]
+
+    def _records(self, weights: Tensor, probe: Probe, steps: Sequence[int]) -> list[SnapshotRecord]:
+        """Score one model's heads at several steps: weights (2B, K * n, T, T), task rows first, then random rows."""
+        own, random = weights.split(len(probe.ids))
+        found, spread = lifts(own, probe), shape(own, probe.visible)
+        columns = [values.tolist() for values in (*spread, positionality(random, probe.visible))]
+        lift = {name: one.lift.tolist() for name, one in found.items()}
+        distance, offsets = _distances(found), _offsets(found)
+        maps, pool = small_maps(own[0])
+        heads = []
+        for i, (layer, head) in enumerate(self.model.heads * len(steps)):
+            own_lifts = {name: values[i] for name, values in lift.items()}
+            at = None if distance is None else distance[i]
+            entropy, even, sure, bound = (None if math.isnan(values[i]) else values[i] for values in columns)
+            near = {d: values[i] for d, values in offsets.items()}
+            heads.append(HeadSnapshot(layer, head, own_lifts, at, entropy, even, sure, bound, near))
+        n = sum(self.layers)
+        return [
+            SnapshotRecord(step, heads[i * n : (i + 1) * n], self._by_layer(maps[i * n : (i + 1) * n]), pool)
+            for i, step in enumerate(steps)
+        ]
+
+    def _by_layer(self, maps: list[list[list[int]]]) -> list[list[list[list[int]]]]:
+        ends = [sum(self.layers[: i + 1]) for i in range(len(self.layers))]
+        return [maps[end - count : end] for count, end in zip(self.layers, ends, strict=True)]
+
+
+def _distances(found: dict[str, Lift]) -> list[int] | None:
+    best = found["offset"].distance if "offset" in found else None
+    return None if best is None else best.tolist()
+
+
+def _offsets(found: dict[str, Lift]) -> dict[int, list[float]]:
+    """Round the lifts by distance: there may be many, and they are only drawn and compared with thresholds."""
+    every = found["offset"].by_distance if "offset" in found else None
+    near = {} if every is None else {d: lift for d, lift in every.items() if d <= MAX_DISTANCE}
+    return {d: [round(value, 4) for value in lift.tolist()] for d, lift in near.items()}
+
+
+def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:
+    """Round one row's maps (N, T, T) to percent, without the masked future; a long row is pooled, largest first."""
+    T, pool = weights.size(-1), 1
+    while math.ceil(T / pool) > MAP_SIZE:
+        pool *= 2
+    if pool > 1:
+        weights = F.max_pool2d(weights, pool, ceil_mode=True)
+    percent = (weights * 100).round().nan_to_num(0.0).int().tolist()
+    return [[row[: q + 1] for q, row in enumerate(head)] for head in percent], pool

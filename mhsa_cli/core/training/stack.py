@@ -1,0 +1,249 @@
+"""Many models of one shape, trained together: parameters with a leading M, one flat buffer. A run is a stack of one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from mhsa_cli.config.schema import TrainConfig
+from mhsa_cli.core.model.custom import ForeignAttention
+from mhsa_cli.core.model.layers import Dropout, padded
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.ranges import check_indices
+from mhsa_cli.core.tasks.base import check_targets, stream_generator
+from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.training.analytic.backward import WrittenGradient, is_written_out
+from mhsa_cli.core.training.analytic.loss import Answers
+from mhsa_cli.errors import NonFiniteError
+
+
+def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
+    """Make one module whose parameters carry a leading M from M models of one shape; slot m equals models[m]."""
+    stacked = copy.deepcopy(models[0])
+    sources = [dict(m.named_parameters()) for m in models]
+    for name, parameter in stacked.named_parameters():  # a tied weight appears once and stays tied
+        parameter.data = torch.stack([source[name].data for source in sources])
+    return stacked
+
+
+def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
+    """Copy one model out of a stack, as an ordinary model in eval mode."""
+    own = {id(p): torch.nn.Parameter(p.data[slot].clone()) for p in stacked.parameters()}
+    return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # no parameter of the stack is copied
+
+
+class Stack:
+    """The training state of M models: weights, gradients and Adam's moments, each one flat buffer.
+
+    `step(inputs, targets, lr)` takes (M, B, T) ids and makes one AdamW update of every model. `loss` and `accuracy`
+    then hold that step's figures, (M,), on the device: they are measured before the update.
+    """
+
+    def __init__(
+        self, models: Sequence[TransformerLM], seeds: Sequence[int], config: TrainConfig, device: torch.device
+    ) -> None:
+        self.config, self.device, self.seeds, self.M = config, device, seeds, len(models)
+        self.model = stack_models(models).to(device=device, dtype=parameter_dtype(config))
+        self.model.train()
+        self.updates, self.vocab_size = 0, self.model.tok_emb.weight.size(-2)
+        self.parameters = dict(self.model.named_parameters())
+        self.leaves = list(self.parameters.values())
+        self.size = sum(p.numel() for p in self.leaves)
+        dtype = next(iter(self.parameters.values())).dtype
+        self.weights, self.gradients, self.moment1, self.moment2 = (
+            torch.zeros(padded(self.size), device=device, dtype=dtype) for _ in range(4)
+        )
+        self._point_into_buffer()
+        self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
+        written = is_written_out(self.model, config.dtype)
+        # Fills the gradients in place of autograd, where the model consists of parts that are written out.
+        self.by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
+        self._answers: Answers | None = None
+        self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
+        self.loss = torch.zeros(self.M, device=device)
+        self.accuracy = torch.zeros(self.M, device=device)
+        modules = list(self.model.modules())
+        self.dropouts = [m for m in modules if isinstance(m, ForeignAttention) or (isinstance(m, Dropout) and m.p > 0)]
+        self.generators = [torch.Generator(device) for _ in models] if self.dropouts else []
+        for module in self.dropouts:
+            module.generators = self.generators
+
+    def _point_into_buffer(self) -> None:
+        """Make every parameter a view of the flat weights, so that one fused call updates all."""
+        offset = 0
+        for parameter in self.parameters.values():
+            end = offset + parameter.numel()
+            self.weights[offset:end] = parameter.data.flatten()
+            parameter.data = self.weights[offset:end].view(parameter.shape)
+            offset = end
+
+    def set_updates(self, updates: int) -> None:
+        """Go on after `updates` updates, as a restored state does."""
+        self.updates = updates
+        self._count.fill_(updates)
+
+    def sound_slots(self) -> list[int]:
+        """List the models whose weights and moments are finite."""
+        parts = [p for flat in (self.weights, self.moment1, self.moment2) for p in self.views(flat).values()]
+        whole = torch.stack([p.flatten(1).isfinite().all(1) for p in parts]).all(0)
+        return whole.nonzero().flatten().tolist()
+
+    def finite_slots(self) -> list[int]:
+        """List the models that are sound and whose last loss and gradient, with its squares, are finite."""
+        squares = torch.stack([g.square().sum(1) for g in self._by_model]).sum(0)
+        finite = (squares.isfinite() & self.loss.isfinite()).nonzero().flatten().tolist()
+        return sorted(set(finite) & set(self.sound_slots()))
+
+    def trouble(self, slot: int) -> str:
+        """Say what of a model is not finite, by its name: a weight, the last loss, or a gradient or its squares."""
+        loss = float(self.loss[slot])
+        for what, flat in (("weight", self.weights), ("moment", self.moment1), ("second moment", self.moment2)):
+            for name, view in self.views(flat).items():
+                if not view[slot].isfinite().all():
+                    return f"a {what} of {name} is not finite"
+        if not math.isfinite(loss):
+            return f"the loss is not finite ({loss})"
+        largest = {name: float(view[slot].abs().max()) for name, view in self.views(self.gradients).items()}
+        for name, size in largest.items():
+            if not math.isfinite(size):
+                return f"the gradient of {name} is not finite (loss {loss:.3g})"
+        name = max(largest, key=largest.__getitem__)
+        return f"the gradient's square is not finite: up to {largest[name]:.1e} in {name} (loss {loss:.3g})"
+
+    def keep(self, slots: Sequence[int]) -> Stack:
+        """Make a stack of some of the models, with their moments, after as many updates."""
+        models = [unstack(self.model, slot) for slot in slots]
+        kept = Stack(models, [self.seeds[slot] for slot in slots], self.config, self.device)
+        for mine, theirs in ((kept.moment1, self.moment1), (kept.moment2, self.moment2)):
+            old = self.views(theirs)
+            for name, view in kept.views(mine).items():
+                view.copy_(old[name][list(slots)])
+        kept.set_updates(self.updates)
+        return kept
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Show a flat buffer under the parameters' names and shapes (M, ...)."""
+        sizes = [p.numel() for p in self.leaves]
+        parts = zip(self.parameters.items(), flat[: self.size].split(sizes), strict=True)
+        return {name: part.view(p.shape) for (name, p), part in parts}
+
+    def step(self, inputs: Tensor, targets: Tensor, lr: float, *, checked: bool = False) -> None:
+        """Update every model once on its own batch, ids (M, B, T); `checked` ones come from Task.draw.
+
+        Raises: ValueError for an id or target that is not in the vocabulary; NonFiniteError before the update if a
+        loss, gradient or weight is not finite. Nothing has changed then.
+        """
+        self._check_shapes(inputs, targets)
+        if not checked:  # to look a second time at what was drawn would be a few percent of a small step
+            check_indices("id", inputs, self.vocab_size, self.device)
+            check_targets(targets, self.vocab_size)
+        step = self.updates + 1
+        for slot, generator in enumerate(self.generators):
+            # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
+            generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
+        self.loss, self.accuracy = (self.by_hand or self.by_autograd)(inputs, targets)
+        # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
+        totals = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
+        if not all(math.isfinite(float(number)) for number in totals) and len(self.finite_slots()) < self.M:
+            raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0]):.6g})")
+        if self.config.grad_clip is not None:
+            self._clip(self.config.grad_clip)
+        self._update(lr)
+        self.updates = step
+
+    def _check_shapes(self, inputs: Tensor, targets: Tensor) -> None:
+        if inputs.dim() != 3 or inputs.shape != targets.shape or len(inputs) != self.M:
+            found = f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+            raise ValueError(f"wanted ids and targets (M={self.M}, B, T), got {found}")
+
+    def by_autograd(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Fill the gradients; returns each model's loss (nats) and accuracy, (M,)."""
+        with autocast(self.config.dtype, self.device):
+            logits = self.model(inputs)
+        flat = logits.detach().flatten(1, 2).to(self.weights.dtype)  # (M, B*T, V)
+        if self._answers is None or self._answers.d_logits.shape != flat.shape:
+            self._answers = Answers(torch.empty_like(flat), lambda _, shape, dtype: flat.new_empty(shape, dtype=dtype))
+        figures = self._answers(flat, targets)
+        # One backward pass for all: a model's loss depends on its own parameters only.
+        d_logits = self._answers.d_logits.view(logits.shape).to(logits.dtype)
+        gradients = torch.autograd.grad(logits, self.leaves, d_logits, materialize_grads=True)
+        torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
+        return figures
+
+    def _update(self, lr: float) -> None:
+        beta1, beta2 = self.config.betas
+        adamw(
+            [self.weights],
+            [self.gradients],
+            [self.moment1],
+            [self.moment2],
+            [],
+            [self._count],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=lr,
+            weight_decay=self.config.weight_decay,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def _clip(self, limit: float) -> None:
+        """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
+        square = self.weights.new_zeros(self.M)
+        for g in self._by_model:  # one after another: torch orders a sum over a stack by the stack's size
+            square += g.square().sum(1)
+        scale = (limit / (square.sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
+        for g in [self.gradients] if self.M == 1 else self._by_model:
+            g *= scale.unsqueeze(-1) if g.dim() == 2 else scale
+
+    @torch.no_grad()
+    def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:
+        """Measure loss (nats) and accuracy of each model on its rows (M, N, T): token means over all rows."""
+        self._check_shapes(inputs, targets)
+        check_targets(targets, self.vocab_size)
+        self.model.eval()
+        try:
+            parts = []
+            for rows in range(0, inputs.size(1), chunk):
+                x, y = inputs[:, rows : rows + chunk], targets[:, rows : rows + chunk]
+                with autocast(self.config.dtype, self.device):
+                    logits = self.model(x)
+                parts.append(torch.stack([s.cpu().double() for s in sums(logits, y)]))
+        finally:
+            self.model.train()
+        loss, right, count = torch.stack(parts).sum(0)  # not the mean of the chunks' means
+        return (loss / count).tolist(), (right / count).tolist()
+
+
+def parameter_dtype(config: TrainConfig) -> torch.dtype:
+    """Give the type that weights and moments are held in; with bfloat16 that is float32."""
+    return torch.float64 if config.dtype == "float64" else torch.float32
+
+
+def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in bfloat16 where the config says so; weights and moments stay in float32."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if dtype == "bfloat16" else nullcontext()
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Give the learning rate of a step (from 1), a pure function of it: 0 < lr <= config.lr.
+
+    Warm-up rises linearly and its first step is not 0; cosine and linear then fall towards 0 and their last step is
+    not 0 either.
+    """
+    total = config.epochs * config.steps_per_epoch
+    if step <= config.warmup_steps:
+        return config.lr * step / config.warmup_steps
+    if config.schedule == "constant":
+        return config.lr
+    left = (total - step + 1) / max(total - config.warmup_steps, 1)  # 1 at the first step after warm-up
+    left = min(max(left, 0.0), 1.0)
+    return config.lr * (left if config.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2)

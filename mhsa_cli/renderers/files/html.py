@@ -1,0 +1,32 @@
+"""A picture as an HTML file of its own: inline SVG, the same as text for who cannot see it, nothing to load."""
+
+from __future__ import annotations
+
+from mhsa_cli.renderers.files.svg import escape, to_svg
+from mhsa_cli.renderers.kit.text_lines import Lines
+
+_CSS = (
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;"
+    "color:#1f2328;background:#f6f8fa}"
+    "h1{font-size:1.6rem}svg{max-width:100%;height:auto}"
+    "pre{overflow-x:auto;font-size:.8rem;line-height:1.2}summary{cursor:pointer;opacity:.7}"
+    "@media (prefers-color-scheme:dark){body{color:#e6e6e6;background:#151515}}"
+)
+
+
+def to_html(lines: Lines, *, title: str) -> str:
+    """Write a page with a picture under its title; the file depends on no other."""
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_CSS}</style></head>",
+        f"<body><h1>{escape(title)}</h1>",
+        to_svg(lines.lines, title=title),
+        f"<details><summary>as text</summary><pre>{escape(lines.plain)}</pre></details>",
+        "</body></html>",
+        "",
+    ]
+    return "\n".join(parts)

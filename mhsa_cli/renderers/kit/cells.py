@@ -1,0 +1,113 @@
+"""Attention cells: values pooled and painted as full cells, half cells, digits or percents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, clamp, heat_style, ink_style, level_of
+from mhsa_cli.renderers.kit.text_lines import Grid
+
+Matrix = Sequence[Sequence[float]]
+Cells = list[list[float | None]]  # None = masked: nothing is drawn there
+
+
+@dataclass(frozen=True, slots=True)
+class CellKind:
+    """How one cell is drawn: `wide` columns, `tall` cells in one row of text (2 for half cells)."""
+
+    name: str
+    wide: int
+    tall: int = 1
+
+
+FULL_CELL = CellKind("full", 2)
+HALF_CELL = CellKind("half", 1, 2)
+WIDE_DIGIT_CELL = CellKind("digit", 2)
+DIGIT_CELL = CellKind("digit", 1)
+PERCENT_CELL = CellKind("percent", 4)
+
+
+def masked_cells(weights: Matrix) -> Cells:
+    """Copy a (T, T) map with None for the masked future.
+
+    The future (k > q) is masked when nothing finite but zero stands in it; otherwise the map sees the future, and
+    every cell is shown.
+    """
+    sees_future = any(
+        math.isfinite(value) and value != 0.0 for q, row in enumerate(weights) for value in list(row)[q + 1 :]
+    )
+    return [[value if sees_future or k <= q else None for k, value in enumerate(row)] for q, row in enumerate(weights)]
+
+
+def pool(cells: Cells, size: int) -> Cells:
+    """Replace blocks of `size` by `size` cells with their largest value; NaN wins, masked cells do not count."""
+    if size == 1:
+        return cells
+    columns = max((len(row) for row in cells), default=0)
+    return [
+        [
+            _largest([value for row in cells[q : q + size] for value in row[k : k + size]])
+            for k in range(0, columns, size)
+        ]
+        for q in range(0, len(cells), size)
+    ]
+
+
+def _largest(values: list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    return max(present) if all(map(math.isfinite, present)) else math.nan
+
+
+def digit(value: float) -> str:
+    """Write a weight as one character: tenths, rounded; `9` is 0.85 or more, and less than 0.05 is "" (a dot)."""
+    tenths = min(9, int(clamp(value) * 10 + 0.5))
+    return str(tenths) if tenths else ""
+
+
+def paint(grid: Grid, left: int, top: int, cells: Cells, kind: CellKind, surface: Surface) -> None:
+    """Paint pooled cells with their upper left corner at (`left`, `top`)."""
+    if kind.tall == 2:
+        for q in range(0, len(cells), 2):
+            lower = cells[q + 1] if q + 1 < len(cells) else []
+            _paint_half_row(grid, left, top + q // 2, cells[q], lower, surface)
+        return
+    for q, row in enumerate(cells):
+        for k, value in enumerate(row):
+            if value is not None:
+                _paint_cell(grid, left + k * kind.wide, top + q, value, kind, surface)
+
+
+def _paint_cell(grid: Grid, x: int, y: int, value: float, kind: CellKind, surface: Surface) -> None:
+    if not math.isfinite(value):
+        grid.put(x + kind.wide // 3, y, "?", alarm_style(surface.depth))
+        return
+    level = level_of(value)
+    if kind.name == "full":
+        grid.put(x, y, "  ", heat_style(None, level, surface.depth))
+    elif kind.name == "percent" and surface.paints:
+        grid.put(x, y, f"{level:>3} ", ink_style(level, surface.depth))
+    else:
+        text = (str(level) if level else "") if kind.name == "percent" else digit(value)
+        grid.put(x, y, f"{text or surface.glyphs.dot:>{kind.wide - 1 or 1}}", PLAIN if text else DIM)
+
+
+def _paint_half_row(
+    grid: Grid, left: int, y: int, upper: Sequence[float | None], lower: Sequence[float | None], surface: Surface
+) -> None:
+    """Paint two queries in one row of text: the foreground is the upper one, the background the lower one."""
+    glyphs = surface.glyphs
+    for k in range(max(len(upper), len(lower))):
+        above = upper[k] if k < len(upper) else None
+        below = lower[k] if k < len(lower) else None
+        if any(value is not None and not math.isfinite(value) for value in (above, below)):
+            grid.put(left + k, y, "?", alarm_style(surface.depth))
+        elif above is not None:
+            back = None if below is None else level_of(below)
+            grid.put(left + k, y, glyphs.half, heat_style(level_of(above), back, surface.depth))
+        elif below is not None:
+            grid.put(left + k, y, glyphs.half_low, heat_style(level_of(below), None, surface.depth))

@@ -1,0 +1,138 @@
+"""The frame of a plot: left and bottom axis with round ticks, and the places of values and steps inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+
+from mhsa_cli.renderers.kit.canvas import Canvas
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.palette import DIM
+from mhsa_cli.renderers.kit.text_lines import Grid
+from mhsa_cli.renderers.kit.ticks import (
+    Axis,
+    Point,
+    linear_ticks,
+    log_tick_text,
+    log_ticks,
+    step_text,
+    step_ticks,
+    tick_texts,
+)
+
+_EVERY = 3  # columns between two point markers at least, or they hide the line under them
+
+
+@dataclass(slots=True)
+class Frame:
+    """A plot area of `columns` by `height` cells on a grid; the left axis stands in column `margin`."""
+
+    grid: Grid
+    margin: int
+    columns: int
+    height: int
+    x_axis: Axis
+    y_axis: Axis
+    surface: Surface
+
+    def canvas(self) -> Canvas:
+        """Make a canvas of this frame's size."""
+        return Canvas(self.columns, self.height, braille=self.surface.glyphs.braille)
+
+    def cell(self, step: float, value: float) -> tuple[int, int]:
+        """Find the grid cell of a point, by the same dots as the lines use, so that ticks and lines agree."""
+        canvas = self.canvas()
+        x, y = canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value))
+        return self.margin + 1 + x // canvas.per_x, y // canvas.per_y
+
+    def axes(self, ticks: Sequence[tuple[str, float]]) -> None:
+        """Draw both axes; a tick that would touch its neighbour is left out."""
+        glyphs, grid = self.surface.glyphs, self.grid
+        for row in range(self.height):
+            grid.put(self.margin, row, glyphs.vertical, DIM)
+        taken: set[int] = set()
+        for text, value in ticks:
+            _, row = self.cell(self.x_axis.low, value)
+            if row not in taken:
+                taken.add(row)
+                grid.put(self.margin - 1 - len(text), row, text, DIM)
+                grid.put(self.margin, row, glyphs.tick_left, DIM)
+        grid.put(self.margin, self.height, glyphs.corner + glyphs.horizontal * self.columns, DIM)
+        end = self.margin + 1 + self.columns
+        free = 0
+        for tick in step_ticks(self.x_axis, max(1, self.columns // (6 if self.x_axis.log1p else 9))):
+            if tick != int(tick):
+                continue
+            text = step_text(tick)
+            x, _ = self.cell(tick, self.y_axis.low)
+            left = max(0, min(x - len(text) // 2, grid.width - len(text)))
+            if left >= free:
+                grid.put(x, self.height, glyphs.tick_down, DIM)
+                grid.put(left, self.height + 1, text, DIM)
+                free = left + len(text) + 1
+        place = max(free + 1, end - len("step"))
+        if place + len("step") <= grid.width:
+            grid.put(place, self.height + 1, "step", DIM)
+
+    def baseline(self, value: float) -> None:
+        """Draw a dashed line across the plot, if the value lies in it."""
+        if self.y_axis.low <= value <= self.y_axis.high:
+            _, row = self.cell(self.x_axis.low, value)
+            self.grid.put(self.margin + 1, row, self.surface.glyphs.baseline * self.columns, DIM)
+
+    def line(self, points: Sequence[Point], style: Style, letter: str) -> None:
+        """Draw a line through the points; it breaks at every gap, and a point alone becomes a spot."""
+        canvas = self.canvas()
+        before: tuple[int, int] | None = None
+        alone = False
+        for step, value in points:
+            if not is_drawable(value, self.y_axis):
+                if before is not None and alone:
+                    canvas.spot(before)
+                before = None
+                continue
+            assert value is not None
+            at = canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value))
+            if before is not None:
+                canvas.line(before, at)
+            alone, before = before is None, at
+        if before is not None and alone:
+            canvas.spot(before)
+        canvas.paint(self.grid, self.margin + 1, 0, style, letter)
+
+    def points(self, points: Sequence[Point], style: Style) -> None:
+        """Draw markers: the first, the last, and between them as many as leave the line visible."""
+        drawn = [
+            self.cell(step, value) for step, value in points if value is not None and is_drawable(value, self.y_axis)
+        ]
+        last = drawn[-1] if drawn else (0, 0)
+        free = -1
+        for x, y in drawn:
+            if x >= free and (x <= last[0] - _EVERY or (x, y) == last):
+                self.grid.put(x, y, self.surface.glyphs.point, style)
+                free = x + _EVERY
+        if drawn:
+            self.grid.put(*last, self.surface.glyphs.point, style)
+
+    def gaps(self, points: Sequence[Point], style: Style) -> None:
+        """Mark on the bottom row where a value was not finite."""
+        for step, value in points:
+            if value is None or not math.isfinite(value):
+                x, _ = self.cell(step, self.y_axis.low)
+                self.grid.put(x, self.height - 1, self.surface.glyphs.cross, style)
+
+
+def is_drawable(value: float | None, axis: Axis) -> bool:
+    """Tell whether a value has a place on the axis: finite, and above 0 where the scale is logarithmic."""
+    return value is not None and math.isfinite(value) and (value > 0 or not axis.log)
+
+
+def value_ticks(axis: Axis, height: int) -> list[tuple[str, float]]:
+    """List the left axis' ticks with their texts, as many as `height` rows have room for."""
+    if axis.log:
+        return [(log_tick_text(tick), tick) for tick in log_ticks(axis.low, axis.high, max(2, height // 2))]
+    ticks = linear_ticks(axis.low, axis.high, max(1, height // 2))
+    return list(zip(tick_texts(ticks), ticks, strict=True))

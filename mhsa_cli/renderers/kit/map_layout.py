@@ -1,0 +1,155 @@
+"""Choose how attention maps are laid out: which cells, how much pooling, how many heads side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from mhsa_cli.records import HeadSummary
+from mhsa_cli.renderers.kit.cells import (
+    DIGIT_CELL,
+    FULL_CELL,
+    HALF_CELL,
+    PERCENT_CELL,
+    WIDE_DIGIT_CELL,
+    CellKind,
+    Cells,
+)
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.text_lines import safe
+from mhsa_cli.renderers.kit.ticks import fixed
+
+GAP = 3  # columns between two heads
+_OVERHANG = 2  # columns of that gap that a head's title may use
+MAX_LINES = 44  # a grid taller than this is pooled: it should be seen at once
+FULL_UP_TO = 16  # tokens; longer samples get half cells
+MAX_TOKEN = 8  # columns of a token beside a map; a longer one is cut
+_LEAST = 24  # pooling for height stops here: smaller pictures say nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One head to be drawn: its summary, its cells, and the lines above them."""
+
+    summary: HeadSummary
+    cells: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How all panels are drawn: the kind of cell, pooling (`size` by `size` cells into one), panels side by side.
+
+    In columns and rows: `axis` for tokens at the left, `wide` by `tall` for the cells, `panel` with all of it.
+    Titles may be `title` columns long: they may use a part of the gap, never more than the terminal has.
+    """
+
+    kind: CellKind
+    size: int
+    axis: int
+    wide: int
+    tall: int
+    title: int
+    panel: int
+    per_row: int
+
+
+def choose_plan(
+    rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], width: int, surface: Surface
+) -> Plan:
+    """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
+    axis = min(MAX_TOKEN, max((cell_len(safe(token)) for token in tokens), default=0)) + 1
+    if sum(map(len, rows)) == 1:
+        for kind in (PERCENT_CELL, *_kinds(surface, wide=True)):
+            if kind.tall == 1 and (plan := _lay_out(rows, kind, 1, axis, length, width)):
+                return plan
+    kinds = _kinds(surface, wide=length <= FULL_UP_TO)
+    plans: list[Plan] = []
+    size = 1
+    while True:
+        fitting = [plan for kind in kinds if (plan := _lay_out(rows, kind, size, 0, length, width))]
+        low = [plan for plan in fitting if _height(rows, plan) <= MAX_LINES]
+        if low:  # 4 + 4 heads in small cells are better than 3 + 3 + 2 in large ones
+            best = next((plan for plan in low if _is_even(rows, plan)), low[0])
+            return _with_axis(rows, best, axis, length, width)
+        plans += fitting
+        if plans and math.ceil(length / size / 2) < _LEAST:
+            return _with_axis(rows, min(plans, key=lambda plan: _height(rows, plan)), axis, length, width)
+        size *= 2
+
+
+def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
+    """List the cell kinds this surface can show, the best first."""
+    if not surface.paints:
+        return [WIDE_DIGIT_CELL, DIGIT_CELL] if wide else [DIGIT_CELL]
+    half = [HALF_CELL] if surface.glyphs.half else []
+    return [FULL_CELL, *half] if wide or not half else half
+
+
+def _lay_out(
+    rows: Sequence[Sequence[Panel]], kind: CellKind, size: int, axis: int, length: int, width: int
+) -> Plan | None:
+    """Compute the sizes of a plan; None when not even one head fits."""
+    cells = math.ceil(length / size)
+    wide = cells * kind.wide
+    if axis + wide > width:
+        return None
+    alone = sum(map(len, rows)) == 1
+    limit = width - axis if alone else min(wide + _OVERHANG, width - axis)
+    titles = [cell_len(text) for row in rows for panel in row for text in title_lines(panel.summary, limit)]
+    longest = axis + max([wide, *titles])
+    panel = axis + max([wide, *(title - _OVERHANG for title in titles)])
+    if longest > width:
+        if axis:
+            return None  # tokens beside the map would push its title out
+        longest = width  # there is always a plan, whatever stands above a head
+    per_row = (width - longest) // (panel + GAP) + 1
+    return Plan(kind, size, axis, wide, math.ceil(cells / kind.tall), limit, panel, per_row)
+
+
+def _with_axis(rows: Sequence[Sequence[Panel]], plan: Plan, axis: int, length: int, width: int) -> Plan:
+    """Add tokens beside each head when that costs no head its place in the row."""
+    if plan.size > 1 or plan.kind.tall > 1:
+        return plan
+    other = _lay_out(rows, plan.kind, 1, axis, length, width)
+    if other is None or _bands(rows, other) > _bands(rows, plan):
+        return plan
+    return other
+
+
+def _is_even(rows: Sequence[Sequence[Panel]], plan: Plan) -> bool:
+    return all(len({len(part) for part in balanced(row, plan.per_row)}) == 1 for row in rows)
+
+
+def _bands(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
+    return sum(math.ceil(len(row) / plan.per_row) for row in rows)
+
+
+def _height(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
+    """Count the lines of the whole picture, a blank one after each line of heads."""
+    return sum(
+        plan.tall + 1 + (plan.axis > 0) + max(len(title_lines(panel.summary, plan.title)) for panel in part)
+        for row in rows
+        for part in balanced(row, plan.per_row)
+    )
+
+
+def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
+    """Cut a layer's heads into lines of nearly equal length: 8 in lines of at most 5 are 4 + 4."""
+    size = math.ceil(len(row) / math.ceil(len(row) / per_row))
+    return [row[start : start + size] for start in range(0, len(row), size)]
+
+
+def title_lines(summary: HeadSummary, limit: int) -> list[str]:
+    """Write what stands above a head, in as many lines as `limit` columns need."""
+    entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
+    first = f"{summary.name}  {entropy}".rstrip()
+    lines = [first] if len(first) <= limit else [summary.name, entropy]
+    if summary.source_weight is not None:
+        source = f"source {fixed(summary.source_weight, 2)}"
+        chance = "" if summary.source_chance is None else f"(chance {fixed(summary.source_chance, 2)})"
+        both = f"{source} {chance}".rstrip()
+        lines += [both] if len(both) <= limit else [source, chance]
+    return [line for line in lines if line]

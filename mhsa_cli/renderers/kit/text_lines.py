@@ -1,0 +1,204 @@
+"""A picture is a list of Rich text lines, painted on a grid of cells. Here is that grid, and safe text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+
+from mhsa_cli.renderers.kit.palette import PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Hold a finished picture; a Rich console prints it line by line, never wrapped."""
+
+    lines: list[Text] = field(default_factory=list)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            yield from line.render(console)
+            yield Segment.line()
+
+    def __add__(self, other: Lines) -> Lines:
+        return Lines([*self.lines, *other.lines])
+
+    def __iter__(self) -> Iterator[Text]:
+        return iter(self.lines)
+
+    @property
+    def plain(self) -> str:
+        """Give the picture as text without styles, lines joined by newlines."""
+        return "\n".join(line.plain for line in self.lines)
+
+    @property
+    def columns(self) -> int:
+        """Measure the widest line, in columns."""
+        return max((line.cell_len for line in self.lines), default=0)
+
+
+def safe(text: str) -> str:
+    """Show control characters and undecodable bytes as escapes, so no name can move the cursor or stop a print."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == " " else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8, as Python carries it in file names
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """Shorten text to `width` columns, ending in `mark`; wide characters count two."""
+    if cell_len(text) <= width:
+        return text
+    if width <= cell_len(mark):
+        return mark[:width]
+    kept, used = [], 0
+    for char in text:
+        used += cell_len(char)
+        if used > width - cell_len(mark):
+            break
+        kept.append(char)
+    return "".join(kept) + mark
+
+
+def cut_middle(text: str, width: int, mark: str = "…") -> str:
+    """Shorten text to `width` columns with `mark` in its middle: of a path, the beginning and the file's name stay."""
+    room = width - cell_len(mark)
+    if cell_len(text) <= width or room < 2:
+        return cut(text, width, mark)
+    head = cut(text, room // 2, "")
+    tail = cut(text[::-1], room - cell_len(head), "")[::-1]
+    return head + mark + tail
+
+
+def pad(text: str, width: int, align: str = "left") -> str:
+    """Fill text with spaces to `width` columns: `align` is left, right or center."""
+    room = max(0, width - cell_len(text))
+    if align == "right":
+        return " " * room + text
+    if align == "center":
+        return " " * (room // 2) + text + " " * (room - room // 2)
+    return text + " " * room
+
+
+Piece = tuple[str, Style]
+
+
+def assemble(pieces: Sequence[Piece]) -> Text:
+    """Join styled pieces into one line."""
+    line = Text(no_wrap=True, end="")
+    for text, style in pieces:
+        if text:
+            line.append(text, style if style else None)
+    return line
+
+
+def wrap_phrases(phrases: Sequence[Sequence[Piece]], width: int, gap: int = 3) -> list[Text]:
+    """Set phrases side by side, a new line where the next does not fit; only a phrase wider than a line is broken,
+    and then between words."""
+    rows: list[list[Piece]] = [[]]
+    used = 0
+    for phrase in phrases:
+        for number, part in enumerate(_fit(phrase, width)):
+            size = sum(cell_len(text) for text, _ in part)
+            if number == 0 and used and used + gap + size <= width:
+                rows[-1].append((" " * gap, PLAIN))
+                used += gap
+            elif used:
+                rows.append([])
+                used = 0
+            rows[-1].extend(part)
+            used += size
+    return [assemble(row) for row in rows if row]
+
+
+def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
+    """Break text between words, further lines indented. A word is never broken, however long: it may be one to type."""
+    rows: list[str] = []
+    for word in text.split(" "):
+        if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += " " + word
+        else:
+            rows.append(indent + word if rows else word)
+    return rows
+
+
+def _fit(phrase: Sequence[Piece], width: int) -> list[list[Piece]]:
+    if sum(cell_len(text) for text, _ in phrase) <= width:
+        return [list(phrase)]
+    rows: list[list[Piece]] = [[]]
+    used = 0
+    for text, style in phrase:
+        for word in _words(text, width):
+            if used + cell_len(word) > width and used:
+                rows.append([])
+                used = 0
+            word = word if used else word.lstrip(" ")
+            rows[-1].append((word, style))
+            used += cell_len(word)
+    return [row for row in rows if any(text for text, _ in row)]
+
+
+def _words(text: str, width: int) -> Iterator[str]:
+    """Split before each space; a word longer than a line is cut into lines."""
+    for number, word in enumerate(text.split(" ")):
+        word = word if number == 0 else " " + word
+        while cell_len(word) > width:
+            head = word
+            while cell_len(head) > width:
+                head = head[:-1]
+            yield head
+            word = word[len(head) :]
+        yield word
+
+
+class Grid:
+    """Paint characters and styles on a fixed grid of `width` by `height` cells; what falls outside is dropped."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.chars = [[" "] * width for _ in range(height)]
+        self.styles = [[PLAIN] * width for _ in range(height)]
+
+    def put(self, x: int, y: int, text: str, style: Style = PLAIN) -> None:
+        """Write text from column `x` of row `y`; a wide character takes two cells or none."""
+        if not 0 <= y < self.height:
+            return
+        for char in text:
+            size = 1 if char.isascii() else cell_len(char)
+            if size == 0:  # an accent belongs to the letter before it
+                if 0 < x <= self.width:
+                    self.chars[y][x - 1] += char
+                continue
+            if x >= 0 and x + size <= self.width:
+                self.chars[y][x], self.styles[y][x] = char, style
+                for extra in range(x + 1, x + size):
+                    self.chars[y][extra], self.styles[y][extra] = "", style
+            x += size
+
+    def lines(self) -> list[Text]:
+        """Read the grid as lines; unpainted space at the right end is left away."""
+        return [assemble(_runs(chars, styles)) for chars, styles in zip(self.chars, self.styles, strict=True)]
+
+
+def _runs(chars: list[str], styles: list[Style]) -> list[Piece]:
+    end = len(chars)
+    while end and chars[end - 1] == " " and styles[end - 1].bgcolor is None:
+        end -= 1
+    runs: list[Piece] = []
+    start = 0
+    for x in range(1, end + 1):
+        if x == end or styles[x] != styles[start]:
+            runs.append(("".join(chars[start:x]), styles[start]))
+            start = x
+    return runs if end else []

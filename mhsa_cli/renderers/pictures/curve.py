@@ -1,0 +1,243 @@
+"""The loss curve: a line for training, points for evaluation, and words for all that a line cannot say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.style import Style
+
+from mhsa_cli.records import Series
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.frame import Frame, is_drawable, value_ticks
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, cut_middle, safe, wrap_phrases
+from mhsa_cli.renderers.kit.ticks import THIN_TO, Axis, Point, short, step_text, thin
+
+LABELS_FROM = 56  # columns; below, the labels become a legend under the axis
+_LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: those are markers
+
+
+@dataclass(slots=True)
+class _Line:
+    """One series as it will be drawn: thinned points, its style, and the letter it is drawn with, if any."""
+
+    name: str
+    points: list[Point]
+    is_eval: bool
+    style: Style
+    letter: str
+
+    def last(self) -> float | None:
+        """Give the last finite value."""
+        return next((value for _, value in reversed(self.points) if value is not None and math.isfinite(value)), None)
+
+
+@dataclass(slots=True)
+class _Label:
+    """What stands beside a line's end: the value it points at, and its text."""
+
+    value: float
+    pieces: list[Piece]
+
+    @property
+    def width(self) -> int:
+        return sum(cell_len(text) for text, _ in self.pieces)
+
+
+class CurveParts(NamedTuple):
+    """A loss curve in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
+
+    plot: Lines
+    notes: Lines
+    frame: Frame
+
+
+def loss_curve(
+    series: Sequence[Series],
+    *,
+    width: int,
+    surface: Surface,
+    height: int = 12,
+    baseline: tuple[float, str] | None = None,
+    log: bool = False,
+    x_max: int | None = None,
+    y_max: float | None = None,
+    title: str = "loss (nats)",
+) -> Lines:
+    """Draw series over steps, at most `width` columns wide and `height` rows of plot plus axis and notes.
+
+    `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
+    needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
+    """
+    plot, notes, _ = curve_parts(
+        series,
+        width=width,
+        surface=surface,
+        height=height,
+        baseline=baseline,
+        log=log,
+        x_max=x_max,
+        y_max=y_max,
+        title=title,
+    )
+    return plot + notes
+
+
+def curve_parts(
+    series: Sequence[Series],
+    *,
+    width: int,
+    surface: Surface,
+    height: int = 12,
+    baseline: tuple[float, str] | None = None,
+    log: bool = False,
+    x_max: int | None = None,
+    y_max: float | None = None,
+    title: str = "loss (nats)",
+    log_steps: bool = False,
+    left: int = 0,
+    right: int = 0,
+) -> CurveParts:
+    """Draw as `loss_curve` does; `left` and `right` are columns that the plot leaves free on its sides at least.
+
+    `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step.
+    """
+    width, height = max(16, width), max(2, height)
+    lines = _prepare(series, surface, width)
+    x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, baseline, log, y_max)
+    ticks = value_ticks(y_axis, height)
+    margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
+    labels = _labels(lines, baseline, y_axis, surface, width)
+    label_width = max((label.width for label in labels), default=0)
+    beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
+    taken = max(right, label_width if beside else 0)
+    columns = max(4, width - margin - 1 - (taken + 1 if taken else 0))
+    frame = Frame(Grid(width, height + 2), margin, columns, height, x_axis, y_axis, surface)
+    frame.axes(ticks)
+    if baseline is not None and is_drawable(baseline[0], y_axis):
+        frame.baseline(baseline[0])
+    for line in lines:
+        if not line.is_eval:
+            frame.line(line.points, line.style, line.letter)
+    for line in lines:
+        if line.is_eval:
+            frame.points(line.points, line.style)
+        frame.gaps(line.points, alarm_style(surface.depth))
+    if beside:
+        _put_labels(frame, labels)
+    head = title + (", log scale" if log else "") + (", log steps" if log_steps else "")
+    under = [] if beside else wrap_phrases([label.pieces for label in labels], width)
+    notes = wrap_phrases(_notes(lines, y_axis, surface), width)
+    plot = Lines([*wrap_phrases([[(safe(head), DIM)]], width), *frame.grid.lines()])
+    return CurveParts(plot, Lines([*under, *notes]), frame)
+
+
+def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Line]:
+    """Thin each series and choose its colour; the lines of one of several runs share theirs."""
+    owners = list(dict.fromkeys(one.run or one.name for one in series))
+    many = sum(one.role != "eval" for one in series) > 1
+    lines = []
+    for one in series:
+        is_eval, index = one.role == "eval", owners.index(one.run or one.name)
+        letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
+        # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
+        points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * width))
+        lines.append(_Line(safe(one.name), points, is_eval, line_style(index, surface.depth), letter))
+    return lines
+
+
+def _value_axis(lines: Sequence[_Line], baseline: tuple[float, str] | None, log: bool, y_max: float | None) -> Axis:
+    scale = Axis(0.0, 1.0, log)
+    values = [value for line in lines for _, value in line.points if value is not None and is_drawable(value, scale)]
+    if baseline is not None and is_drawable(baseline[0], scale):
+        values.append(baseline[0])
+    top = y_max if y_max is not None and math.isfinite(y_max) else max(values, default=1.0)
+    if log:
+        low = min(values, default=0.1)
+        top = top if top > low else low * 2
+        return Axis(low, top, log=True) if math.isfinite(top) else Axis(low / 2, low, log=True)
+    low = min(0.0, *values, 0.0)
+    return Axis(low, top if top > low else low + 1.0)
+
+
+def _step_axis(lines: Sequence[_Line], x_max: int | None, log_steps: bool) -> Axis:
+    steps = [step for line in lines for step, _ in line.points]
+    low, high = min(steps, default=0), max(steps, default=1)
+    if x_max is not None or log_steps:
+        return Axis(0.0, float(max(1, high if x_max is None else x_max)), log1p=log_steps)
+    # A run resumed late would be squeezed into the right end of a frame that begins at 0.
+    return Axis(float(low) if high / 2 < low < high else 0.0, float(max(1, high)))
+
+
+def _labels(
+    lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Axis, surface: Surface, width: int
+) -> list[_Label]:
+    glyphs = surface.glyphs
+    labels = []
+    for line in lines:
+        last = line.last()
+        mark = glyphs.point if line.is_eval else line.letter or ("⠤" if glyphs.braille else "-")
+        value = "" if last is None else " " + short(last)
+        name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
+        pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
+        labels.append(_Label(axis.low if last is None else last, pieces))
+    if baseline is not None and is_drawable(baseline[0], axis):
+        text = cut(safe(baseline[1]), width - 2, glyphs.cut_text)
+        labels.append(_Label(baseline[0], [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
+    return labels
+
+
+def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
+    """Put each label in the row of its line's end, pushed apart where two want the same row."""
+    wanted = sorted((frame.cell(frame.x_axis.high, label.value)[1], number) for number, label in enumerate(labels))
+    rows: list[int] = []
+    for row, _ in wanted:
+        rows.append(max(row, rows[-1] + 1) if rows else row)
+    limit = frame.height - 1
+    for place in range(len(rows) - 1, -1, -1):  # those pushed below the frame push back up
+        rows[place] = min(rows[place], limit)
+        limit = rows[place] - 1
+    left = frame.margin + frame.columns + 2
+    for row, (_, number) in zip(rows, wanted, strict=True):
+        x = left
+        for text, style in labels[number].pieces:
+            frame.grid.put(x, row, text, style)
+            x += cell_len(text)
+
+
+def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[list[Piece]]:
+    """Say in words what was not drawn where it belongs."""
+    notes: list[list[Piece]] = []
+    alarm = alarm_style(surface.depth)
+    if not any(line.points for line in lines):
+        notes.append([("no steps recorded yet", DIM)])
+    for line in lines:
+        owner = f" ({line.name})" if len(lines) > 1 else ""
+        for word, hit in (("NaN", _is_nan), ("infinite loss", _is_infinite), ("no value", _is_missing)):
+            steps = [step for step, value in line.points if hit(value)]
+            if steps:
+                more = f", last at step {step_text(steps[-1])}" if len(steps) > 1 else ""
+                where = f"{word} at step {step_text(steps[0])}{more}{owner}"
+                notes.append([(f"{surface.glyphs.cross} {where}", alarm)])
+        finite = [(value, step) for step, value in line.points if value is not None and math.isfinite(value)]
+        if finite and (top := max(finite))[0] > axis.high:
+            notes.append([(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}", DIM)])
+        if axis.log and any(value <= 0 for value, _ in finite):
+            notes.append([(f"values of 0 or less have no place on a log scale{owner}", DIM)])
+    return notes
+
+
+def _is_nan(value: float | None) -> bool:
+    return value is not None and math.isnan(value)
+
+
+def _is_infinite(value: float | None) -> bool:
+    return value is not None and math.isinf(value)
+
+
+def _is_missing(value: float | None) -> bool:
+    return value is None

@@ -1,0 +1,237 @@
+"""Training as it happens: a curve that redraws itself on a terminal, about twenty plain lines anywhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TypeGuard
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
+from mhsa_cli.renderers.kit.console import Surface, terminal_size
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, safe
+from mhsa_cli.renderers.kit.ticks import Point, Thinned, percents, short
+from mhsa_cli.renderers.pictures.curve import loss_curve
+
+FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
+LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
+LOG_LINES = 20
+_SECONDS_BETWEEN = 0.2
+_BAR, _LEAST_BAR = 24, 8
+
+
+def begin_animation(console: Console) -> Live:
+    """Start a picture that is redrawn in place, when it is told to, and leaves nothing behind."""
+    live = Live(
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        vertical_overflow="crop",
+        redirect_stdout=False,
+    )
+    live.start()
+    return live
+
+
+def end_animation(live: Live) -> None:
+    """Take the picture away."""
+    live.update(Text(""), refresh=False)
+    live.stop()
+
+
+class LiveTraining:
+    """Show one training run; give it every record the engine yields.
+
+    `baseline` is the loss of guessing (nats) and its label; `history` is what a resumed run drew before. `trained`
+    gives the tokens trained on so far and the seconds that took, with nothing else in them.
+    Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        surface: Surface,
+        *,
+        total_steps: int,
+        baseline: tuple[float, str] | None = None,
+        trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
+        history: Sequence[Series] = (),
+        log: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._console, self._surface = console, surface
+        self._total, self._baseline, self._log = max(1, total_steps), baseline, log
+        self._clock, self._trained = clock, trained
+        self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
+        self._environ = os.environ if environ is None else environ
+        self._train = Thinned(point for one in history if one.role != "eval" for point in _points(one))
+        self._eval = Thinned(point for one in history if one.role == "eval" for point in _points(one))
+        self._first_step = self._train.last_step
+        self._last: StepRecord | None = None
+        self._pending: StepRecord | None = None
+        self._pending_eval: EvalRecord | None = None
+        self._started = self._drawn = clock()
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveTraining:
+        self._started = self._clock()
+        if self._surface.animate:
+            self._live = begin_animation(self._console)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            end_animation(live)
+            return
+        if self._pending is None and self._last is not None and self._last.step < self._total:
+            self._pending = self._last  # stopped early: the last step is said all the same
+        self._write_pending()
+
+    def add(self, record: Record) -> None:
+        """Take one record; it is drawn at most five times a second, or printed at about twenty steps of a run."""
+        if isinstance(record, StepRecord):
+            self._train.add(record.step, record.loss)
+            self._last = record
+            if self._live is None:
+                if self._pending is not None:
+                    self._write_pending()
+                if self._is_due(record.step):
+                    self._pending = record
+                return
+        elif isinstance(record, EvalRecord):
+            self._eval.add(record.step, record.loss)
+            self._pending_eval = record
+        elif self._brings_an_evaluation(record):
+            self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
+        if self._live is not None and self._clock() - self._drawn >= _SECONDS_BETWEEN:
+            self.redraw()
+
+    def _brings_an_evaluation(self, record: Record) -> TypeGuard[EpochRecord]:
+        known = self._eval.last_step
+        return isinstance(record, EpochRecord) and known < record.step and not math.isnan(record.eval_loss)
+
+    def say(self, text: str) -> None:
+        """Print a message above the picture, as it is."""
+        self._console.print(Text(safe(text)), soft_wrap=True)
+
+    def series(self) -> list[Series]:
+        """Give the history as series; of a long one, thinned so that every peak is kept."""
+        found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
+        return [one for one in found if one.steps]
+
+    def redraw(self) -> None:
+        """Draw now, at the terminal's size of this moment."""
+        if self._live is None:
+            return
+        self._drawn = self._clock()
+        width, height = terminal_size(self._console.file, self._environ)
+        self._console.size = (width, height)  # type: ignore[assignment]
+        self._live.update(self.picture(width, height), refresh=True)
+
+    def picture(self, width: int, height: int) -> Lines:
+        """Compose the curve and the status line for a terminal of `width` columns and `height` rows."""
+        width = max(16, width - FREE_COLUMNS)
+        status = Lines([self._status(width)])
+        if height < LEAST_ROWS:
+            return status
+        surface = replace(self._surface, width=width, height=height)
+        curve = loss_curve(
+            self.series() or [Series("train", [], [])],
+            width=width,
+            surface=surface,
+            height=min(12, height - 6),
+            baseline=self._baseline,
+            log=self._log,
+            x_max=self._total,
+            y_max=self._top(),
+        )
+        return curve + status
+
+    def _top(self) -> float | None:
+        """Fix the frame's top by the first losses, so that it does not jump; twice the loss of guessing is the cap."""
+        first = [value for _, value in self._train.points[:20] if value is not None and math.isfinite(value)]
+        if not first or self._log:
+            return None
+        limit = self._baseline[0] if self._baseline else None
+        top = max([*first, limit or 0.0]) * 1.05
+        return top if limit is None else min(top, 2 * limit)
+
+    def _status(self, width: int) -> Text:
+        """Write bar, step, loss, accuracy, speed, time gone and time to go; what does not fit is left away."""
+        step = self._last.step if self._last else self._first_step
+        seconds = self._clock() - self._started
+        done = step - self._first_step
+        facts = [f"step {step}/{self._total}"]
+        if self._last is not None:
+            facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
+        if done > 0 and seconds > 0:
+            if speed := self._tokens_a_second():
+                facts.append(f"{_count(speed)} tok/s")
+            facts.append(f"{duration(seconds)} < {duration(seconds / done * max(0, self._total - step))}")
+        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
+            facts.pop()
+        text = "  ".join(facts)
+        bar = max(0, min(_BAR, width - len(text) - 2))
+        full = round(bar * min(1.0, step / self._total))
+        glyphs = self._surface.glyphs
+        heavy, light = ("━", "─") if glyphs.braille else ("#", "-")
+        pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
+        return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
+
+    def _tokens_a_second(self) -> float:
+        """Measure how fast it has trained since this was asked last; 0 if that is not known yet."""
+        now = self._trained()
+        tokens, seconds = now[0] - self._measured[0], now[1] - self._measured[1]
+        if tokens > 0 and seconds > 0:
+            self._measured, self._speed = now, tokens / seconds
+        return self._speed
+
+    def _is_due(self, step: int) -> bool:
+        return step >= self._total or step * LOG_LINES // self._total > (step - 1) * LOG_LINES // self._total
+
+    def _write_pending(self) -> None:
+        """Print the waiting line; it waited for the evaluation of its own step."""
+        record, self._pending = self._pending, None
+        if record is None:
+            return
+        facts = [f"step={record.step}/{self._total}", f"loss={short(record.loss)}", f"acc={record.accuracy:.3f}"]
+        if self._pending_eval is not None:
+            when = "" if self._pending_eval.step == record.step else f"@{self._pending_eval.step}"
+            facts.append(f"eval_loss{when}={short(self._pending_eval.loss)}")
+            facts.append(f"eval_acc{when}={self._pending_eval.accuracy:.3f}")
+            self._pending_eval = None
+        if speed := self._tokens_a_second():
+            facts.append(f"tok/s={speed:.0f}")
+        self._console.print(Text(" ".join(facts)), soft_wrap=True)
+
+
+def _points(series: Series) -> list[Point]:
+    return list(zip(series.steps, series.values, strict=False))
+
+
+def _count(number: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as 0:02, 12:05 or 3:12:05."""
+    if not math.isfinite(seconds) or seconds > 359_999:
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

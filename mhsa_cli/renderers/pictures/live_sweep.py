@@ -1,0 +1,229 @@
+"""A sweep as it trains: small median curves that redraw themselves on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median, quantiles
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
+from mhsa_cli.renderers.kit.console import Surface, terminal_size
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, safe
+from mhsa_cli.renderers.kit.ticks import short
+from mhsa_cli.renderers.pictures.live import FREE_COLUMNS, begin_animation, duration, end_animation
+from mhsa_cli.renderers.pictures.small_multiples import ROWS, Curve, small_multiples
+
+LEAST_ROWS, LEAST_COLUMNS = ROWS + 6, 28  # a smaller terminal gets the status line only
+PANEL = 56  # columns of a single panel at most: it is a glance, not the result
+_SECONDS_BETWEEN = 0.5  # between two pictures
+_LINE_SECONDS, _LINES = 10.0, 20  # between two plain lines: never less, and never less than so much of the whole time
+_BAR, _LEAST_BAR = 24, 8
+
+
+@dataclass(slots=True)
+class _Running:
+    plan: ChunkPlan
+    step: int
+    written: int = 0
+    training: float = 0.0
+    writing: float = 0.0
+    points: list[tuple[int, Sequence[float]]] = field(default_factory=list)
+
+    @property
+    def work(self) -> int:
+        """Steps of all its trials that are done here."""
+        return self.plan.trials * (self.step - self.plan.first)
+
+
+class LiveSweep:
+    """Show a sweep at work; tell it of every chunk that begins and ends, and pass on what chunks say.
+
+    `trials` of which `done` had a result before; `work` counts the steps that all missing trials have to make; `slots`
+    chunks train at the same time.
+    Example: `with LiveSweep(console, surface, trials=64, done=0, work=64 * 360, slots=1) as view: view.begin(plan)`
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        surface: Surface,
+        *,
+        trials: int,
+        done: int,
+        work: int,
+        slots: int,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._console, self._surface, self._clock = console, surface, clock
+        self._trials, self._done, self._work, self._slots = trials, done, max(1, work), slots
+        self._environ = os.environ if environ is None else environ
+        self._running: dict[int, _Running] = {}
+        self._work_done, self._training, self._written, self._writing = 0, 0.0, 0, 0.0  # of chunks that ended
+        self._started = self._told = clock()
+        self._drawn = -math.inf  # the first word is drawn at once
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveSweep:
+        self._started = self._told = self._clock()
+        if self._surface.animate:
+            self._live = begin_animation(self._console)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            end_animation(live)
+
+    def begin(self, plan: ChunkPlan) -> None:
+        """Take a chunk that begins."""
+        self._running[plan.chunk] = _Running(plan, plan.first)
+        self._show()
+
+    def add(self, progress: ChunkProgress) -> None:
+        """Take what a running chunk says of itself."""
+        chunk = self._running.get(progress.chunk)
+        if chunk is None:
+            return
+        chunk.step = max(chunk.step, progress.step)
+        chunk.written, chunk.training, chunk.writing = progress.written, progress.training, progress.writing
+        if progress.losses:
+            chunk.points.append((progress.step, progress.losses))
+        self._show()
+
+    def end(self, chunk: int, done: int) -> None:
+        """Take the end of a chunk, of which so many trials have a result."""
+        ended = self._running.pop(chunk)
+        self._done += done
+        self._work_done += done * (ended.plan.steps - ended.plan.first)
+        self._training, self._written = self._training + ended.training, self._written + ended.written
+        self._writing += ended.writing
+        self._show(ended=True)
+
+    def hear(self, message: ChunkProgress | str) -> None:
+        """Take whatever a chunk tells: how far it is, or a message."""
+        self.say(message) if isinstance(message, str) else self.add(message)
+
+    def say(self, text: str) -> None:
+        """Print a message above the picture, as it is."""
+        self._console.print(Text(safe(text)), soft_wrap=True)
+
+    def _show(self, ended: bool = False) -> None:
+        now = self._clock()
+        if self._live is not None:
+            if now - self._drawn >= _SECONDS_BETWEEN:
+                self.redraw()
+        elif (ended and self._done == self._trials) or now - self._told >= self._pause(now):
+            self._told = now
+            self.say("  ".join(self._facts()))
+
+    def _pause(self, now: float) -> float:
+        return max(_LINE_SECONDS, (now - self._started) / _LINES)
+
+    def redraw(self) -> None:
+        """Draw now, at the terminal's size of this moment."""
+        if self._live is None:
+            return
+        self._drawn = self._clock()
+        width, height = terminal_size(self._console.file, self._environ)
+        self._console.size = (width, height)  # type: ignore[assignment]
+        self._live.update(self.picture(width, height), refresh=True)
+
+    def picture(self, width: int, height: int) -> Lines:
+        """Compose the curves of the running groups and the status line, for so many columns and rows."""
+        width = max(16, width - FREE_COLUMNS)
+        status = Lines([self._status(width)])
+        if height < LEAST_ROWS or width < LEAST_COLUMNS:
+            return status
+        curves = self._curves()
+        side = max(1, min(len(curves), width // LEAST_COLUMNS))
+        surface = replace(self._surface, width=width, height=height)
+        last = max((chunk.plan.steps for chunk in self._running.values()), default=1)
+        size = min(width, PANEL) if side == 1 else width
+        shown = small_multiples(curves[:side], width=size, surface=surface, side=side, last=last)
+        if len(curves) > side:
+            shown += Lines([assemble([(f"and {len(curves) - side} more groups in training", DIM)])])
+        return shown + status if len(shown.lines) < height else status
+
+    def _curves(self) -> list[Curve]:
+        """Give each running group's median and quartiles, over its trials that were there at a step."""
+        groups: dict[str, dict[int, list[float]]] = {}
+        for chunk in self._running.values():
+            steps = groups.setdefault(chunk.plan.group, {})
+            for step, losses in chunk.points:
+                steps.setdefault(step, []).extend(loss for loss in losses if math.isfinite(loss))
+        found: list[Curve] = []
+        for name, steps in groups.items():
+            size = sum(c.plan.trials for c in self._running.values() if c.plan.group == name)
+            cuts = [
+                quantiles(losses, n=4, method="inclusive") if len(losses) > 1 else (losses * 3 or [math.nan] * 3)
+                for _, losses in sorted(steps.items())
+            ]
+            bands = [[cut[i] for cut in cuts] for i in range(3)]
+            times = self._surface.glyphs.times
+            found.append((f"{name} {times}{size}" if name else f"{size} trials", sorted(steps), *_order(bands)))
+        return found
+
+    def _facts(self) -> list[str]:
+        """Say how many trials are done, where the running ones are, and the time gone and to go."""
+        facts = [f"trials {self._done}/{self._trials}"]
+        running = list(self._running.values())
+        training = [chunk for chunk in running if not chunk.written]
+        if training:
+            steps = sorted({chunk.step for chunk in training})
+            text = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}{self._surface.glyphs.dash}{steps[-1]}"
+            facts.append(f"step {text}/{max(chunk.plan.steps for chunk in training)}")
+        if len(running) > len(training):
+            written = [chunk for chunk in running if chunk.written]
+            facts.append(f"written {sum(c.written for c in written)}/{sum(c.plan.trials for c in written)}")
+        latest = [loss for c in training for loss in (c.points[-1][1] if c.points else ()) if math.isfinite(loss)]
+        if latest:
+            facts.append(f"loss {short(median(latest))}")
+        spent, left = self._clock() - self._started, self._left()
+        facts.append(f"{duration(spent)} < {'?' if left is None else duration(left)}")
+        return facts
+
+    def _left(self) -> float | None:
+        """Estimate the seconds to go: steps and results still missing, at what they cost so far."""
+        running = list(self._running.values())
+        done = self._work_done + sum(chunk.work for chunk in running)
+        written = self._written + sum(chunk.written for chunk in running)
+        missing = self._trials - self._done - sum(chunk.written for chunk in running)
+        if missing <= 0:
+            return 0.0
+        if not done:
+            return None
+        a_step = (self._training + sum(chunk.training for chunk in running)) / done
+        a_result = (self._writing + sum(chunk.writing for chunk in running)) / written if written else 0.0
+        sizes = [chunk.plan.trials for chunk in running]
+        side = min(self._slots, max(1, math.ceil(missing / max(sizes)))) if sizes else self._slots
+        return (max(0, self._work - done) * a_step + missing * a_result) / side
+
+    def _status(self, width: int) -> Text:
+        """Write the bar and the facts; of those in the middle the last go first where there is no room."""
+        facts = self._facts()
+        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
+            facts.pop(-2 if len(facts) > 2 else -1)
+        text = "  ".join(facts)
+        bar = max(0, min(_BAR, width - len(text) - 2))
+        running = sum(chunk.work for chunk in self._running.values())
+        full = round(bar * min(1.0, (self._work_done + running) / self._work))
+        heavy, light = ("━", "─") if self._surface.glyphs.braille else ("#", "-")
+        pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
+        return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
+
+
+def _order(bands: Sequence[list[float]]) -> tuple[list[float], list[float], list[float]]:
+    low, middle, high = bands
+    return middle, low, high

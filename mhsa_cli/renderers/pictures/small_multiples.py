@@ -1,0 +1,119 @@
+"""Small multiples: a loss curve for each group of a sweep, all in the same frame so that eyes can compare them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.frame import Frame, is_drawable
+from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, cut, safe, wrap_phrases
+from mhsa_cli.renderers.kit.ticks import Axis, Point, log_tick_text, log_ticks, thin
+
+Values = Sequence[float | None]
+Curve = tuple[str, Sequence[int], Values, Values, Values]
+
+ROWS = 6  # of a panel's plot; its title, its axis and its steps are three more
+_GAP = 2
+_SIDE_BY_SIDE = ((120, 4), (80, 3), (60, 2))  # from this many columns on, so many panels
+
+
+def small_multiples(
+    curves: Sequence[Curve], *, width: int, surface: Surface, side: int | None = None, last: int | None = None
+) -> Lines:
+    """Draw a panel for each (title, steps, median, low, high): the median as a line, low to high as a shaded band.
+
+    All panels share their axes: steps from 0, loss in nats on a log scale. None, NaN and infinities are gaps.
+    `side` panels stand side by side, else as many as there is room for; the axis of steps ends at `last`, else at the
+    last one there is.
+    """
+    width = max(20, width)
+    if not curves:
+        return Lines(wrap_phrases([[("no curves recorded yet", DIM)]], width))
+    x_axis, y_axis = _axes(curves, last)
+    ticks = [(log_tick_text(tick), tick) for tick in log_ticks(y_axis.low, y_axis.high, ROWS - 2)]
+    margin = max([2, *(len(text) + 1 for text, _ in ticks)])
+    side = side or next((count for least, count in _SIDE_BY_SIDE if width >= least), 1)
+    # Only the first panel of a row carries the ticks' numbers; the plots are equally wide whatever their number.
+    columns = (width - margin - side - _GAP * (side - 1)) // side
+    lines = Lines([])
+    for start in range(0, len(curves), side):
+        row = Grid(width, ROWS + 3)
+        for place, curve in enumerate(curves[start : start + side]):
+            own = margin if place == 0 else 0
+            left = 0 if place == 0 else margin + place * (1 + columns + _GAP)
+            panel = Frame(Grid(own + 1 + columns, ROWS + 2), own, columns, ROWS, x_axis, y_axis, surface)
+            _panel(panel, curve, ticks)
+            row.put(left + own, 0, cut(safe(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
+            _copy(panel.grid, row, left, 1)
+        lines += Lines(row.lines())
+    return lines + _legend(curves, width, surface)
+
+
+def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
+    scale = Axis(0.0, 1.0, log=True)
+    drawn = [
+        value
+        for _, _, *series in curves
+        for values in series
+        for value in values
+        if value is not None and is_drawable(value, scale)
+    ]
+    low, high = min(drawn, default=0.1), max(drawn, default=1.0)
+    if not high > low:
+        low, high = (low / 2, low) if low > 1 else (low, low * 2)
+    last = last or max((step for _, steps, *_ in curves for step in steps), default=1)
+    return Axis(0.0, float(max(1, last))), Axis(low, high, log=True)
+
+
+def _panel(frame: Frame, curve: Curve, ticks: Sequence[tuple[str, float]]) -> None:
+    _, steps, median, low, high = curve
+    style = line_style(0, frame.surface.depth)
+    for x, y in _band(frame, steps, low, high):
+        frame.grid.put(x, y, frame.surface.glyphs.shade, style + DIM)
+    frame.axes(ticks)
+    points: list[Point] = list(zip(steps, median, strict=False))
+    frame.line(thin(points, 6 * frame.columns), style, "")
+
+
+def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iterator[tuple[int, int]]:
+    """Yield the cells between the two edges; between two recorded steps an edge is a straight line of the picture."""
+    before: tuple[int, int, int] | None = None
+    for step, bottom, top in zip(steps, low, high, strict=False):
+        if bottom is None or top is None or not (is_drawable(bottom, frame.y_axis) and is_drawable(top, frame.y_axis)):
+            before = None
+            continue
+        x, under = frame.cell(step, bottom)
+        _, over = frame.cell(step, top)
+        x0, under0, over0 = before or (x, under, over)
+        for column in range(x0, x + 1):
+            part = (column - x0) / (x - x0) if x > x0 else 1.0
+            first, last = round(over0 + (over - over0) * part), round(under0 + (under - under0) * part)
+            # One cell high, it is the cell of the line itself.
+            yield from ((column, y) for y in range(first, last + 1) if first < last)
+        before = x, under, over
+
+
+def _copy(source: Grid, target: Grid, left: int, top: int) -> None:
+    for y in range(source.height):
+        for x in range(min(source.width, target.width - left)):
+            target.chars[top + y][left + x] = source.chars[y][x]
+            target.styles[top + y][left + x] = source.styles[y][x]
+
+
+def _legend(curves: Sequence[Curve], width: int, surface: Surface) -> Lines:
+    glyphs = surface.glyphs
+    line = "⠤⠤" if glyphs.braille else "--"
+    style = line_style(0, surface.depth)
+    phrases = [
+        [(f"{line} ", style), ("median", DIM)],
+        [(f"{glyphs.shade * 2} ", style + DIM), ("middle half (25 % - 75 %)", DIM)],
+        [("loss (nats), log scale, the same axes in every panel", DIM)],
+    ]
+    values = [value for _, _, *series in curves for one in series for value in one if value is not None]
+    if any(value <= 0 for value in values if math.isfinite(value)):
+        phrases.append([("values of 0 or less have no place on a log scale", DIM)])
+    if any(value is None or not math.isfinite(value) for _, _, median, *_ in curves for value in median):
+        phrases.append([("a gap: the median is not finite there", DIM)])
+    return Lines(wrap_phrases(phrases, width))

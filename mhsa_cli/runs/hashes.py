@@ -1,0 +1,103 @@
+"""What a run that ended holds: size and SHA-256 of each file, listed in its run.json, and compared at every reading."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.errors import RunError
+from mhsa_cli.runs.disk import OpenFile, show, verify_hint
+from mhsa_cli.runs.json_file import FILES
+from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
+from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
+
+LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
+LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
+_ATTEMPTS = 5
+
+
+class ChangedError(RunError):
+    """A file is not the one that its run ended with."""
+
+
+def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
+    """Describe a file's content, given in pieces, as run.json lists it."""
+    size, found = 0, hashlib.sha256()
+    for piece in pieces:
+        size += len(piece)
+        found.update(piece)
+    return {"size": size, "sha256": found.hexdigest()}
+
+
+def list_files(run: Path) -> dict[str, dict[str, Any]]:
+    """Describe the files of a run as they are on the disk now. Raises: RunError, StorageError."""
+    found = {}
+    for name in LISTED:
+        if os.path.lexists(run / name):
+            with OpenFile(run / name, LIMIT) as file:
+                found[name] = digest(file.blocks())
+    return found
+
+
+def listed_files(run: Path) -> Mapping[str, Any]:
+    """Read what run.json lists; nothing while the run is at work, was broken off or comes from an older version."""
+    found = load_info(run).get(FILES)
+    return found if isinstance(found, dict) else {}
+
+
+def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
+    """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
+
+    Raises: ChangedError, RunError, StorageError.
+    """
+    for _ in range(_ATTEMPTS):
+        wanted = listed_files(run).get(name)
+        try:
+            with ExitStack() as opened:
+                file = opened.enter_context(OpenFile(run / name, limit))
+                if wanted is None or digest(file.blocks()) == wanted:
+                    opened.pop_all()
+                    return file
+                problem: RunError = _changed(run, name, file, wanted)
+        except RunError as error:
+            problem = error
+            error.hint = error.hint or way_out(run, name)
+        if listed_files(run).get(name) == wanted:  # else the run just went on: look again
+            raise problem
+    raise RunError(f"{show(run / name)} changes faster than it can be read", "try again")
+
+
+def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
+    """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, RunError, StorageError."""
+    with open_listed(run, name, limit) as file:
+        return file.read()
+
+
+def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> RunError:
+    """Say how a file differs from the one that is listed."""
+    try:
+        check_line_ends(file.path, file.lines, lambda pieces: digest(pieces) == wanted)
+    except LineEndsError as error:
+        return error
+    size = wanted.get("size") if isinstance(wanted, dict) else None
+    how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
+    return ChangedError(f"{show(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))
+
+
+def way_out(run: Path, name: str) -> str:
+    """Say what to do about a file that is not the one its run ended with."""
+    quoted = show(shlex.quote(str(run)))
+    if name == CONFIG:
+        return verify_hint(run)
+    if name == HEADS:
+        return (
+            f"delete {HEADS}, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens\n"
+            f"  what is whole: mhsa verify {quoted}"
+        )
+    again = show(shlex.quote(str(run / CONFIG)))
+    return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {again}"

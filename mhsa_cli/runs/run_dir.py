@@ -1,0 +1,263 @@
+"""The run folder: one owner while it is written, any number of readers, never overwritten, free to be moved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mhsa_cli import __version__
+from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.runs import checkpoints, hashes, listing
+from mhsa_cli.runs.atomic import remove, write_file_atomic
+from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
+from mhsa_cli.runs.commit import sweep_orphans
+from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.heads import check_measured
+from mhsa_cli.runs.json_file import FILES, check_format, dump_json, dump_sealed, parse_json, restore_nonfinite
+from mhsa_cli.runs.line_ends import git_told
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
+from mhsa_cli.runs.lock import RunLock, root_lock
+from mhsa_cli.runs.metrics import MetricsFile, Records
+from mhsa_cli.runs.names import check_name, prepare_root
+from mhsa_cli.runs.new_folder import claim
+from mhsa_cli.runs.newer_formats import refuse_newer
+
+_TEXT_LIMIT = 1 << 20
+_HEADS_LIMIT = 1 << 30
+
+
+class RunDir:
+    """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
+
+    Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = RunLock(path / LOCK)
+        self._metrics = MetricsFile(path / METRICS)
+        self._scores = MetricsFile(path / SCORES)
+        self._listed = True  # for all we know: run.json may list the files as they are
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, also for a path like `.`."""
+        return self.path.name or self.path.resolve().name
+
+    # -- finding and owning -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, root: Path, name: str | None = None, stem: str = "run", command: Sequence[str] = (), **info: Any
+    ) -> RunDir:
+        """Make and own a new run: `root/name`, or the first free of `stem`, `stem-2`, `stem-3` ...; nothing is reused.
+
+        Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
+        """
+        check_name(name if name is not None else stem)
+        prepare_root(root)
+        with root_lock(root), git_told(root):
+            path = claim(root, name, stem)
+            run = cls(path)
+            try:
+                run._lock.acquire()
+                # Not the time alone: clocks are set back, and two runs may start within one tick.
+                order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
+                run._begin(order, command, **info)
+            except BaseException:
+                run.close()
+                remove(path)  # ours and empty: nobody else could have got in
+                raise
+        return run
+
+    @classmethod
+    def start(cls, path: Path, order: int, command: Sequence[str] = ()) -> RunDir:
+        """Own an empty folder as a new run. Raises: BusyError, StorageError."""
+        run = cls(path)
+        run._lock.acquire()
+        run._begin(order, command)
+        return run
+
+    def _begin(self, order: int, command: Sequence[str], **info: Any) -> None:
+        """Write the first run.json."""
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
+        self._write_info({**first, "order": order, "command": list(command), **info})
+
+    @classmethod
+    def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
+        """Open a run by its name in `root` or by its path anywhere; `write=True` also owns it, to go on with it.
+
+        Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
+        """
+        run = cls(listing.find_run(root, name_or_path))
+        load_info(run.path)
+        if write:
+            run._lock.acquire()
+            try:
+                refuse_newer(run.path)
+            except NewerFormatError:
+                run.close()
+                raise
+            sweep_orphans(run.path)
+            sweep_orphans(run.path / checkpoints.FOLDER)
+        return run
+
+    @classmethod
+    def newest(cls, root: Path) -> RunDir:
+        """Open the run started last for reading. Raises: RunError if there is none."""
+        return cls.open(root, listing.newest_run(root))
+
+    @staticmethod
+    def list(root: Path) -> Sequence[RunSummary]:
+        """Summarise every folder in `root`, newest first; damaged and foreign ones come last and say so."""
+        return listing.list_runs(root)
+
+    def close(self) -> None:
+        """Let go of the run; others may write to it from now on."""
+        self._metrics.close()
+        self._scores.close()
+        self._lock.release()
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- config, run.json, heads.json ---------------------------------------------------------------------------------
+
+    def write_config(self, text: str) -> None:
+        """Write config.yaml. Raises: StorageError."""
+        self._go_on()
+        write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
+
+    def read_config_text(self, *, compare: bool = True) -> str:
+        """Read config.yaml. Raises: ChangedError if it is not the one of the run's end, RunError, StorageError."""
+        path = self.path / CONFIG
+        data = hashes.read_listed(self.path, CONFIG, _TEXT_LIMIT) if compare else read_file(path, _TEXT_LIMIT)
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RunError(f"{show(path)} is damaged: byte {error.start} is not UTF-8") from error
+
+    def write_run_json(self, info: Mapping[str, Any]) -> None:
+        """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError.
+
+        Any status but "running" ends the run: its files are listed with their hashes.
+        """
+        self._lock.check()
+        self._write_info({**load_info(self.path), **info})
+
+    def update(self, **info: Any) -> None:
+        """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""
+        self.write_run_json(info)
+
+    def _write_info(self, info: Mapping[str, Any]) -> None:
+        files = None
+        if info.get("status") != "running":
+            self._metrics.sync()
+            self._scores.sync()
+            files = hashes.list_files(self.path)
+        content = {key: value for key, value in info.items() if key != FILES}
+        self._lock.check()
+        write_file_atomic(self.path / RUN, dump_sealed({**content, "format": FORMAT, FILES: files}))
+        self._listed = files is not None
+
+    def _go_on(self) -> None:
+        """Take the list of files out of run.json before the first of them changes."""
+        self._lock.check()
+        if self._listed:
+            self.update(status="running")
+
+    def read_run_json(self) -> dict[str, Any]:
+        """Read run.json; a "running" run that nobody owns is "interrupted". Raises: RunError, StorageError."""
+        return listing.read_info(self.path)
+
+    def write_heads(self, heads: Mapping[str, Any]) -> None:
+        """Write heads.json. Raises: StorageError."""
+        self._go_on()
+        content = dump_json({"format": FORMAT, **heads}) + "\n"
+        write_file_atomic(self.path / HEADS, content.encode("ascii"))
+
+    def read_heads(self) -> dict[str, Any]:
+        """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
+        path = self.path / HEADS
+        content = parse_json(hashes.read_listed(self.path, HEADS, _HEADS_LIMIT), path)
+        check_format(content, path)
+        check_measured(content, load_info(self.path), path)
+        return restore_nonfinite(content)
+
+    # -- metrics ------------------------------------------------------------------------------------------------------
+
+    def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records to metrics.jsonl, NaN as null and "nonfinite". Raises: StorageError."""
+        self._go_on()
+        self._metrics.append(records)
+
+    def truncate_metrics(self, step: int) -> int:
+        """Drop the records and head scores after `step`, before resuming from it; returns how many records.
+
+        Raises: RunError, StorageError.
+        """
+        for name in (METRICS, SCORES):
+            if os.path.lexists(self.path / name):
+                hashes.open_listed(self.path, name).close()
+        self._go_on()
+        self._scores.truncate_after(step)
+        return self._metrics.truncate_after(step)
+
+    def read_metrics(self) -> Records:
+        """Read the records line by line, NaN restored; a line cut short by a crash is left out.
+
+        Raises, while they are gone through: RunError, StorageError.
+        """
+        return self._records(METRICS)
+
+    def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""
+        self._go_on()
+        self._scores.append(records)
+
+    def read_head_scores(self) -> Records:
+        """Read heads.jsonl as `read_metrics` reads its file. Raises: RunError, StorageError."""
+        return self._records(SCORES)
+
+    def _records(self, name: str) -> Records:
+        return Records(self.path / name, lambda: self._lines(name))
+
+    def _lines(self, name: str) -> Iterator[bytes]:
+        if os.path.lexists(self.path / name) or name in hashes.listed_files(self.path):
+            with hashes.open_listed(self.path, name) as file:
+                yield from file.lines()
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def commit_checkpoint(self, step: int, files: Mapping[str, bytes], keep: int = 2) -> Path:
+        """Save a checkpoint whole, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
+        self._lock.check()
+        self._metrics.sync()  # a checkpoint must never be ahead of its curve
+        self._scores.sync()
+        return checkpoints.commit_checkpoint(self.path, step, files, keep)
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """List (step, path) of the checkpoints, lowest step first. Raises: RunError, StorageError."""
+        return checkpoints.list_checkpoints(self.path)
+
+    def load_checkpoint(self, step: int | None = None) -> Loaded:
+        """Read the newest whole checkpoint, or that of `step`, as (step, files, notes).
+
+        `notes` says which newer ones were damaged or are gone. Raises: RunError with every reason if none is whole.
+        """
+        found = checkpoints.load_checkpoint(self.path, step)
+        info = self.read_run_json()
+        ended = info.get("status") in ("finished", "stopped") and isinstance(info.get("step"), int)
+        if step is None and ended and found.step != info["step"] and not found.notes:
+            return found._replace(notes=(f"the checkpoint of step {info['step']}, the run's last, is missing",))
+        return found

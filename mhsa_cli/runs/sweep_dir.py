@@ -1,0 +1,200 @@
+"""The folder of a sweep: its plan, its trials as ordinary run folders, and what they showed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
+from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.runs.atomic import remove, write_file_atomic
+from mhsa_cli.runs.commit import sweep_orphans
+from mhsa_cli.runs.disk import read_file, retried, show, storage_error, verify_hint
+from mhsa_cli.runs.hashes import listed_files, read_listed
+from mhsa_cli.runs.json_file import dump_sealed, is_sealed
+from mhsa_cli.runs.line_ends import git_told
+from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
+from mhsa_cli.runs.lock import RunLock, root_lock
+from mhsa_cli.runs.names import check_name, prepare_root
+from mhsa_cli.runs.new_folder import claim
+from mhsa_cli.runs.newer_formats import refuse_newer
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
+
+TABLE, ERRORS = "sweep.csv", "errors.txt"
+LIMIT = 1 << 28
+MOST = 1 << 20  # trials; far beyond any grid
+DONE = ("finished", "failed")  # a failed trial is a result: it fails again
+
+
+class SweepDir:
+    """One sweep's folder, owned until `close`. Trials are run folders inside it, named by cell and seed.
+
+    Example: `with SweepDir.create(Path("runs"), "heads", plan) as sweep: ...`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = RunLock(path / LOCK)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.name or self.path.resolve().name
+
+    @classmethod
+    def create(cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any]) -> SweepDir:
+        """Make and own a new sweep. Raises: UsageError for a bad or taken name, StorageError."""
+        check_name(name if name is not None else stem)
+        prepare_root(root)
+        with root_lock(root), git_told(root):
+            sweep = cls(claim(root, name, stem))
+            try:
+                sweep._lock.acquire()
+                sweep.write({**plan, "started": time.time()})
+            except BaseException:
+                sweep.close()
+                remove(sweep.path)
+                raise
+        return sweep
+
+    @classmethod
+    def open(cls, root: Path, name: str, *, write: bool = False) -> SweepDir:
+        """Open a sweep by its name in `root` or by its path. Raises: RunError, BusyError."""
+        for path in (root / name, Path(name)):
+            if (path / SWEEP).is_file():
+                sweep = cls(path)
+                if write:
+                    sweep._lock.acquire()
+                    sweep_orphans(path)
+                return sweep
+            if is_sweep(path):
+                raise RunError(f"{show(path)} has no {SWEEP}, its plan", verify_hint(path))
+        raise RunError(
+            f"there is no sweep {show(name)} in {show(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
+        )
+
+    def close(self) -> None:
+        """Let go of the sweep."""
+        self._lock.release()
+
+    def __enter__(self) -> SweepDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def read(self) -> dict[str, Any]:
+        """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
+        try:
+            plan = load_sealed(self.path / SWEEP, LIMIT)
+        except RunError as error:
+            error.hint = error.hint or verify_hint(self.path)
+            raise
+        check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
+        return plan
+
+    def is_sealed(self) -> bool:
+        """Tell whether sweep.json carries its own hash. Raises: RunError, StorageError."""
+        return is_sealed(read_file(self.path / SWEEP, LIMIT))
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write sweep.json. Raises: StorageError."""
+        write_file_atomic(self.path / SWEEP, dump_sealed({**content, "format": FORMAT}))
+
+    def write_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write sweep.csv, a row for each trial. Raises: StorageError."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([columns, *rows])
+        write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
+
+    def is_done(self, trial: str) -> bool:
+        """Tell whether a trial has its result; one that this machine had no memory for may yet get another.
+
+        One that failed in other hands than the sweep's has none: it is gone on with.
+        Raises: OtherVersionError, StorageError.
+        """
+        info = self.info(trial)
+        own = info.get("sweep")
+        if not isinstance(own, dict):
+            return info.get("status") == "finished"
+        return info.get("status") in DONE and not own.get("again")
+
+    def steps(self, trial: str) -> list[int]:
+        """List the steps of a trial's checkpoints, lowest first, unread. Raises: StorageError."""
+        try:
+            return [item.step for item in RunDir(self.path / trial).checkpoints()]
+        except RunError:
+            return []
+
+    def is_damaged(self, trial: str) -> bool:
+        """Tell whether a file of a trial that ended is not the one it ended with, or its checkpoint is not whole."""
+        run = RunDir(self.path / trial)
+        try:
+            for name in listed_files(run.path):
+                read_listed(run.path, name)
+            if run.checkpoints():
+                return bool(run.load_checkpoint().notes)
+        except (OtherVersionError, StorageError):
+            return False
+        except RunError:
+            return True
+        return False
+
+    def info(self, trial: str) -> dict[str, Any]:
+        """Read a trial's run.json; empty if there is none, or a damaged one, for such a trial is trained anew.
+
+        Raises: OtherVersionError, StorageError: what cannot be read here must not be taken for nothing.
+        """
+        try:
+            return read_info(self.path / trial)
+        except OtherVersionError:
+            raise
+        except RunError:
+            return {}
+
+    def note_error(self, trace: str) -> Path:
+        """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
+        path = self.path / ERRORS
+        try:
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(trace + "\n")
+        except OSError as error:
+            raise storage_error("write", path, error) from error
+        return path
+
+    def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
+        """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed.
+
+        Raises: BusyError if that attempt is still alive, OtherVersionError, StorageError.
+        """
+        path = self.path / trial
+        if self.is_done(trial):
+            raise UsageError(f"{show(path)} is finished already")
+        if (path / LOCK).exists():
+            left = RunLock(path / LOCK)
+            left.acquire()
+            left.release()
+        refuse_newer(path)
+        remove(path)
+        try:
+            retried(path.mkdir)
+        except OSError as error:
+            raise storage_error("create", path, error) from error
+        return RunDir.start(path, order, command)
+
+
+def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:
+    """Name a trial by what varies and its seed, or by its cell's number where that makes no good folder name."""
+    parts = [f"{key.rpartition('.')[2]}={text}" for key, text in overrides.items()]
+    name = "_".join([*parts, f"seed={seed}"])
+    try:
+        return check_name(name) if name.isascii() else f"cell-{cell}_seed={seed}"
+    except UsageError:
+        return f"cell-{cell}_seed={seed}"

@@ -1,0 +1,30 @@
+"""Grade a source that is only text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mhsa_cli.check.grade import grade
+from mhsa_cli.check.source.load import load
+from mhsa_cli.records.check import Grade, Wishes
+
+
+def grade_text(source: str, entry: str, folder: Path, **wishes: Any) -> Grade:
+    """Write a source into a file of a folder and grade what it calls `entry`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "block.py"
+    path.write_text(source)
+    return grade(load(f"{path}:{entry}"), Wishes(**wishes))
+
+
+def names_of(result: Grade) -> set[str]:
+    """List the faults that were named."""
+    return {fault.name for fault in result.faults}
+
+
+def told(result: Grade) -> str:
+    """Write what a grade says, for the message of an assertion."""
+    failed = [f"{law.id}: {law.seen}" for law in result.laws if law.passed is False]
+    tries = [one.text for one in result.tried]
+    return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {tries}"

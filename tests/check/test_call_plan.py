@@ -1,0 +1,141 @@
+"""What a call may ask for beside x: numbers, memories, switches and masks; each is given what it means, or told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mhsa_cli.records.check import Grade
+from tests.check.grading import grade_text, told
+
+BLOCK = """
+import torch
+from torch import nn
+from typing import Optional
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.h = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.keys = None
+
+    def forward(self, {arguments}):
+        B, T, D = x.shape
+        memory = {memory}
+        q, k, v = (f(y).unflatten(-1, (self.h, -1)).transpose(1, 2)
+                   for f, y in ((self.q, x), (self.k, memory), (self.v, memory)))
+        {between}
+        s = q @ k.mT / (D // self.h) ** 0.5
+        {mask}
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+CAUSAL = "s = s.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float('-inf'))"
+
+
+def graded(
+    folder: Path, arguments: str, memory: str = "x", between: str = "", mask: str = CAUSAL, **wishes: Any
+) -> Grade:
+    text = BLOCK.format(arguments=arguments, memory=memory, between=between, mask=mask)
+    return grade_text(text, "Attention", folder, **wishes)
+
+
+@pytest.mark.parametrize(
+    ("argument", "called"),
+    [
+        ("start_pos: int", "start_pos=0"),
+        ("start_pos", "start_pos=0"),
+        ("input_pos: 'int'", "input_pos=0"),
+        ("cache_position: Optional[int]", "cache_position=0"),
+        ("offset: int", "offset=0"),
+    ],
+)
+def test_a_number_that_says_where_the_row_begins_is_zero(tmp_path: Path, argument: str, called: str) -> None:
+    name = argument.partition(":")[0]
+    cache = f"self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype); self.keys[:B, {name}:{name} + T] = "
+    cache += f"k.transpose(1, 2); k = self.keys[:B, :{name} + T].transpose(1, 2)"
+    result = graded(tmp_path, f"x, {argument}", between=cache)
+    assert result.verdict == "right" and called in result.found["called"], told(result)
+
+
+@pytest.mark.parametrize("number", ["scale_by_head: bool", "layer_idx: int", "dropout_p: float"])
+def test_other_numbers_are_numbers(tmp_path: Path, number: str) -> None:
+    use = f"assert isinstance({number.partition(':')[0]}, (int, float))"
+    result = graded(tmp_path, f"x, {number}", between=use)
+    assert result.verdict == "right", told(result)
+
+
+def test_the_length_of_a_row_and_of_a_batch_are_those_of_the_call(tmp_path: Path) -> None:
+    result = graded(tmp_path, "x, seq_len: int, batch_size: int", between="assert (B, T) == (batch_size, seq_len)")
+    assert result.verdict == "right", told(result)
+
+
+@pytest.mark.parametrize("name", ["memory", "context", "encoder_output", "kv", "key_value", "something"])
+def test_a_second_row_is_the_first(tmp_path: Path, name: str) -> None:
+    result = graded(tmp_path, f"x, {name}", memory=name)
+    assert result.verdict == "right" and f"{name} = x, as in self-attention" in result.found["called"], told(result)
+
+
+@pytest.mark.parametrize("switch", ["causal=False", "causal: bool", "is_causal", "mask: bool = False"])
+def test_a_switch_for_the_mask_is_on(tmp_path: Path, switch: str) -> None:
+    name = switch.partition("=")[0].partition(":")[0]
+    result = graded(tmp_path, f"x, {switch}", mask=f"if {name} is True:\n            {CAUSAL}")
+    assert result.verdict == "right" and f"{name}=True" in result.found["called"], told(result)
+
+
+def told_of(result: Grade) -> list[str]:
+    """List the masks of which is said that they were not given."""
+    return [note.facts["name"] for note in result.notes if note.kind in ("untested", "padding")]
+
+
+@pytest.mark.parametrize("name", ["key_padding_mask", "pad_mask", "lengths", "head_mask", "attention_mask"])
+def test_a_mask_that_is_not_given_is_told(tmp_path: Path, name: str) -> None:
+    hide = f"if {name} is not None:\n            s = s.masked_fill({name}[:, None, None, :], float('-inf'))"
+    result = graded(tmp_path, f"x, {name}=None", mask=hide)
+    assert result.verdict == "right" and told_of(result) == [name], result
+    both = graded(tmp_path, f"x, mask=None, {name}=None", mask=f"if mask is not None: s = s + mask\n        {hide}")
+    assert both.verdict == "right" and told_of(both) == [name], both
+
+
+def test_a_cache_that_holds_on_to_a_graph_is_no_fault(tmp_path: Path) -> None:
+    cache = "self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype) if self.keys is None else self.keys.to(k)"
+    cache += "; self.keys[:B, :T] = k.transpose(1, 2); k = self.keys[:B, :T].transpose(1, 2)"
+    result = graded(tmp_path, "x", between=cache)
+    assert "gradients_finite" not in [law.id for law in result.laws if law.passed is False], told(result)
+
+
+def test_memory_that_runs_out_is_not_tried_for_ever(tmp_path: Path) -> None:
+    """The process that grades says it; each try would take its time, and the grade would be one of time."""
+    with pytest.raises(MemoryError):
+        graded(tmp_path, "x", between="raise MemoryError")
+
+
+def test_one_head_that_stands_for_all_reads_as_a_list(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self, d_model, d_head):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(d_model, d_head, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        s = self.query(x) @ self.key(x).mT / self.key(x).size(-1) ** 0.5
+        s = s.masked_fill(torch.ones(x.size(1), x.size(1)).triu(1) == 1, float("-inf"))
+        return s.softmax(-1) @ self.value(x)
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(d_model, d_model // n_heads)] * n_heads)
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], -1))
+"""
+    result = grade_text(text, "Attention", tmp_path)
+    assert result.verdict == "wrong" and ", shared" in result.found["weights"], told(result)
+    assert ", ," not in result.found["weights"]

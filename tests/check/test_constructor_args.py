@@ -1,0 +1,182 @@
+"""What a constructor, a config or a call asks for: guessed where it is usual, else told by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mhsa_cli.check.say import noted
+from mhsa_cli.records.check import Grade
+from tests.check.grading import grade_text, told
+
+BLOCK = """
+import torch
+from torch import nn
+from dataclasses import dataclass
+
+@dataclass
+class Config:
+    n_embd: int = 768
+    n_head: int = 12
+
+class Attention(nn.Module):
+    def __init__(self, {arguments}):
+        super().__init__()
+        {first}
+        self.h = {heads}
+        self.q, self.k, self.v, self.o = (nn.Linear({width}, {width}) for _ in range(4))
+
+    def forward(self, x{more}):
+        {between}
+        q, k, v = (f(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        s = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(torch.ones(x.size(1), x.size(1)).triu(1) == 1, float('-inf'))
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def graded(folder: Path, arguments: str, *given: str, **parts: str) -> Grade:
+    usual: dict[str, Any] = {"first": "pass", "more": "", "between": "pass", "width": "d_model", "heads": "n_heads"}
+    return grade_text(BLOCK.format(**{**usual, **parts, "arguments": arguments}), "Attention", folder, arguments=given)
+
+
+CONFIG = {"width": "cfg.n_embd", "heads": "cfg.n_head"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["init_range", "initializer_range", "layer_norm_eps", "attn_pdrop", "resid_pdrop", "use_bias", "debug", "device",
+     "dtype", "use_cache", "_attn_implementation", "qk_norm", "n_kv_heads"],
+)  # fmt: skip
+def test_a_config_has_what_is_usual(tmp_path: Path, setting: str) -> None:
+    result = graded(tmp_path, "cfg", first=f"self.of = cfg.{setting}; cfg['{setting}']", **CONFIG)
+    assert result.verdict == "right", told(result)
+
+
+@pytest.mark.parametrize("way", ["cfg.hardness", "cfg['hardness']"])
+@pytest.mark.parametrize("where", ["first", "between"])
+def test_what_a_config_lacks_is_named_and_can_be_given(tmp_path: Path, way: str, where: str) -> None:
+    parts = {"first": "self.cfg = cfg", where: "self.cfg = cfg; " * (where == "first") + "cfg = self.cfg; " + way}
+    result = graded(tmp_path, "cfg", **{**CONFIG, **parts})
+    assert result.verdict == "uncallable"
+    assert (result.tried[0].kind, result.tried[0].facts) == ("guess_setting", {"name": "hardness"})
+    result = graded(tmp_path, "cfg", "hardness=3", **{**CONFIG, **parts})
+    assert result.verdict == "right" and not result.notes, told(result)
+
+
+@pytest.mark.parametrize("names", ["n_state, n_head", "n_embed, n_heads", "d_out_kq, nhead", "dim, heads"])
+def test_a_constructor_is_read_by_usual_names(tmp_path: Path, names: str) -> None:
+    width, heads = names.split(", ")
+    result = graded(tmp_path, f"{names}, n_ctx, d_head, init_range", width=width, heads=heads)
+    assert result.verdict == "right", told(result)
+
+
+WRAPPER = """
+import torch
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self, d_in, d_out_kq, d_out_v):
+        super().__init__()
+        self.d_out_kq = d_out_kq
+        self.query, self.key = (nn.Parameter(torch.rand(d_in, d_out_kq)) for _ in range(2))
+        self.value = nn.Parameter(torch.rand(d_in, d_out_v))
+
+    def forward(self, x):
+        scores = (x @ self.query) @ (x @ self.key).transpose(-2, -1) / self.d_out_kq**0.5
+        return scores.softmax(-1) @ (x @ self.value)
+
+class Wrapper(nn.Module):
+    def __init__(self, d_in, d_out_kq, d_out_v, num_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(d_in, d_out_kq, d_out_v) for _ in range(num_heads)])
+        self.out = nn.Linear(num_heads * d_out_v, d_in)
+
+    def forward(self, x):
+        return self.out(torch.cat([head(x) for head in self.heads], dim=-1))
+"""
+
+
+@pytest.mark.parametrize(("name", "width"), [("Wrapper", "d_out_v=6"), ("Head", "d_out_v=24")])
+def test_a_width_beside_a_number_of_heads_is_that_of_one(tmp_path: Path, name: str, width: str) -> None:
+    result = grade_text(WRAPPER, name, tmp_path)
+    assert result.verdict == "right" and width in result.found["built"], told(result)
+
+
+def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
+    for arguments, width in (("width, size", "width"), ("size", "24")):
+        text = WRAPPER[: WRAPPER.index("class Wrapper")].replace("d_in, d_out_kq, d_out_v", arguments)
+        text = text.replace("(d_in, d_out_kq)", f"({width}, size)").replace("(d_in, d_out_v)", f"({width}, size)")
+        result = grade_text(text.replace("d_out_kq", "d").replace("= d\n", "= size\n"), "Head", tmp_path)
+        assert result.verdict == "right" and not result.faults, told(result)
+
+
+def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
+    odd = {"more": ", temper", "between": "assert temper == 3"}
+    assert graded(tmp_path, "d_model, n_heads", **odd).verdict == "uncallable"
+    result = graded(tmp_path, "d_model, n_heads", "temper=3", **odd)
+    assert result.verdict == "right" and not result.notes, told(result)
+    both = graded(tmp_path, "d_model, n_heads, temper", "temper=3", first="assert temper == 3", **odd)
+    assert both.verdict == "right", told(both)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts", "there_are"),
+    [
+        ("d_model, n_heads", {}, "d_model, n_heads, x"),
+        ("cfg", CONFIG, "n_head, n_embd, x"),
+        ("cfg: Config", CONFIG, "n_embd, n_head, x"),
+    ],
+)
+def test_what_nothing_takes_is_told(tmp_path: Path, arguments: str, parts: dict[str, str], there_are: str) -> None:
+    result = graded(tmp_path, arguments, "nonsense=3", **parts)
+    said = noted("not_taken", name="nonsense", names=there_are.split(", "))
+    assert result.verdict == "right" and said in result.notes, result
+    failing = graded(tmp_path, arguments, "nonsense=3", **{**parts, "between": "raise ValueError"})
+    assert failing.verdict == "uncallable" and said in failing.notes, failing
+
+
+def test_what_takes_anything_is_given_it(tmp_path: Path) -> None:
+    result = graded(tmp_path, "d_model, n_heads, **others", "sense=3", first="assert others == {'sense': 3}")
+    assert result.verdict == "right" and not result.notes, told(result)
+
+
+def test_what_a_function_does_not_take_is_told(tmp_path: Path) -> None:
+    text = "import torch\n\ndef attention(q, k, v, gain=1):\n    s = gain * q @ k.mT / q.size(-1) ** 0.5\n"
+    text += "    return s.softmax(-1) @ v\n"
+    result = grade_text(text, "attention", tmp_path, arguments=("nonsense=3", "gain=1"))
+    assert result.verdict == "right" and [note.kind for note in result.notes].count("not_taken") == 1, result
+
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("corpus")
+parser.add_argument("--data", required=True)
+group = parser.add_argument_group("model")
+group.add_argument("--d_model", type=int, default=128)
+group.add_argument("--n_heads", type=int, required=True)
+parser.set_defaults(odd=3)
+print("this line is not needed")
+args = parser.parse_args()
+"""
+
+
+def test_a_command_line_that_nobody_wrote_has_its_defaults(tmp_path: Path) -> None:
+    block = BLOCK.format(
+        arguments="", first="pass", more="", between="pass", width="args.d_model", heads="args.n_heads"
+    )
+    result = grade_text(ARGPARSE + block.replace("(self, )", "(self)"), "Attention", tmp_path)
+    assert result.verdict == "right", told(result)
+    assert result.notes == [noted("at_import", where="line 10 runs", name="Attention")]
+
+
+@pytest.mark.parametrize("config", ["dict(n_embd=768, n_head=12)", "types.SimpleNamespace(n_embd=768, n_head=12)"])
+def test_a_config_of_the_file_has_our_sizes(tmp_path: Path, config: str) -> None:
+    held = {"width": "{}n_embd{}", "heads": "{}n_head{}"}
+    ends = ("MY_CONFIG['", "']") if config.startswith("dict") else ("MY_CONFIG.", "")
+    parts = {name: text.format(*ends) for name, text in held.items()}
+    block = BLOCK.format(arguments="", first="pass", more="", between="pass", **parts).replace("(self, )", "(self)")
+    result = grade_text(f"import types\nMY_CONFIG = {config}\n{block}", "Attention", tmp_path)
+    assert result.verdict == "right", told(result)

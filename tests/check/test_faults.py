@@ -1,0 +1,141 @@
+"""The table of faults: every form is wrong, no two are one, and the words can be written."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+
+import pytest
+import torch
+
+from mhsa_cli.check.faults import FAULTS
+from mhsa_cli.check.grade import SIZES
+from mhsa_cli.check.locate.lines import PLACES
+from mhsa_cli.check.match.search import right, wrong
+from mhsa_cli.check.match.search_case import Case, inputs
+from mhsa_cli.check.match.search_combinations import often
+from mhsa_cli.check.read.reference import Reference, Roles, Spec
+from mhsa_cli.check.read.weight_layouts import Layout, Name
+from mhsa_cli.check.tensors import worst
+
+D, H, T, B = SIZES.d_model, SIZES.n_heads, SIZES.seq_len, SIZES.batch_size
+FORMS = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
+# Names of q, k and v turned round: for a fused matrix these are orders, for named ones faults.
+WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": ""}
+
+
+def roles(seed: int = 0, groups: int = H) -> Roles:
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda *size: 0.3 * torch.randn(*size, generator=generator, dtype=torch.float64)  # noqa: E731
+    d = D // H
+    weights = [draw(n, d, D) for n in (H, groups, groups)]
+    biases = [draw(n, d) for n in (H, groups, groups)]
+    return Roles(*weights, *biases, draw(D, D), draw(D))
+
+
+def base_of(form: dict[str, str]) -> Spec:
+    """Give the right spec that a form spoils: a rotated one if it is about rotation."""
+    layout = form.get("rope", "none").partition(":")[0]
+    return Spec(rope="interleaved" if layout == "none" and "rope" in form else layout)
+
+
+def groups_for(form: dict[str, str]) -> int:
+    return 2 if form.get("split") == "groups_tiled" else H
+
+
+def output(form: dict[str, str], like: dict[str, str] | None = None) -> torch.Tensor:
+    positions = 2 * torch.arange(T)
+    return Reference(roles(groups=groups_for(like or form)), inputs(B, T, D, 1), positions).output(
+        base_of(form)._replace(**form)
+    )
+
+
+def test_there_are_many() -> None:
+    assert len(FAULTS) >= 50
+    assert sum(bool(fault.forms) for fault in FAULTS.values()) >= 35
+
+
+def test_sizes_hide_nothing() -> None:
+    sizes = [D, H, T, B, D // H, SIZES.max_seq_len]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_their_words_can_be_written_and_their_places_are_known() -> None:
+    for name, fault in FAULTS.items():
+        asked = {field for _, field, _, _ in string.Formatter().parse(fault.says) if field}
+        assert asked <= {*WORDS, *(("names", "token", "near", "far") if not fault.forms else ())}, name
+        assert fault.title and fault.instead and fault.where in PLACES, name
+
+
+def test_a_fault_gives_another_output_than_the_right_one() -> None:
+    for name, form in FORMS:
+        made, wanted = output(form), output(base_of(form)._asdict(), form)
+        assert made.shape != wanted.shape or worst(made, wanted) > 2e-3, (name, form)
+
+
+def test_no_two_faults_give_the_same_output() -> None:
+    outputs = [(name, form, output(form)) for name, form in FORMS]
+    for (name, form, made), (other, more, too) in itertools.combinations(outputs, 2):
+        same_base = base_of(form) == base_of(more)
+        if name != other and same_base and made.shape == too.shape and groups_for(form) == groups_for(more):
+            assert worst(made, too) > 1e-3, f"{name} {form} is {other} {more}"
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_search_names_what_the_table_computes(name: str, form: dict[str, str]) -> None:
+    given, turned = roles(groups=groups_for(form)), "rope" in form
+    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
+    case = Case([layout], 1, inputs(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
+                ("none", "interleaved", "half") if turned else ("none",), ("plain",), turned)  # fmt: skip
+    assert right(case) is None
+    found = wrong([case])
+    assert found is not None and found[1].faults == (name,)
+
+
+def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
+    given = roles()
+    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
+    for factor, names in ((None, ()), (0.3, ("scale_constant",)), (1.7, ("scale_constant",))):
+        spec = Spec() if factor is None else Spec(scale=f"x{factor}")
+        x = inputs(B, T, D, 1)
+        case = Case([layout], 1, x, Reference(given, x).output(spec), None, ("causal",), ("none",), ("plain",))
+        found = right(case) or wrong([case])[1]  # type: ignore[index]
+        assert found.faults == names
+        assert factor is None or found.factor == pytest.approx(factor, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("scale_d_model", "softmax_over_queries", "mask_no_effect"),
+        ("scale_none", "mask_no_effect", "merge_by_view"),
+        ("softmax_twice", "mask_sees_next", "split_by_view", "out_twice"),
+    ],
+)
+def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple[str, ...]) -> None:
+    form = {stage: value for name in names for stage, value in FAULTS[name].forms[0].items()}
+    x, layout = inputs(B, T, D, 1), Layout(Name("as_they_are", (), ("none", "")), roles(), {})
+    reference = Reference(layout.roles, x)
+    case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
+    found = often(case, math.inf)
+    assert found is not None and set(found.faults) == set(names)
+    alone = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
+    early = [Spec(), *(Spec()._replace(**FAULTS[name].forms[0]) for name in alone)]
+    for late in ({}, {"merge": "by_view"}, {"split": "by_view", "out": "without_bias"}):
+        specs = [spec._replace(**late) for spec in early]
+        for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
+            assert worst(made, reference.output(spec)) < 1e-12
+
+
+def test_many_computed_together_hold_their_weights_once() -> None:
+    """They are the largest tensors of a search, which goes through many ways to merge and project one set of them."""
+    reference = Reference(roles(), inputs(B, T, D, 1))
+    early = [
+        Spec(mask=mask, softmax=softmax) for mask in ("causal", "none") for softmax in ("keys", "queries", "twice")
+    ]
+    for merge, out in itertools.product(("right", "by_view"), ("right", "twice")):
+        reference.outputs([spec._replace(merge=merge, out=out) for spec in early])
+    held = {t.untyped_storage().data_ptr(): t.numel() for t in reference._kept.values()}
+    weights, scores, heads = len(early) * B * H * T * T, B * H * T * T, 3 * B * T * D
+    assert sum(held.values()) == weights + scores + heads

@@ -1,0 +1,211 @@
+"""A target is loaded by running what it needs and nothing else; what fails is said with its line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+from mhsa_cli.check.say import noted
+from mhsa_cli.check.source.load import load
+from tests.check.loading import Write, notes, refusal, write
+
+__all__ = ["write"]
+
+TRAINING = """\
+import os, debugpy_is_not_here
+from math import sqrt, no_such_name
+debugpy_is_not_here.listen(5678)
+print("hello")
+width = 24
+heads = width // 8
+
+
+def scaled(x):
+    out = x / sqrt(heads)
+    return out
+
+
+class Attention:
+    kind = "mine"
+
+    def forward(self, x):
+        loss = scaled(x)
+        return loss
+
+
+class Other(Attention):
+    pass
+
+
+x = [1, 2]
+out = open("/no/such/file").read()
+for loss in range(10**12):
+    out = loss
+raise SystemExit(3)
+"""
+
+
+def test_only_what_the_target_needs_is_run(write: Write) -> None:
+    source = load(write(TRAINING) + ":Attention")
+    assert source.target().forward(6.0) == 6.0 / 3**0.5
+    assert {"Attention", "scaled", "sqrt", "width", "heads"} <= set(source.namespace)
+    assert not {"Other", "x", "out", "os", "loss", "debugpy_is_not_here"} & set(source.namespace)
+    left_out = ("lines 3-4 run", "lines 27-30 run")
+    assert source.notes == tuple(noted("at_import", where=where, name="Attention") for where in left_out)
+
+
+def test_a_needed_line_that_fails_is_told_and_the_target_tried_all_the_same(write: Write) -> None:
+    source = load(
+        write("import no_such_package\n\ndef attention(q, k):\n    return no_such_package.run(q, k)\n") + ":attention"
+    )
+    assert inspect.isfunction(source.target)
+    assert "line 1: ModuleNotFoundError: No module named 'no_such_package' (pip install no_such_package)" in notes(
+        source
+    )
+
+
+def test_a_target_that_cannot_be_defined_names_the_line_and_the_package(write: Write) -> None:
+    said = refusal(write("\nimport no_such_package as nn\n\nclass Attention(nn.Module):\n    pass\n") + ":Attention")
+    assert "mine.py, line 2: Attention cannot be defined: ModuleNotFoundError" in said
+    assert "pip install no_such_package" in said and "line 4: NameError" in said
+
+
+def test_a_target_that_cannot_be_defined_for_another_reason_names_its_line(write: Write) -> None:
+    said = refusal(write("def late():\n    return 1 / 0\n\nclass Attention:\n    size = late()\n") + ":Attention")
+    assert "line 2: Attention cannot be defined: ZeroDivisionError: division by zero" in said
+
+
+def test_types_and_checkers_that_are_missing_do_not_prevent_a_definition(write: Write) -> None:
+    text = """\
+from jaxtyping_not_here import Float, jaxtyped
+from beartype_not_here import beartype
+
+
+@jaxtyped(typechecker=beartype)
+class Attention:
+    @beartype
+    def forward(self, x: Float[int, "b t"]) -> Float[int, "b t"]:
+        return 2 * x
+"""
+    source = load(write(text) + ":Attention")
+    assert source.target().forward(3) == 6
+    assert "pip install jaxtyping_not_here" in notes(source) and "pip install beartype_not_here" in notes(source)
+
+
+def test_postponed_annotations_stay_postponed(write: Write) -> None:
+    source = load(write("from __future__ import annotations\n\ndef attention(q: int, k): ...\n") + ":attention")
+    assert source.target.__annotations__ == {"q": "int"}
+    assert source.notes == ()
+
+
+def test_a_class_named_in_an_annotation_is_there(write: Write) -> None:
+    text = "class Config: ...\nclass Text: ...\nclass A:\n    def __init__(self, c: Config, t: 'Text'): ...\n"
+    assert {"Config", "Text"} <= set(load(write(text) + ":A").namespace)
+
+
+def test_settings_that_are_changed_later_are_changed(write: Write) -> None:
+    text = (
+        "class C: ...\nc = C()\nc.n = 7\nd = {}\nd['a'] = 5\ndef attention(q, k): return c.n, d\n\nattention.mark = 1\n"
+    )
+    source = load(write(text) + ":attention")
+    assert source.target(0, 0) == (7, {"a": 5}) and source.target.mark == 1
+
+
+def test_blocks_that_bind_a_needed_name_run_and_main_does_not(write: Write) -> None:
+    text = """\
+try:
+    import no_such_package as fast
+except ImportError:
+    fast = None
+if fast is None:
+    size = 5
+with open(__file__) as file:
+    first = file.readline()
+
+
+def attention(q, k):
+    return fast, size, first, device
+
+
+if __name__ == "__main__":
+    size = device = 1 / 0
+else:
+    device = "cpu"
+"""
+    assert load(write(text) + ":attention").target(0, 0) == (None, 5, "try:\n", "cpu")
+    text = "def attention(q, k):\n    return q\n\nif __name__ == '__main__':\n    attention = train()\n"
+    assert load(write(text) + ":attention").notes == ()
+
+
+def test_trials_of_the_target_do_not_replace_it(write: Write) -> None:
+    source = load(write("def attention(q, k):\n    return q\n\nattention = attention(1, 2)\n") + ":attention")
+    assert inspect.isfunction(source.target)
+
+
+def test_the_last_of_several_with_one_name_counts(write: Write) -> None:
+    text = "class A:\n    n = 1\n\nclass A(A):\n    m = A.n + 1\n"
+    assert load(write(text) + ":A").target.m == 2
+
+
+def test_source_and_tracebacks_find_the_lines(write: Write) -> None:
+    source = load(write("# a\n\n\nclass A:\n    def forward(self, x):\n        return x  # here\n") + ":A")
+    assert "return x  # here" in inspect.getsource(source.target.forward)
+    assert inspect.getsource(source.target).startswith("class A:")
+    assert source.target.forward.__code__.co_firstlineno == 5 and source.place(5) == "line 5"
+
+
+def test_an_instance_and_an_inner_class_may_be_the_target(write: Write) -> None:
+    text = "class A:\n    class B:\n        def __call__(self, x):\n            return x + 1\n\nb = A.B()\n"
+    assert load(write(text) + ":b").target(1) == 2
+    assert load(write(text) + ":A.B").target()(1) == 2
+    assert "A has no C" in refusal(write(text) + ":A.C")
+
+
+@pytest.mark.parametrize("init", ["", "from .mine import Attention, nothing\nSIZE = 5\nraise OSError\n"])
+def test_relative_imports_find_their_package(write: Write, init: str) -> None:
+    write("raise SystemExit\n", "top/__init__.py")
+    write("def double(x):\n    return 2 * x\n", "top/functional.py")
+    write(init, "top/inner.part/__init__.py")
+    write("one = 1\n", "top/inner.part/linear.py")
+    write("three = 3\n", "beside.py")
+    text = "from .linear import one\nfrom .. import functional as F\nfrom beside import three\n\ndef attention(q, k):\n"
+    target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
+    source = load(target + ":attention")
+    assert source.target(4, 0) == 12 and source.notes == (noted("at_import", where="line 8 runs", name="attention"),)
+
+
+def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write) -> None:
+    write("one = 1\n", "top/far.py")
+    write("two = 2\n", "top/inner/near.py")
+    text = "from ..far import one\nfrom .near import two\nfrom above_all import three\n"
+    write("three = 3\n", "above_all/__init__.py")
+    target = write(text + "def attention(q, k): return one, two, three\n", "top/inner/mine.py")
+    assert load(target + ":attention").target(0, 0) == (1, 2, 3)
+
+
+def test_what_a_package_itself_defines_can_be_imported(write: Write) -> None:
+    write("SIZE = 5\n", "top/__init__.py")
+    target = write("from . import SIZE\n\ndef attention(q, k):\n    return SIZE\n", "top/mine.py")
+    assert load(target + ":attention").target(0, 0) == 5
+
+
+def test_nothing_is_written_beside_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write("one = 1\n", "beside_two.py")
+    load(write("import beside_two\n\ndef attention(q, k):\n    return beside_two.one\n") + ":attention")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beside_two.py", "mine.py"]
+    assert sys.dont_write_bytecode is False
+
+
+def test_the_one_thing_that_looks_like_attention_is_taken(write: Write) -> None:
+    text = "class Block:\n    def forward(self, x): return x\n\nclass Head(Block): ...\n"
+    named = "class SelfAttention(Block): ...\nclass Attention2:\n    def __call__(self, x): return SelfAttention()\n"
+    source = load(write(text + named))
+    assert source.name == "Attention2" and "Attention2 was taken" in notes(source)
+    assert load(write("def f(x): ...\ndef g(query, keys): ...\n")).name == "g"
+    assert "nothing in it looks like attention" in refusal(write("def f(x): ...\n"))
+    said = refusal(write("class A:\n    def forward(self): ...\nclass B:\n    def forward(self): ...\n"))
+    assert "2 things in it may be meant: A, B" in said and "mine.py:A" in said

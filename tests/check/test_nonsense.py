@@ -1,0 +1,135 @@
+"""A grade is the same whatever its sentences say: each is written as nonsense, and nothing else changes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mhsa_cli.check import describe, say, sentences
+from mhsa_cli.check.faults import FAULTS
+from mhsa_cli.check.grade import grade
+from mhsa_cli.check.match import search
+from mhsa_cli.check.sentences import LawWords
+from mhsa_cli.check.source.load import load
+from mhsa_cli.commands import grading
+from mhsa_cli.records.check import Grade
+from mhsa_cli.renderers.pictures.check_words import leading, next_step
+from tests.check.kinds import FUSED, written
+from tests.commands.shell import mhsa
+
+NONSENSE = "ach wie gut"
+BLOCKS: dict[str, tuple[int, list[tuple[str, str]]]] = {  # exit code, and how a right block is changed
+    "right": (0, []),
+    "wrong": (7, [("self.d)", "self.d**2)")]),
+    "wrong by laws": (
+        7,
+        [("w = self.drop(w)", "w = self.drop(w).detach()"), ("# made", "self.gate = nn.Linear(3, 1)")],
+    ),
+    "unclear": (2, [("# split", "q, k = F.normalize(q, dim=-1) * 3, F.normalize(k, dim=-1)")]),
+    "uncallable": (2, [("def __init__(self, ", "def __init__(self, zeal: int, ")]),
+    "raises": (2, [("# made", "raise ValueError")]),
+}
+
+
+def spoiled(value: Any) -> Any:
+    """Write nonsense for every sentence of a table."""
+    if isinstance(value, LawWords):
+        return LawWords(NONSENSE, spoiled(value.outcomes))
+    if isinstance(value, Mapping):
+        return {key: spoiled(inner) for key, inner in value.items()}
+    return NONSENSE if isinstance(value, str) else value
+
+
+def spoil(patch: pytest.MonkeyPatch) -> None:
+    """Write nonsense for every sentence there is, wherever it was imported."""
+    for name, value in vars(sentences).items():
+        if name.isupper() and isinstance(value, dict):
+            for key, inner in value.items():
+                patch.setitem(value, key, spoiled(inner))
+        elif name.isupper():
+            for module in (say, describe):
+                patch.setattr(module, name, NONSENSE, raising=False)
+    for name, fault in FAULTS.items():
+        nonsense = replace(fault, title=NONSENSE, says=NONSENSE, instead=NONSENSE, adds=spoiled(fault.adds))
+        patch.setitem(FAULTS, name, nonsense)
+
+
+def decided(found: Grade, code: int) -> dict[str, Any]:
+    """Give all of a grade that is no sentence, and what follows from it."""
+    told = leading(found, "WRONG")
+    return {
+        "code": code,
+        "verdict": found.verdict,
+        "codes": found.codes,
+        "laws": [(law.id, law.passed, law.worst, law.edge, law.code, law.facts, law.rank) for law in found.laws],
+        "told": told and told.id,
+        "faults": [(fault.name, fault.line, fault.max_difference, fault.facts) for fault in found.faults],
+        "kinds": [(one.kind, one.facts.get("name")) for one in (*found.notes, *found.tried)],
+        "next": next_step(found)[1],
+    }
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.05)
+    code, changes = BLOCKS[block]
+    path, grades = tmp_path / "block.py", list[Grade]()
+    path.write_text(written(FUSED, *changes))
+
+    def grade_here(target: str, wishes: Any, _: Any) -> Grade:
+        grades.append(grade(load(target), wishes))
+        return grades[-1]
+
+    monkeypatch.setattr(grading, "grade_in_process", grade_here)
+    plain = mhsa("check", f"{path}:Block")
+    with monkeypatch.context() as patch:
+        spoil(patch)
+        spoilt = mhsa("check", f"{path}:Block")
+    assert plain.code == spoilt.code == code, plain.out
+    assert decided(grades[1], spoilt.code) == decided(grades[0], plain.code)
+    assert NONSENSE in spoilt.out and NONSENSE not in plain.out
+    sentence = [law.seen for law in grades[1].laws] + [fault.explanation for fault in grades[1].faults]
+    assert set(sentence) | {one.text for one in (*grades[1].notes, *grades[1].tried)} <= {NONSENSE, ""}
+
+
+OUTCOMES = {*sentences.SHARED, *(code for law in sentences.LAWS.values() for code in law.outcomes)}
+MADE_BY = {  # what makes words of a code -> the place of the code among its arguments, and those that have a sentence
+    "fails": (0, OUTCOMES),
+    "not_asked": (0, OUTCOMES),
+    "within": (2, OUTCOMES),
+    "close": (2, OUTCOMES),
+    "noted": (0, set(sentences.NOTES)),
+    "attempted": (0, set(sentences.TRIED)),
+    "failed": (0, set(sentences.TRIED)),
+    "CallError": (0, set(sentences.CALLS)),
+}
+
+
+def codes_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """List the words that stand in code by themselves; parts of a longer text are none."""
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier():
+                yield inner.value
+
+
+def test_every_code_has_its_sentence_and_every_sentence_its_code() -> None:
+    known, made = set[str](), set[str]()
+    for file in Path(sentences.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        known |= set(codes_in([tree])) if file.name != "sentences.py" else set()
+        for node in ast.walk(tree):
+            name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+            at, told = MADE_BY.get(name, (0, set[str]()))
+            if name in MADE_BY:
+                codes = {code for code in codes_in(node.args[at : at + 1]) if not code.startswith("_")}
+                made |= codes
+                assert codes <= told, (file.name, codes - told)
+    assert {"leaks", "numpy", "frame", "build", "no_input"} <= made
+    spoken = {*OUTCOMES, *sentences.NOTES, *sentences.TRIED, *sentences.CALLS}
+    assert {code for code in spoken - known if not code.endswith("_and_more")} == set()

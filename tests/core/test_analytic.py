@@ -1,0 +1,178 @@
+"""The gradients written out are autograd's, for every model they serve, and they serve no other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.core.tasks import TrainBatches, build_task
+from mhsa_cli.core.tasks.base import IGNORE
+from mhsa_cli.core.training.analytic import attention, backward
+from mhsa_cli.core.training.analytic.backward import is_written_out
+from mhsa_cli.core.training.analytic.loss import Answers
+from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.stack import Stack, unstack
+from tests.settings import later_wins
+
+CPU = torch.device("cpu")
+
+
+def config(*more: str) -> Config:
+    sizes = ["task.vocab_size=19", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=7"]
+    return load_config(None, later_wins("task.name=copy", *sizes, *more))
+
+
+def stack_of(settings: Config, seeds: list[int]) -> Stack:
+    task = build_task(settings.task)
+    return Stack([build_model(settings, task, seed) for seed in seeds], seeds, settings.train, CPU)
+
+
+FORMS = {
+    "bare": [],
+    "learned positions": ["positions=learned", "max_seq_len=13"],
+    "no positions, no bias": ["positions=none", "model.bias=false"],
+    "residual": ["residual=true", "n_layers=2"],
+    "norm without residual": ["norm=layernorm"],
+    "mlp": ["d_mlp=20", "n_layers=2"],
+    "block": ["residual=true", "norm=layernorm", "d_mlp=20", "n_layers=3", "positions=learned"],
+    "long rows": ["residual=true", "norm=layernorm", "n_layers=2"],  # long by a patch
+    "block without bias": ["residual=true", "norm=layernorm", "d_mlp=20", "model.bias=false"],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("task", [["task.min_length=2"], ["task.name=shift"]])
+@pytest.mark.parametrize("seeds", [[4], [4, 9, 2]])
+@pytest.mark.parametrize("heads", [1, 3, 24])
+def test_every_gradient_equals_autograds(
+    form: str, task: list[str], seeds: list[int], heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backward, "SHORT", 4 if form == "long rows" else 24)
+    wide = config(f"model.n_heads={heads}", "train.dtype=float64", *task, *FORMS[form])
+    stack = stack_of(wide, seeds)
+    # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
+    stack.weights.normal_(std=0.4, generator=torch.Generator().manual_seed(1))
+    batches = [TrainBatches(build_task(wide.task), seed, 7)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    assert stack.by_hand is not None
+    stack.by_hand(inputs.flip(0), targets.flip(0))  # its buffers are used again
+    stack.gradients.fill_(7.0)
+    if "pos_emb" in str(stack.parameters):
+        stack.views(stack.gradients)["positions.pos_emb.weight"].zero_()
+    by_hand, by_hand_gradients = stack.by_hand(inputs, targets), stack.gradients.clone()
+    losses = torch.stack([plain_loss(stack, *rows) for rows in enumerate(zip(inputs, targets, strict=True))])
+    theirs = dict(zip(stack.parameters, torch.autograd.grad(losses.sum(), stack.leaves), strict=True))
+    assert torch.allclose(by_hand[0], losses, atol=1e-12)
+    for name, mine in stack.views(by_hand_gradients).items():
+        assert torch.allclose(mine, theirs[name], atol=1e-11), name
+        # Keys shifted by one constant change no score: their bias has no gradient. All else has.
+        assert float(theirs[name].abs().max()) > 1e-6, name
+    by_autograd = stack.by_autograd(inputs, targets)
+    assert torch.equal(by_hand[1], by_autograd[1])
+    assert torch.allclose(by_hand_gradients[: stack.size], stack.gradients[: stack.size], atol=1e-11)
+
+
+def plain_loss(stack: Stack, slot: int, rows: tuple[Tensor, Tensor]) -> Tensor:
+    """Compute one model's loss with torch's own functions from the stack's parameters."""
+    model, inputs, targets = unstack(stack.model, slot), *rows
+    logits = torch.func.functional_call(model, {n: p[slot] for n, p in stack.parameters.items()}, inputs)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.4, 0.9])
+def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
+    M, B, T, V = 3, 4, 6, 11
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(M, B, T, V, generator=generator, dtype=torch.float64).mul_(4).requires_grad_()
+    targets = torch.randint(V, (M, B, T), generator=generator)
+    targets[torch.rand(M, B, T, generator=generator) < hidden] = IGNORE
+    targets[:, 0, 0] = 3  # each model has an answer
+    answers = Answers(torch.empty(M, B * T, V, dtype=torch.float64), lambda _, s, d: torch.full(s, 7, dtype=d))
+    for _ in range(2):  # its buffers are used again
+        loss, accuracy = answers(logits.detach().flatten(1, 2), targets)
+    for m in range(M):
+        theirs = F.cross_entropy(logits[m].flatten(0, 1), targets[m].flatten(), ignore_index=IGNORE)
+        (backward,) = torch.autograd.grad(theirs, logits)
+        assert torch.allclose(loss[m], theirs, atol=1e-12)
+        assert torch.allclose(answers.d_logits[m], backward[m].flatten(0, 1), atol=1e-12)
+        right = [i == t for i, t in zip(logits[m].argmax(-1).flatten(), targets[m].flatten(), strict=True) if t >= 0]
+        assert float(accuracy[m]) == pytest.approx(sum(map(int, right)) / len(right), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.mlp=swiglu",
+        "model.norm=rmsnorm",
+        "model.dropout=0.1",
+        "model.attention=uniform",
+        "model.positions=rope",
+        "model.window=3",
+        "model.n_kv_heads=1",
+        "model.tie_embeddings=true",
+        "train.dtype=bfloat16",
+    ],
+)
+def test_any_other_model_is_left_to_autograd(change: str) -> None:
+    plain, other = config("d_mlp=20"), config("d_mlp=20", change)
+    task = build_task(plain.task)
+    assert is_written_out(build_model(plain, task), plain.train.dtype)
+    assert not is_written_out(build_model(other, task), other.train.dtype)
+
+
+def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:
+    settings, seeds = config("positions=learned"), [4, 9]
+    batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    stack = stack_of(settings, seeds)
+    assert stack.by_hand is not None
+    stack.by_hand(inputs, targets)
+    wanted = stack.gradients.clone()
+    ((_, layout),) = stack.by_hand._layouts[inputs.shape]
+    layout.embedding.index_add_is_deterministic = False
+    stack.gradients.fill_(7.0)
+    stack.by_hand(inputs, targets)
+    assert torch.allclose(stack.gradients[: stack.size], wanted[: stack.size], atol=1e-7)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 1000])
+def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config("n_layers=2", "residual=true")
+    batch = TrainBatches(build_task(settings.task), 4, 7)[1]
+    whole = stack_of(settings, [4])
+    assert whole.by_hand is not None
+    whole.by_hand(batch.inputs[None], batch.targets[None])
+    monkeypatch.setattr(attention, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
+    parts = stack_of(settings, [4])
+    assert parts.by_hand is not None
+    parts.by_hand(batch.inputs[None], batch.targets[None])
+    assert torch.equal(parts.gradients, whole.gradients)
+
+
+@pytest.mark.parametrize(
+    ("T", "D", "heads", "batch", "M"), [(10, 24, 3, 7, 4), (7, 12, 2, 33, 9), (5, 18, 6, 1, 3), (13, 28, 4, 61, 5)]
+)
+@pytest.mark.parametrize("form", ["bare", "block", "long rows"])
+def test_a_models_bits_do_not_depend_on_its_stack(
+    form: str, T: int, D: int, heads: int, batch: int, M: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backward, "SHORT", 4 if form == "long rows" else 24)
+    sizes = [f"task.seq_len={T}", f"d_model={D}", f"n_heads={heads}", f"batch_size={batch}", "name=shift"]
+    settings, seeds = config(*sizes, *FORMS[form]), list(range(M))
+    stack = stack_of(settings, seeds)
+    stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
+    batches = [TrainBatches(build_task(settings.task), seed, batch)[1] for seed in seeds]
+    inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
+    assert stack.by_hand is not None
+    losses, accuracies = stack.by_hand(inputs, targets)
+    together = stack.views(stack.gradients)
+    for slot in seeds:
+        alone = stack.keep([slot])
+        assert alone.by_hand is not None
+        loss, accuracy = alone.by_hand(inputs[slot : slot + 1], targets[slot : slot + 1])
+        assert (loss, accuracy) == (losses[slot], accuracies[slot])
+        for name, own in alone.views(alone.gradients).items():
+            assert torch.equal(own[0], together[name][slot]), name

@@ -1,0 +1,74 @@
+"""The pass whose heads can be acted upon is the model itself, for every form; spread evenly it is the uniform model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mhsa_cli.core.heads.hooks import walk
+from mhsa_cli.core.model.attention import uniform_weights
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.training.stack import stack_models
+from tests.core.forms import FORMS, MAX, B, Form, H, T, V, tokens
+from tests.core.reference import worst
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_without_action_it_is_the_model(form: Form) -> None:
+    model, ids = form.model(), tokens(B, T)
+    logits, weights = model(ids, return_weights=True)
+    seen = walk(model, ids)
+    assert worst(seen.logits, logits.detach()) < 1e-5
+    assert len(seen.weights) == len(seen.values) == len(seen.results) == form.n_layers
+    for found, wanted, v, z in zip(seen.weights, weights, seen.values, seen.results, strict=True):
+        assert worst(found, wanted.detach()) < 1e-5 and found.shape == (B, H, T, T)
+        assert worst(z, found @ v) < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS[::3], ids=str)
+def test_in_a_stack_it_is_each_of_its_models(form: Form) -> None:
+    models, ids = [form.model(seed) for seed in (0, 1)], torch.stack([tokens(B, T), tokens(B, T, seed=2)])
+    seen = walk(stack_models(models), ids)
+    for slot, model in enumerate(models):
+        alone = walk(model, ids[slot])
+        assert worst(seen.logits[slot], alone.logits) < 1e-5
+        assert worst(seen.logits[slot], model(ids[slot]).detach()) < 1e-5
+        for layer in range(form.n_layers):
+            assert worst(seen.weights[layer][slot], alone.weights[layer]) < 1e-5
+            assert worst(seen.results[layer][slot], alone.results[layer]) < 1e-5
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.kind in ("softmax", "linear")][::2], ids=str)
+def test_spread_evenly_it_is_the_model_of_frozen_uniform_attention(form: Form) -> None:
+    model, ids = form.model(), tokens(B, T)
+    frozen = TransformerLM(form.config(attention="uniform"), vocab_size=V, max_seq_len=MAX).eval()
+    frozen.load_state_dict(model.state_dict())
+    even = uniform_weights(model.attention[0].causal_mask[:T, :T], torch.float32)
+    seen = walk(model, ids, lambda layer, A, v: even @ v)
+    assert worst(seen.logits, frozen(ids).detach()) < 1e-5
+    assert worst(seen.logits, model(ids).detach()) > 1e-3  # or nothing was shown
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_it_keeps_the_mode_and_sees_through_dropout(training: bool) -> None:
+    model = TransformerLM(FORMS[0].config(dropout=0.5), vocab_size=V, max_seq_len=MAX).train(training)
+    model.blocks[0].eval()  # a part of a model may be in another mode than the whole
+    modes = [part.training for part in model.modules()]
+    seen = walk(model, tokens(B, T))
+    assert [part.training for part in model.modules()] == modes and model.training is training
+    assert torch.equal(seen.logits, walk(model, tokens(B, T)).logits)  # dropout would draw anew
+
+
+def test_an_action_is_given_the_layer_its_weights_and_its_values() -> None:
+    model, ids, met = FORMS[1].model(), tokens(B, T), []
+    clean = walk(model, ids)
+
+    def act(layer: int, A: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        met.append((layer, A, v))
+        return torch.zeros_like(v)
+
+    seen = walk(model, ids, act)
+    assert [layer for layer, *_ in met] == list(range(len(model.blocks)))
+    assert torch.equal(met[0][1], clean.weights[0]) and torch.equal(met[0][2], clean.values[0])
+    assert torch.equal(seen.results[0], clean.results[0])  # what is kept is what the action replaced
+    assert len({tuple(row) for row in seen.logits.flatten(0, 1).tolist()}) > 1  # residuals still carry tokens

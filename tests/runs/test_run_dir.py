@@ -1,0 +1,258 @@
+"""The run folder: names, finding, listing, what is written is read back, damage is told and never a crash."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
+from mhsa_cli.runs.disk import show
+from mhsa_cli.runs.names import prepare_root, runs_root
+from mhsa_cli.runs.new_folder import check_disk_space
+from mhsa_cli.runs.run_dir import RunDir
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    with RunDir.create(tmp_path / "runs", "mine", command=["mhsa", "train"]) as run:
+        yield run
+
+
+# -- names and places -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "-rf", "a/b", "a\\b", "/abs", "a\nb", "a\x1bb", "a\0b", "a\x7f", "x" * 101, "é" * 51]
+    + ["con", "NUL.txt", "Lpt1", "a:b", "a*", "what?", "a<b", 'a"b', "a|b", "end.", "end ", " start"],
+)
+def test_bad_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RunDir.create(tmp_path / "runs", name)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).isprintable() or "\n" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 100, "é" * 50, "[red]x", "[bold]", "caf\udce9", "a b", "x.1", "#1", "$X", "~"])
+def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
+    with RunDir.create(tmp_path, name) as run:
+        run.commit_checkpoint(7, {"a": b"x"})
+        run.append_metrics([{"kind": "eval", "step": 7}])
+        run.update(name=name)
+    found = RunDir.open(tmp_path, name)
+    assert found.read_run_json()["name"] == name == found.name
+    assert found.load_checkpoint().step == 7
+    assert [item.name for item in RunDir.list(tmp_path)] == [name]
+    with pytest.raises(MhsaError) as caught:
+        RunDir.create(tmp_path, name)
+    assert str(caught.value).encode("utf-8")
+    assert ("\\xe9" in str(caught.value)) == ("\udce9" in name)
+
+
+def test_paths_are_shown_with_escapes() -> None:
+    assert show("[red]x é") == "[red]x é"
+    assert show("caf\udce9\n\x1b[2J\u202e") == "caf\\xe9\\n\\x1b[2J\\u202e"
+
+
+def test_the_root_is_given_or_the_environment_or_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MHSA_RUNS", raising=False)
+    assert runs_root() == Path("runs")
+    monkeypatch.setenv("MHSA_RUNS", "")
+    assert runs_root() == Path("runs")
+    monkeypatch.setenv("MHSA_RUNS", "elsewhere")
+    assert runs_root() == Path("elsewhere")
+    assert runs_root(Path("given")) == Path("given")
+
+
+def test_a_root_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    cases = {"file": "not a folder", "file/runs": "Not a directory", "a/b": r"a does not exist", "dangling": "not a fo"}
+    for root, says in cases.items():
+        with pytest.raises(StorageError, match=says) as caught:
+            RunDir.create(tmp_path / root, "x")
+        assert caught.value.exit_code == 5
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(StorageError, match="ENOTDIR"):
+        RunDir.list(tmp_path / "file")
+
+
+def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:  # as /proc does
+        raise FileNotFoundError(errno.ENOENT, "", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageError, match=r"cannot create .*ENOENT") as caught:
+        prepare_root(tmp_path / "runs")
+    assert "does not exist" not in str(caught.value) and "--runs DIR" in str(caught.value.hint)
+
+
+def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:
+    check_disk_space(run.path, 1)
+    with pytest.raises(StorageError, match=r"1000000\.0 TB are needed, .* are free"):
+        check_disk_space(run.path, 10**18)
+    with pytest.raises(StorageError):
+        check_disk_space(run.path / "nowhere", 1)
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_found_by_name_and_by_path_and_may_move(run: RunDir, tmp_path: Path, monkeypatch) -> None:
+    run.commit_checkpoint(3, {"a": b"x"})
+    root = run.path.parent
+    moved = tmp_path / "moved [here]"
+    shutil.copytree(run.path, moved)
+    (tmp_path / "linked").symlink_to(run.path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "runs/mine", "runs/mine/", str(run.path), moved, "moved [here]", "linked", "./linked"):
+        assert RunDir.open(root, name).load_checkpoint() == (3, {"a": b"x"}, ())
+    monkeypatch.chdir(run.path)
+    assert RunDir.open(Path("nowhere"), ".").name == "mine"
+
+
+def test_what_is_no_run_is_named(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run.path.parent
+    monkeypatch.chdir(tmp_path)
+    (root / "foreign").mkdir()
+    (root / "file").write_text("x")
+    cases = {
+        "mien": "there is: mine",
+        "x" * 5000: "there is no run",
+        "a/b": "there is no run folder a/b",
+        "foreign": "it has no run.json",
+        "file": "it is no folder",
+        "runs/file/x": "there is no run folder",
+        "/": "it has no run.json",
+    }
+    for name, says in cases.items():
+        with pytest.raises(RunError) as caught:
+            RunDir.open(root, name)
+        assert says in str(caught.value)
+        assert caught.value.exit_code == 4
+    for name in ("", "a\0b"):
+        with pytest.raises(UsageError):
+            RunDir.open(root, name)
+
+
+def test_the_newest_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for root in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(RunError) as caught:
+            RunDir.newest(root)
+        assert "train one: mhsa train task.name=copy" in str(caught.value)
+    for name in ("z", "a", "m"):
+        RunDir.create(tmp_path, name).close()
+    monkeypatch.setattr(time, "time_ns", lambda: 10**15)  # the clock is set back
+    RunDir.create(tmp_path, "b").close()
+    RunDir.create(tmp_path, "c").close()
+    os.utime(tmp_path / "z")
+    (tmp_path / "z" / "heads.json").write_text("{}")
+    shutil.copytree(tmp_path / "a", tmp_path / "zz-copy")
+    assert [item.name for item in RunDir.list(tmp_path)] == ["c", "b", "m", "zz-copy", "a", "z"]
+    assert RunDir.newest(tmp_path).name == "c"
+    (tmp_path / "c" / "run.json").write_text("{")
+    assert RunDir.newest(tmp_path).name == "b"
+
+
+def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> None:
+    root = run.path.parent
+    (root / "README.md").write_text("x")
+    (root / ".git").mkdir()
+    (root / "foreign").mkdir()
+    good = json.loads((run.path / "run.json").read_text())
+    broken = {
+        "newer": json.dumps({**good, "format": 2}),
+        "none": json.dumps({key: value for key, value in good.items() if key != "format"}),
+        "text": json.dumps({**good, "format": "1"}),
+        "cut": json.dumps(good)[:40],
+        "list": "[]",
+        "deep": "[" * 100_000,
+        "digits": '{"format": ' + "9" * 10_000 + "}",
+        "nulls": "\0" * 100,
+        "types": json.dumps({**good, "status": 3, "order": "x"}),
+        "bytes": "\udcff",
+    }
+    for name, text in broken.items():
+        (root / name).mkdir()
+        (root / name / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    (root / "linked").mkdir()
+    (root / "linked" / "run.json").symlink_to(run.path / "run.json")
+    rows = RunDir.list(root)
+    assert "run.json:1:41" in next(item.status for item in rows if item.name == "cut")
+    found = {item.name: item.problem for item in rows}
+    assert found.pop("mine") is None and found.pop("newer") == "newer"
+    assert set(found) == {*broken, "foreign", "linked"} - {"newer"} and set(found.values()) == {"damaged"}
+    for name in sorted(set(broken) - {"types"}):
+        with pytest.raises(RunError) as caught:
+            RunDir.open(root, name)
+        assert f"{name}/run.json" in caught.value.message
+    assert RunDir.newest(root).name == "mine"
+
+
+# -- text and JSON ----------------------------------------------------------------------------------------------------
+
+
+def test_run_json_grows_and_keeps_what_it_has(run: RunDir) -> None:
+    first = run.read_run_json()
+    assert first["format"] == 1
+    assert first["status"] == "running"
+    assert first["command"] == ["mhsa", "train"]
+    assert first["started"].endswith("+00:00")
+    run.write_run_json({"seed": 42, "device": "cpu"})
+    run.update(status="stopped", final={"loss": float("nan"), "accuracy": 0.5})
+    found = run.read_run_json()
+    assert {**first, "status": "stopped", "seed": 42, "device": "cpu"}.items() <= found.items()
+    assert found["final"]["loss"] != found["final"]["loss"]
+    text = (run.path / "run.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["nonfinite"] == {"final/loss": "nan"}
+    assert text.endswith("}\n")
+    run.update(final={"loss": 0.5})
+    assert "nonfinite" not in (run.path / "run.json").read_text()
+
+
+def test_config_and_heads_round_trip(run: RunDir) -> None:
+    text = "# π ≈ 3\nseed: 42\r\n"
+    run.write_config(text)
+    assert run.read_config_text() == text
+    with pytest.raises(RunError, match=r"heads\.json is missing"):
+        run.read_heads()
+    inf = float("inf")
+    run.write_heads({"weights": [[0.1, inf], [-inf, 1e-300]], "L0.H3": {"a/b~c": inf}, "entropy": None})
+    assert run.read_heads() == {
+        "format": 1,
+        "weights": [[0.1, inf], [-inf, 1e-300]],
+        "L0.H3": {"a/b~c": inf},
+        "entropy": None,
+    }
+    json.loads((run.path / "heads.json").read_text(), parse_constant=pytest.fail)
+    (run.path / "config.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(RunError, match=r"config\.yaml is damaged: byte 3"):
+        run.read_config_text()
+
+
+def test_entries_that_lead_out_of_the_folder_are_refused(run: RunDir, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text('{"format": 1}\n')
+    for name, read, write in (
+        ("config.yaml", run.read_config_text, lambda: run.write_config("x")),
+        ("heads.json", run.read_heads, lambda: run.write_heads({})),
+        ("metrics.jsonl", lambda: list(run.read_metrics()), lambda: run.append_metrics([{"step": 1}])),
+        ("run.json", run.read_run_json, lambda: run.update(seed=1)),
+    ):
+        path = run.path / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+        for act in (read, write):
+            with pytest.raises(MhsaError, match="symbolic link"):
+                act()
+    assert secret.read_text() == '{"format": 1}\n'
