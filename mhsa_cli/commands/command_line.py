@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape
 
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
 _Misread = cast(type[Exception], typer.BadParameter.__base__)
@@ -97,7 +97,7 @@ def _refuse_repeats(command: Any, ctx: Any, args: Sequence[str]) -> None:
             if len(set(values)) > 1:
                 raise UsageError(f"{param.opts[0]} and {param.secondary_opts[0]} were both given", "keep one of them")
             continue
-        found = " and ".join(f"{param.opts[0]} {show(value)}" for value in values)
+        found = " and ".join(f"{param.opts[0]} {escape(value)}" for value in values)
         raise UsageError(f"{param.opts[0]} takes one value, found {len(values)}: {found}", "keep one of them")
 
 
@@ -110,12 +110,12 @@ def _told(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> UsageError
     param, way = getattr(error, "param", None), f"see: {ctx.command_path} --help"
     if error.message and param is not None and param.param_type_name == "option":
         value = _read_all(command, ctx, args)[param.name][-1]
-        return UsageError(f"{param.opts[0]}: found `{show(value)}`: {_one_line(error.message)}", way)
+        return UsageError(f"{param.opts[0]}: found `{escape(value)}`: {_one_line(error.message)}", way)
     return UsageError(_one_line(error.format_message()), way)
 
 
 def _one_line(said: str) -> str:
-    line = show(" ".join(said.split())).removeprefix("Value error, ").removesuffix(".")
+    line = escape(" ".join(said.split())).removeprefix("Value error, ").removesuffix(".")
     return line[:1].lower() + line[1:]
 
 

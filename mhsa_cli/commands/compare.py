@@ -12,8 +12,8 @@ from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import final_figures
+from mhsa_cli.text import Head, escape
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIGURES = {"eval_loss": "eval loss", "eval_accuracy": "accuracy", "seconds": "time", "steps": "steps"}
 Settings = tuple[dict[str, Any], dict[str, Any]]  # of the first run and of the second, by "section.key"
-Heads = dict[tuple[int, int], str]  # labels by (layer, head)
+Heads = dict[Head, str]  # labels by (layer, head)
 TwoRuns = Annotated[list[str] | None, typer.Argument(metavar="RUN RUN", help="Two runs, by name or path.")]
 
 
@@ -141,7 +141,7 @@ def _match(
         return None, reason
     for run in (first, second):
         if why := without_maps(run):
-            return None, f"{show(run.name)} has no maps of heads: {why}"
+            return None, f"{escape(run.name)} has no maps of heads: {why}"
     try:
         own = [among(config, given, run.name) for run, config in zip((first, second), configs, strict=True)]
     except UsageError as error:
@@ -152,7 +152,7 @@ def _match(
     model1, task1, _, step1 = trained(first, own[0])
     model2, task2, _, step2 = trained(second, own[1]) if second.path != first.path else (model1, task1, None, step1)
     older = [
-        f"the maps of {show(run.name)} are of step {step}, its newest whole checkpoint"
+        f"the maps of {escape(run.name)} are of step {step}, its newest whole checkpoint"
         for run, step in ((first, step1), (second, step2))
         if step != run.checkpoints()[-1].step
     ]
@@ -192,8 +192,8 @@ def _picture(found: Found, surface: Surface) -> Lines:
 def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
     """Name both runs; if they lie in two places under one name, by their paths."""
     if first.name == second.name and first.path != second.path:
-        return show(first.path), show(second.path)
-    return show(first.name), show(second.name)
+        return escape(first.path), escape(second.path)
+    return escape(first.name), escape(second.name)
 
 
 def _written(key: str, value: int | float | None) -> str:
@@ -213,7 +213,7 @@ def _labels(run: RunDir) -> Heads:
         return {}
     try:
         content = run.read_heads()
-        found = {(head["layer"], head["head"]): head.get("label") for head in content["heads"]}
+        found = {Head(head["layer"], head["head"]): head.get("label") for head in content["heads"]}
     except (NewerFormatError, StorageError) as error:
         tell(f"note: {error.message}; its labels are left out")
         return {}
@@ -239,13 +239,10 @@ def _document(found: Found) -> dict[str, Any]:
 
 
 def _pairs(matching: Matching) -> dict[str, Any]:
-    def name(head: tuple[int, int]) -> str:
-        return f"L{head[0]}.H{head[1]}"
-
     return {
-        "pairs": [{"first": name(one), "second": name(two), "cost": cost} for one, two, cost in matching.pairs],
-        "unmatched_first": [name(head) for head in matching.unmatched_first],
-        "unmatched_second": [name(head) for head in matching.unmatched_second],
+        "pairs": [{"first": str(one), "second": str(two), "cost": cost} for one, two, cost in matching.pairs],
+        "unmatched_first": [str(head) for head in matching.unmatched_first],
+        "unmatched_second": [str(head) for head in matching.unmatched_second],
         "cost": matching.cost,
         "random_cost": matching.random_cost,
         "inputs": matching.inputs,

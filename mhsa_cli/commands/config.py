@@ -33,22 +33,22 @@ def _say(text: str) -> None:
 def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
     """Run `mhsa config init`."""
     from mhsa_cli.config.load import template
-    from mhsa_cli.config.problems import visible
     from mhsa_cli.runs.output_files import check_new, write_new
+    from mhsa_cli.text import escape
 
     if file == "-":
         _say(template().rstrip("\n"))
         return
     check_new(Path(file), "mhsa config init FILE")
     write_new(Path(file), {"": template().encode()})
-    _say(f"wrote {visible(file)}\nnext: mhsa train --config {visible(file)}")
+    _say(f"wrote {escape(file)}\nnext: mhsa train --config {escape(file)}")
 
 
 @app.command(cls=Command, help="Check configs and name every problem in them.")
 def check(arguments: Files, settings: SetOption = None) -> None:
     """Run `mhsa config check`."""
     from mhsa_cli.config.load import ConfigError, Problem, load_config
-    from mhsa_cli.config.problems import visible
+    from mhsa_cli.text import escape
 
     files, overrides = _split(arguments, settings)
     if not files:
@@ -56,7 +56,7 @@ def check(arguments: Files, settings: SetOption = None) -> None:
     problems: list[Problem] = []
     for file in files:
         try:
-            _say(f"{visible(file)}: ok ({_summary(load_config(file, overrides))})")
+            _say(f"{escape(file)}: ok ({_summary(load_config(file, overrides))})")
         except ConfigError as error:
             problems += error.problems
     if problems:

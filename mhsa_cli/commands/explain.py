@@ -35,7 +35,7 @@ def explain(
         told = [
             {"layer": head.layer, "head": head.head, **score_to_dict(head), "text": explain_head(head, summary)}
             for head, summary in zip(report.heads, maps.heads, strict=True)
-            if chosen is None or (head.layer, head.head) in chosen
+            if chosen is None or head.address in chosen
         ]
         model = {**verdict_to_dict(report.verdict), "text": " ".join(explain_model(report))}
         print_json({"run": str(folder.path), "step": maps.step, "task": maps.task, "verdict": model, "heads": told})
@@ -44,7 +44,7 @@ def explain(
     paper.say(f"{heading(folder, maps.step)}\n")
     for paragraph in sentences(maps, chosen):
         paper.say(f"{paragraph}\n")
-    shown = [head for head in report.heads if chosen is None or (head.layer, head.head) in chosen]
+    shown = [head for head in report.heads if chosen is None or head.address in chosen]
     if any(head.label is not None and head.scores for head in shown):  # their evidence tells lifts
         paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
         paper.say("A name needs lift 0.5, and nats: 0.01 alone, or 5 % of what all patterns are worth.")

@@ -62,8 +62,8 @@ def export(
     from mhsa_cli.commands.opening import open_run
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.core.export import EXPORTS, SINGLE
-    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.output_files import check_new, write_new
+    from mhsa_cli.text import escape
 
     if to not in EXPORTS:
         said = f"--to {to}: no such format" if to else "--to is missing"
@@ -77,8 +77,8 @@ def export(
         return
     paper = Paper()
     for file in written:
-        paper.offer(f"wrote {show(file)}  {_size(file.stat().st_size)}")
-    quoted = show(shlex.quote(str(path))), show(path).replace("\\", "\\\\").replace("'", "\\'")
+        paper.offer(f"wrote {escape(file)}  {_size(file.stat().st_size)}")
+    quoted = escape(shlex.quote(str(path))), escape(path).replace("\\", "\\\\").replace("'", "\\'")
     loads = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
     paper.offer(f"next: {loads.format(*quoted)}")
 

@@ -21,7 +21,7 @@ from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.commands.leftovers import end_descendants, end_users_of
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape, plural
 
 GRADER = "mhsa_cli.check.grade"
 NOT_STARTED = "no fault of the file: give it more memory, or more processes (ulimit -v, ulimit -u)"
@@ -219,7 +219,7 @@ class _Child:
 
     def _not_started(self, why: str) -> StorageError:
         """Make the error of a process that has not come to the file: what stopped it was no fault of the file."""
-        return StorageError(f"cannot grade {show(self.target)}: its process did not start: {why}", NOT_STARTED)
+        return StorageError(f"cannot grade {escape(self.target)}: its process did not start: {why}", NOT_STARTED)
 
     def _where(self) -> str:
         """Say which line of the file it was in, from the trace that Python left."""
@@ -245,7 +245,7 @@ class _Child:
         if not lines:
             return []
         first = " | ".join(line[:80] for line in lines[:SHOWN])
-        count = f"more than {len(lines):,} lines" if more else f"{len(lines):,} line{'' if len(lines) == 1 else 's'}"
+        count = f"more than {len(lines):,} lines" if more else plural(len(lines), "line")
         said = f"it printed {count}: {first}{' ...' if len(lines) > SHOWN or more else ''}"
         return [Remark("printed", said, {"lines": len(lines)})]
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mhsa_cli.commands.looking import Address
     from mhsa_cli.records import HeadMaps
     from mhsa_cli.runs.run_dir import RunDir
+    from mhsa_cli.text import Head
 
 LayerOption = Annotated[str | None, typer.Option("--layer", metavar="L1", help="One layer only; 1 is L1.")]
 TokensOption = Annotated[
@@ -98,7 +98,7 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
         raise UsageError(f"--definition: found `{definition}`, wanted `olsson2022`")
 
 
-def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Address], file: Path | None, as_json: bool) -> None:
+def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
     from mhsa_cli.commands.looking import heading
     from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.commands.summary import heads_picture, show_heads
@@ -116,7 +116,7 @@ def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Address], file: 
     paper.offer(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder.path)}")
 
 
-def _document(maps: HeadMaps, chosen: Sequence[Address]) -> dict[str, Any]:
+def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:
     """Write the maps and summaries of the chosen heads alone, the maps layer by layer."""
     from mhsa_cli.runs.heads import maps_to_dict
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.looking import Address, heading, read_addresses, report_of
+from mhsa_cli.commands.looking import heading, read_addresses, report_of
 from mhsa_cli.commands.opening import trained
 from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
 from mhsa_cli.errors import RunError, UsageError
@@ -19,6 +19,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
 from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import Head
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ class Part:
 class More:
     """Tables about the heads at `addresses` of one run; its checkpoint is loaded only where one needs it."""
 
-    def __init__(
-        self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Address], attention: str | None = None
-    ) -> None:
+    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Head], attention: str | None = None) -> None:
         self.folder, self.maps, self.addresses, self.attention = folder, maps, addresses, attention
 
     @cached_property
@@ -46,11 +45,11 @@ class More:
     def scores(self, definition: str | None) -> Part:
         """Show every score of every head; with a definition also that paper's induction score."""
         report = report_of(self.maps)
-        chosen = [head for head in report.heads if (head.layer, head.head) in self.addresses]
+        chosen = [head for head in report.heads if head.address in self.addresses]
         shown = replace(report, heads=chosen)
         document: dict[str, Any] = {"verdict": verdict_to_dict(report.verdict)}
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
-        papers: dict[Address, float] | None = None
+        papers: dict[Head, float] | None = None
         if definition is not None:
             from mhsa_cli.core.heads.prefix_matching import prefix_matching
 
@@ -59,9 +58,9 @@ class More:
                 said = f"the newest whole checkpoint is of step {step}, these scores are of step {self.maps.step}"
                 raise RunError(said, "leave out --definition")
             figures = prefix_matching(model, task, config.train.seed)
-            papers = dict(zip([(h.layer, h.head) for h in report.heads], figures, strict=True))
+            papers = dict(zip([h.address for h in report.heads], figures, strict=True))
             for head in heads:
-                head["olsson2022"] = papers[head["layer"], head["head"]]
+                head["olsson2022"] = papers[Head(head["layer"], head["head"])]
         document["heads"] = heads
 
         def draw(width: int, surface: Surface) -> Lines:
@@ -76,7 +75,7 @@ class More:
 
         model, task, config, step = self._trained
         found = circuits(model, task, config.train.seed, step)
-        heads = [head for head in found.heads if (head.layer, head.head) in self.addresses]
+        heads = [head for head in found.heads if head.address in self.addresses]
         found = replace(found, heads=heads)
 
         def draw(width: int, surface: Surface) -> Lines:
@@ -97,7 +96,7 @@ class More:
         found = ablate(model, probe.batch, heads)
         if not all(math.isfinite(one.loss) for one in found):
             raise RunError("the loss without these heads is not finite: the weights hold NaN, infinity or huge numbers")
-        names = [f"L{layer}.H{head}" for layer, head in heads]
+        names = [str(head) for head in heads]
 
         def draw(width: int, surface: Surface) -> Lines:
             return ablation_table(found, width=width, surface=surface)

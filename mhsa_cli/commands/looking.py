@@ -11,12 +11,11 @@ from mhsa_cli.commands.opening import tell_edited
 from mhsa_cli.commands.own_block import check_maps, check_shown
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadReport
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import Head, escape
 
-Address = tuple[int, int]
 _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
 
 
@@ -64,7 +63,7 @@ def heading(folder: RunDir, step: int) -> str:
     if status in (None, "finished"):
         return f"{folder.name}, step {step}"
     planned = f" of {total}" if isinstance(total, int) else ""
-    return f"{folder.name}, step {step}{planned}: the run is {show(str(status))}"
+    return f"{folder.name}, step {step}{planned}: the run is {escape(str(status))}"
 
 
 def report_of(maps: HeadMaps) -> HeadReport:
@@ -84,43 +83,45 @@ def maps_on_tokens(folder: RunDir, tokens: str, attention: str | None = None) ->
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
-def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Address]:
+def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Head]:
     """Read heads as `L0.H3,L1.H0`, a whole layer as `L0`, a number as that head of every layer.
 
     Raises: UsageError naming what is no head of this run.
     """
-    known = [(head.layer, head.head) for head in maps.heads]
-    found: list[Address] = []
+    known = [head.address for head in maps.heads]
+    found: list[Head] = []
     for word in text.replace(" ", ",").split(","):
         match = _ADDRESS.fullmatch(word)
         layer, head = ("", "") if match is None else (match[1], match[2] or match[3])
         wanted = [a for a in known if match and (not layer or a[0] == int(layer)) and (not head or a[1] == int(head))]
         if word and not wanted:
             there = f"heads: L0.H0 to {maps.heads[-1].name}; L0 is all of layer 0, a number that head of every layer"
-            raise UsageError(f"{option}: `{show(word)}` is no head of this run", there)
+            raise UsageError(f"{option}: `{escape(word)}` is no head of this run", there)
         found += [a for a in wanted if a not in found]
     if not found:
         raise UsageError(f"{option} names no head", "for example: L0.H3, or L0.H0,L0.H1")
     return found
 
 
-def chosen_heads(maps: HeadMaps, layer: str | None, heads: str | None) -> list[Address]:
+def chosen_heads(maps: HeadMaps, layer: str | None, heads: str | None) -> list[Head]:
     """List the heads that are in this layer, `1` or `L1`, and among these addresses; without either, all.
 
     Raises: UsageError naming what is no layer or no head of this run.
     """
-    chosen = [(head.layer, head.head) for head in maps.heads]
+    chosen = [head.address for head in maps.heads]
     if layer is not None:
         match = re.fullmatch(r"[lL]?(\d{1,4})", layer.strip(), re.ASCII)
         inside = [address for address in chosen if match is not None and address[0] == int(match[1])]
         if not inside:
             there = f"layers: L0 to L{maps.heads[-1].layer}; a head: --head {maps.heads[-1].name}"
-            raise UsageError(f"--layer: `{show(layer)}` is no layer of this run", there)
+            raise UsageError(f"--layer: `{escape(layer)}` is no layer of this run", there)
         chosen = inside
     if heads is not None:
         named = read_addresses(heads, maps, "--head")
         both = [a for a in named if a in chosen]
         if not both:
-            raise UsageError(f"--head {show(heads)} names no head of --layer {show(str(layer))}", "leave out --layer")
+            raise UsageError(
+                f"--head {escape(heads)} names no head of --layer {escape(str(layer))}", "leave out --layer"
+            )
         chosen = both
     return chosen

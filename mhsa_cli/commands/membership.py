@@ -14,13 +14,14 @@ from mhsa_cli.commands.trials import Trial
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.runs.checkpoints import STATE
-from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import WEIGHTS
 from mhsa_cli.runs.newer_formats import refuse_newer
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.runs.verify import OWN
+from mhsa_cli.text import escape
 
 # Settings that a trial may change and still be the plan's: they change neither a figure nor a step of the report.
 UNSEEN = {"train.eval_every", "train.save_every", "train.keep"}
@@ -55,7 +56,7 @@ def find_left_out(sweep: SweepDir, plan: Mapping[str, Any], trials: Sequence[Tri
     reasons = {trial.name: why_not_planned(sweep, trial, reported.get(trial.name)) for trial in trials}
     found = {name: why for name, why in reasons.items() if why is not None}
     for name, why in found.items():
-        tell(f"left out: {show(str(sweep.path / name))}: {why}")
+        tell(f"left out: {escape(str(sweep.path / name))}: {why}")
     if found:
         tell(f"  to train them anew: move their folders away, then mhsa sweep --resume {run_argument(sweep.path)}")
     return found
@@ -93,14 +94,14 @@ def _reasons(sweep: SweepDir, run: RunDir, trial: Trial, weights: str | None) ->
         if told.get(key) not in (None, wanted):
             yield f"its run.json is of another trial: {key} {told[key]}, not {wanted}"
     if weights is not None and info.get("status") == "finished" and info.get(WEIGHTS) != weights:
-        yield f"its weights are not those of the sweep's report: sha256 {show(str(info.get(WEIGHTS)))}, not {weights}"
+        yield f"its weights are not those of the sweep's report: sha256 {escape(str(info.get(WEIGHTS)))}, not {weights}"
     yield from _checkpoint_reasons(run, trial)
     if not done:  # it will be gone on with, or trained anew
         refuse_newer(run.path)
         strange = sorted(p.name for p in run.path.iterdir() if p.name not in OWN and not p.name.startswith("."))
         if strange:
             more = f" and {len(strange) - _NAMED} more" if len(strange) > _NAMED else ""
-            yield f"it holds what is no part of a trial: {', '.join(map(show, strange[:_NAMED]))}{more}"
+            yield f"it holds what is no part of a trial: {', '.join(map(escape, strange[:_NAMED]))}{more}"
 
 
 def _checkpoint_reasons(run: RunDir, trial: Trial) -> Iterator[str]:

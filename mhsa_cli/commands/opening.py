@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, StorageError
 from mhsa_cli.runs.checkpoints import list_checkpoints
-from mhsa_cli.runs.disk import show, verify_hint
+from mhsa_cli.runs.disk import verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -48,7 +49,7 @@ def next_look(path: Path) -> str:
         if (path / HEADS).exists() or list_checkpoints(path):
             return f"mhsa inspect-heads {run_argument(path)}"
         if (path / CONFIG).exists():
-            return f"mhsa train --config {show(shlex.quote(str(path / CONFIG)))}"
+            return f"mhsa train --config {escape(shlex.quote(str(path / CONFIG)))}"
     return f"mhsa verify {run_argument(path)}"
 
 
@@ -58,7 +59,7 @@ def check_weights(folder: RunDir, step: int, sha256: str) -> None:
     told = info.get(WEIGHTS)
     if told is not None and info.get("step") == step and told != sha256:
         said = f"the checkpoint of step {step} is of another training: its weights are not those of {RUN}"
-        raise RunError(f"{said}: sha256 {sha256}, not {show(str(told))}", verify_hint(folder.path))
+        raise RunError(f"{said}: sha256 {sha256}, not {escape(str(told))}", verify_hint(folder.path))
 
 
 def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM, Task, Config, int]:

@@ -12,7 +12,7 @@ import typer
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.config.custom_attention import is_file, split, way
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape
 
 if TYPE_CHECKING:
     from mhsa_cli.commands.trials import Trial
@@ -57,9 +57,9 @@ def begin(config: Config, task: Task) -> TransformerLM | None:
 def _introduce(foreign: Foreign) -> None:
     """Say in a line whose attention is trained, and where to learn whether it is right."""
     seen = "is it right?" if foreign.known else "it does not equal the reference, see"
-    tell(f"note: the attention is yours, {show(foreign.target)}; {seen} mhsa check {show(foreign.target)}")
+    tell(f"note: the attention is yours, {escape(foreign.target)}; {seen} mhsa check {escape(foreign.target)}")
     if foreign.untrained:
-        first, *more = map(show, foreign.untrained)
+        first, *more = map(escape, foreign.untrained)
         names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
         tell(f"note: {names} as drawn, untrained: not among the block's parameters()")
 
@@ -87,13 +87,13 @@ def again(
             raise UsageError(f"{who} was trained with our own attention, {own}", "leave out --attention")
         return None
     if given is None:
-        said = f"{who} was trained with {show(own)}, which is never imported by itself"
-        raise UsageError(said, way(show(own)))
+        said = f"{who} was trained with {escape(own)}, which is never imported by itself"
+        raise UsageError(said, way(escape(own)))
     from mhsa_cli.check.build import adopt
 
     name = split(own)[1]
     if split(given)[1] != name:
-        raise UsageError(f"--attention names {show(given)}, {who} was trained with {show(own)}", way(show(own)))
+        raise UsageError(f"--attention names {escape(given)}, {who} was trained with {escape(own)}", way(escape(own)))
     foreign = adopt(given)
     check_same(foreign, info.get(KEY), who, allow)
     return foreign
@@ -104,8 +104,8 @@ def check_same(foreign: Foreign, recorded: Any, who: str, allow: bool | None) ->
     told = recorded.get("sha256") if isinstance(recorded, dict) else None
     if told == foreign.sha256:
         return
-    said = f"{show(str(foreign.file))} is not the file {who} was trained with (sha256 {foreign.sha256[:12]}"
-    said += f", not {show(str(told))[:12]})"
+    said = f"{escape(str(foreign.file))} is not the file {who} was trained with (sha256 {foreign.sha256[:12]}"
+    said += f", not {escape(str(told))[:12]})"
     if allow is False:
         raise RunError(said, "put the old file back, or go on all the same with --allow-inexact")
     tell(f"note: {said}: what is computed here may be something else")
@@ -115,21 +115,21 @@ def only_if_ours(config: Config, what: str, does: str = "looks inside our attent
     """Refuse to look inside a block that is not ours. Raises: UsageError."""
     attention = config.model.attention
     if is_file(attention):
-        said = f"{what} {does}; model.attention is {show(attention)}"
-        raise UsageError(said, f"what is inside yours: mhsa check {show(attention)}")
+        said = f"{what} {does}; model.attention is {escape(attention)}"
+        raise UsageError(said, f"what is inside yours: mhsa check {escape(attention)}")
 
 
 def without_maps(run: RunDir) -> str:
     """Say why a run has no maps of heads; nothing if it has."""
     why = run.read_run_json().get(NO_MAPS)
-    return show(why) if isinstance(why, str) else ""
+    return escape(why) if isinstance(why, str) else ""
 
 
 def check_maps(run: RunDir) -> None:
     """Refuse to show heads of a run that has no maps. Raises: UsageError."""
     why = without_maps(run)
     if why:
-        raise UsageError(f"{show(run.name)} has no maps of heads: {why}", FOR_MAPS)
+        raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
 
 
 def check_shown(model: TransformerLM) -> None:
@@ -162,7 +162,9 @@ def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
     if first is None:
         return {}
     if engine != "local":
-        raise UsageError(f"--engine {engine}: {show(first)} is a file of this machine alone", "train here, with --jobs")
+        raise UsageError(
+            f"--engine {engine}: {escape(first)} is a file of this machine alone", "train here, with --jobs"
+        )
     from mhsa_cli.check.build import adopt
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.engine import build_model
@@ -189,7 +191,7 @@ def named_again(configs: Sequence[Config], recorded: Any, given: Sequence[str] |
         told = recorded.get(attention) if isinstance(recorded, dict) else None
         found = sha256(Path(split(name)[0]).read_bytes()).hexdigest() if Path(split(name)[0]).is_file() else None
         if found is not None and found != told:
-            raise RunError(f"{show(split(name)[0])} is not the file {who} was begun with", "put the old file back")
+            raise RunError(f"{escape(split(name)[0])} is not the file {who} was begun with", "put the old file back")
     return named
 
 
@@ -205,5 +207,5 @@ def among(config: Config, given: Sequence[str], who: str) -> str | None:
     fits = [one for one in given if split(one)[1] == name]
     exact = [one for one in fits if Path(split(one)[0]).name == Path(file).name] or fits
     if not exact:
-        raise UsageError(f"{who} was trained with {show(own)}, which is never imported by itself", way(show(own)))
+        raise UsageError(f"{who} was trained with {escape(own)}, which is never imported by itself", way(escape(own)))
     return exact[0]

@@ -17,11 +17,11 @@ from rich.text import Text
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
-from mhsa_cli.renderers.kit.text_lines import Lines, safe
+from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.atomic import write_file_atomic
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import is_sweep
 from mhsa_cli.runs.names import runs_root
+from mhsa_cli.text import escape
 
 PICTURE_WIDTH = 96
 PIECES = 20_000
@@ -39,12 +39,12 @@ class Paper:
     def say(self, text: str = "") -> None:
         """Print text as it is; a terminal wraps it at spaces."""
         for line in text.split("\n"):
-            self.console.print(Text(safe(line)), soft_wrap=not self.surface.is_terminal)
+            self.console.print(Text(escape(line)), soft_wrap=not self.surface.is_terminal)
 
     def offer(self, text: str) -> None:
         """Print a command or a path as one line: what a terminal itself wraps is copied back whole."""
         for line in text.split("\n"):
-            self.console.print(Text(safe(line)), soft_wrap=True)
+            self.console.print(Text(escape(line)), soft_wrap=True)
 
     def draw(self, lines: Lines) -> None:
         """Print a picture as it is: what is wider than the console, a name to be typed, is not cropped."""
@@ -71,9 +71,9 @@ def run_argument(path: Path) -> str:
     """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
     root = runs_root()
     if path == root / path.name:
-        return show(shlex.quote(path.name))
+        return escape(shlex.quote(path.name))
     inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
-    return show(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
+    return escape(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
 
 
 def picture_path(given: Path | None) -> Path | None:
@@ -86,8 +86,8 @@ def picture_path(given: Path | None) -> Path | None:
     ending = given.suffix.lower().removeprefix(".")
     if ending not in RENDERERS:
         possible = ", ".join(f".{name}" for name in RENDERERS)
-        better = show(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise UsageError(f"'{show(given)}': pictures are written as {possible}", f"name it {better}")
+        better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
+        raise UsageError(f"'{escape(given)}': pictures are written as {possible}", f"name it {better}")
     if ending == "png":
         need_pillow()
     return given
@@ -98,7 +98,7 @@ def write_picture(path: Path, lines: Lines, title: str) -> None:
     from mhsa_cli.renderers.files.formats import RENDERERS
 
     write_file_atomic(path, RENDERERS[path.suffix.lower().removeprefix(".")](lines, title))
-    tell(f"wrote {show(path)}")
+    tell(f"wrote {escape(path)}")
 
 
 def picture_surface(path: Path) -> Surface:

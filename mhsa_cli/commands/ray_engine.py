@@ -20,8 +20,8 @@ from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.archive import Parcel, pack_run, unpack_runs
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.text import escape
 
 KNOCK_SECONDS = 5.0  # for an answer from a cluster
 STOP_SECONDS = 1.0  # between two questions of a worker whether to stop
@@ -178,7 +178,7 @@ def connect(address: str | None) -> Any:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"cannot reach the Ray cluster at {show(where)}: {first}",
+            f"cannot reach the Ray cluster at {escape(where)}: {first}",
             "start one there: ray start --head; or leave out --address",
         ) from error
     finally:

@@ -13,8 +13,8 @@ import typer
 
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import ANSWERED_NO, UsageError
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -34,8 +34,8 @@ def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     if is_override(file) and not Path(file).exists():
         more = " ".join(map(shlex.quote, [file, *overrides]))
         raise UsageError(
-            f"--resume-check {show(file)}: a config file comes first, then its settings",
-            f"mhsa verify --resume-check FILE {show(more)}",
+            f"--resume-check {escape(file)}: a config file comes first, then its settings",
+            f"mhsa verify --resume-check FILE {escape(more)}",
         )
     config = load_config(file, overrides)
     total, half = config.total_steps, config.total_steps // 2

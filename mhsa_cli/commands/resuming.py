@@ -15,11 +15,12 @@ from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import OtherVersionError, RunError, UsageError
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
-from mhsa_cli.runs.disk import read_file, show, verify_hint
+from mhsa_cli.runs.disk import read_file, verify_hint
 from mhsa_cli.runs.hashes import LIMIT, ChangedError, listed_files
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape
 
 # What may change without making another training of it: how long it goes on, and what is observed.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
@@ -85,7 +86,7 @@ def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
 
 def other_version(what: str, error: UsageError, made_by: object = None) -> OtherVersionError:
     """Make the error of settings that were written as they are, and that this version does not know."""
-    newer = f", {show(made_by)}" if isinstance(made_by, str) and made_by != __version__ else ""
+    newer = f", {escape(made_by)}" if isinstance(made_by, str) and made_by != __version__ else ""
     message = f"{what} is whole, but not all of it is known to this mhsa ({__version__}):\n{error}"
     return OtherVersionError(message, f"use the mhsa that made it{newer}")
 
@@ -114,7 +115,7 @@ def own_text(config: Config, run: RunDir) -> Config:
     else:
         path, data = original, original.read_bytes()
     if sha256(data).hexdigest() != wanted:
-        raise RunError(f"{show(path)} is not the text the run was trained on", "put the original back")
+        raise RunError(f"{escape(path)} is not the text the run was trained on", "put the original back")
     return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
 
 
@@ -143,7 +144,7 @@ def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Con
     for path in (Path(config.task.path), *sorted(sweep.glob(f"*/{TEXT}"))):
         if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
             return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
-    said = f"{show(config.task.path)} is not the text that the sweep was planned with, and no trial has a copy"
+    said = f"{escape(config.task.path)} is not the text that the sweep was planned with, and no trial has a copy"
     raise RunError(said, "put the original back")
 
 

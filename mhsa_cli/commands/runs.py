@@ -87,11 +87,11 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
 
 def _say_sweeps(paper: Paper, root: Path) -> None:
     """Name the sweeps, whose trials are runs in folders of their own."""
-    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.listing import list_inside, list_sweeps
+    from mhsa_cli.text import escape, plural
 
     for path, trials in list_sweeps(root):
-        paper.say(f"sweep: {show(path.name)} ({trials} {'trial' if trials == 1 else 'trials'}): {list_inside(path)}")
+        paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {list_inside(path)}")
 
 
 KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy", "seconds", "started")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs.disk import refusal, show
+from mhsa_cli.runs.disk import refusal
+from mhsa_cli.text import escape
 
 SHORT = 1 << 25  # bytes; less than this is no memory to work with
 LOWER_MEMORY = "lower train.batch_size, train.eval_sequences or model.d_model"
@@ -122,7 +123,7 @@ def saying_kept(path: Path) -> Iterator[None]:
         sys.stdout.flush()
     except StdoutError as error:
         forget_output()
-        raise StorageError(str(error.strerror), f"the results are kept: {show(path)}") from error
+        raise StorageError(str(error.strerror), f"the results are kept: {escape(path)}") from error
 
 
 def foreseen(error: Exception) -> StorageError | None:
@@ -149,13 +150,8 @@ def _is_short() -> bool:
     return False
 
 
-def counted(count: int, noun: str) -> str:
-    """Write `1 trial`, `2 trials`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def tell(text: str) -> None:
     """Print a message to stderr, whatever characters it can show; a control character becomes an escape."""
     encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    text = "\n".join(map(show, text.split("\n")))
+    text = "\n".join(map(escape, text.split("\n")))
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.names import LONGEST
+from mhsa_cli.text import escape
 
 # What people call our commands elsewhere: asked before any nearness of letters.
 SYNONYMS: dict[str, str] = {
@@ -44,9 +44,9 @@ def no_such_command(program: str, args: Sequence[str], known: Sequence[str]) -> 
     meant = _MEANT.get(word.lower().replace("_", "-")) if root else None
     meant = meant or nearest(word, known, 3)
     if meant is None:
-        return UsageError(f"there is no command `{show(word)}`", f"commands of {program}: {', '.join(known)}")
+        return UsageError(f"there is no command `{escape(word)}`", f"commands of {program}: {', '.join(known)}")
     offered = " ".join([program, meant, *map(shlex.quote, rest)])
-    return UsageError(f"there is no command `{show(word)}`", f"did you mean: {show(offered)}")
+    return UsageError(f"there is no command `{escape(word)}`", f"did you mean: {escape(offered)}")
 
 
 def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
@@ -58,7 +58,7 @@ def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
         if ways := _resumes(command, word, root) + _leads_to(word, arguments[number + 1 :]):
             told.append((word, "\n  or: ".join(f"mhsa {command} {way}" for way in ways)))
     if told:
-        words = ", ".join(f"`{show(word)}`" for word, _ in told)
+        words = ", ".join(f"`{escape(word)}`" for word, _ in told)
         raise UsageError(f"settings are written KEY=VALUE, found {words}", "\n  ".join(way for _, way in told))
 
 
@@ -80,9 +80,9 @@ def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
     from mhsa_cli.config.tasks import TASK_SCHEMAS
 
     if word.endswith((".yaml", ".yml")):
-        return [f"--config {show(shlex.quote(word))}"]
+        return [f"--config {escape(shlex.quote(word))}"]
     ready = Path("configs", f"{word}.yaml")
-    config = [f"--config {show(shlex.quote(str(ready)))}"] if len(word) < LONGEST and ready.is_file() else []
+    config = [f"--config {escape(shlex.quote(str(ready)))}"] if len(word) < LONGEST and ready.is_file() else []
     if task := nearest(word, TASK_SCHEMAS):
         return [f"task.name={task}", *config]
     if config or (key := setting(word, all_keys())) is None:
@@ -94,7 +94,7 @@ def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
 def no_such_option(ctx: Any, name: str, args: Sequence[str]) -> UsageError:
     """Say that an option is none of the command; where it is a setting's name, write the setting as it is written."""
     typed, value = _as_typed(name, args)
-    message = f"{ctx.command_path} has no option {show(typed)}"
+    message = f"{ctx.command_path} has no option {escape(typed)}"
     takes_settings = any(param.name == "settings" for param in ctx.command.get_params(ctx))
     if takes_settings and (way := _as_setting(ctx.command_path, typed.lstrip("-"), value)):
         return UsageError(message, way)
@@ -147,4 +147,4 @@ def written(key: str, word: str, value: str | None) -> str:
         else:
             value = "FILE" if field.is_required() else write(field.get_default())
     name = key if key == "task.name" else key.rpartition(".")[2]
-    return show(shlex.quote(f"{name}={value}"))
+    return escape(shlex.quote(f"{name}={value}"))

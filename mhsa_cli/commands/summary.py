@@ -18,11 +18,11 @@ from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import head_table
 from mhsa_cli.renderers.pictures.heatmap import head_maps
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import dropped_records
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import Head, escape
 
 
 def common_chance(runs: Sequence[RunDir]) -> float | None:
@@ -51,7 +51,7 @@ def result_document(run: RunDir) -> dict[str, Any]:
             "weights_sha256": info["weights_sha256"],
         }
     except (KeyError, TypeError) as error:
-        raise RunError(f"{show(run.path)}: run.json lacks what a finished run has ({error})") from error
+        raise RunError(f"{escape(run.path)}: run.json lacks what a finished run has ({error})") from error
 
 
 def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     paper.say(f"weights sha256 {info['weights_sha256']}")
 
 
-def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[tuple[int, int]] | None = None) -> None:
+def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[Head] | None = None) -> None:
     """Print the maps and what a reader must know of their task."""
     paper.draw(heads_picture(maps, paper.width, paper.surface, heads))
     if maps.report is not None:
@@ -121,9 +121,7 @@ def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[tuple[int, int]] | 
         paper.say(maps.note)
 
 
-def heads_picture(
-    maps: HeadMaps, width: int, surface: Surface, heads: Sequence[tuple[int, int]] | None = None
-) -> Lines:
+def heads_picture(maps: HeadMaps, width: int, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
     """Draw maps, and under them what was measured of these heads."""
     picture = head_maps(maps, width=width, surface=surface, heads=heads)
     if maps.report is None:

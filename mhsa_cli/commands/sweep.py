@@ -83,13 +83,14 @@ def sweep(
     from mhsa_cli.commands.own_block import named_again
     from mhsa_cli.commands.printing import run_argument
     from mhsa_cli.commands.signals import StopSignal
-    from mhsa_cli.commands.stderr import counted, saying_kept, tell
+    from mhsa_cli.commands.stderr import saying_kept, tell
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.commands.sweeping import How, train_missing
     from mhsa_cli.commands.trials import planned
     from mhsa_cli.renderers.kit.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweep_dir import SweepDir
+    from mhsa_cli.text import plural
 
     if address is not None and engine is not Engines.RAY:
         raise UsageError("--address names a Ray cluster", "add --engine ray")
@@ -150,7 +151,7 @@ def sweep(
     again = run_argument(owned.path)
     left = sum(trial.status not in ("finished", "failed", LEFT_OUT, "damaged") for trial in report.trials)
     if left:
-        missing = f"{counted(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
+        missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
     tell_failed(report, again, alone=how.engine == "local" and (how.jobs or 1) == 1)
     unread = any(trial.status in (LEFT_OUT, "damaged") for trial in report.trials)

@@ -10,11 +10,12 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from mhsa_cli.commands.stderr import LOWER_MEMORY, counted, tell
+from mhsa_cli.commands.stderr import LOWER_MEMORY, tell
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.text import plural
 
 # What a sweep with such failed trials ends with, the worst first.
 EXIT_CODES: Mapping[int, set[Cause]] = {
@@ -106,7 +107,7 @@ def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:
     """Say how many trials failed, and the way out of each cause. `alone` tells that one process trained them all."""
     for cause, count in _causes(report).items():
         reason = f"{_REASONS[cause]}; {_way_out(cause, sweep, alone)}"
-        tell(f"failed: {counted(count, 'trial')} of {len(report.trials)}, {reason}")
+        tell(f"failed: {plural(count, 'trial')} of {len(report.trials)}, {reason}")
 
 
 def _way_out(cause: Cause, sweep: str, alone: bool) -> str:

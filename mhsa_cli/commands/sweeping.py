@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from mhsa_cli.commands.chunk import Chunk, Tell, give_up
 from mhsa_cli.commands.room import stack_that_fits
 from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.stderr import counted, tell
+from mhsa_cli.commands.stderr import tell
 from mhsa_cli.commands.trials import Trial, named
 from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.custom_attention import is_file
@@ -20,6 +20,7 @@ from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.text import plural
 
 MAX_STACK = 64  # models that train together: more gains nothing and holds more memory
 STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them
@@ -104,7 +105,7 @@ def train_missing(
     begun = sum(step > 0 for step in steps.values())
     more = [f"{done} done already"] if done else []
     more += [f"{begun} begun"] if begun else []
-    tell(", ".join([counted(len(trials), "trial"), *more]))
+    tell(", ".join([plural(len(trials), "trial"), *more]))
     how = replace(how, jobs=min(how.jobs, len(missing)) if how.jobs else None)
     told: list[Tell] = []  # the picture comes last, when the chunks are known
     engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))

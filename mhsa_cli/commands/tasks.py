@@ -39,9 +39,9 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
 def _check(task: str) -> None:
     from mhsa_cli.config.spelling import nearest
     from mhsa_cli.config.tasks import TASK_SCHEMAS
-    from mhsa_cli.runs.disk import show
+    from mhsa_cli.text import escape
 
     if task not in TASK_SCHEMAS:
         close = nearest(task, TASK_SCHEMAS)
         way = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}"
-        raise UsageError(f"there is no task `{show(task)}`", way)
+        raise UsageError(f"there is no task `{escape(task)}`", way)

@@ -14,6 +14,7 @@ from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.text import Head
 
 if TYPE_CHECKING:
     from mhsa_cli.commands.printing import Paper
@@ -150,21 +151,21 @@ def _stored(folder: RunDir) -> dict[str, Any]:
         return {}
 
 
-def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[tuple[int, int], tuple[str, str]]:
+def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[Head, tuple[str, str]]:
     """Find the heads that were named, as (target, label), unless training went on after that."""
     from mhsa_cli.commands.looking import is_stale
 
     heads = stored.get("heads")
     if not isinstance(heads, list) or is_stale(folder, stored):
         return {}
-    found: dict[tuple[int, int], tuple[str, str]] = {}
+    found: dict[Head, tuple[str, str]] = {}
     for head in heads:
         if isinstance(head, dict):
             layer, number, target, label = (head.get(key) for key in ("layer", "head", "target", "label"))
             if not isinstance(layer, int) or not isinstance(number, int):
                 continue
             if isinstance(target, str) and target and isinstance(label, str) and label:
-                found[layer, number] = (target, label)
+                found[Head(layer, number)] = (target, label)
     return found
 
 
@@ -222,7 +223,7 @@ def _document(
             {
                 "layer": one.layer,
                 "head": one.head,
-                "name": f"L{one.layer}.H{one.head}",
+                "name": one.name,
                 "target": one.target or None,
                 "label": one.label or None,
                 "lifts": one.lifts,

@@ -36,7 +36,7 @@ def trace(
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.training import prepare_device
     from mhsa_cli.config.load import load_config
-    from mhsa_cli.runs.disk import show
+    from mhsa_cli.text import escape
 
     changes = all_overrides("trace", overrides, settings)
     wanted = load_config(config, changes)
@@ -54,7 +54,7 @@ def trace(
         paper = Paper()
         paper.draw(trace_picture(told, width=paper.width, surface=paper.surface))
         file = [] if config is None else ["--config", config]
-        paper.offer(f"\nnext: {show(shlex.join(['mhsa', 'train', *file, *changes]))}")
+        paper.offer(f"\nnext: {escape(shlex.join(['mhsa', 'train', *file, *changes]))}")
     if not all(check.passed for check in told.checks):
         raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")
 

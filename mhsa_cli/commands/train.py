@@ -56,13 +56,13 @@ def train(
 ) -> None:
     """Run `mhsa train`."""
     from mhsa_cli.config.load import load_config
-    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.names import runs_root
+    from mhsa_cli.text import escape
 
     changes = all_overrides("train", overrides, settings, runs)
     root = runs_root(runs)
     if attention is not None and resume is None:
-        raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={show(attention)}")
+        raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={escape(attention)}")
     if resume is None:
         _train_new(load_config(config, changes), root, name, as_json)
         return
@@ -148,12 +148,12 @@ def _tell_rate(before: Config, after: Config, step: int) -> None:
 
 def _tell_sweep(run: RunDir) -> None:
     """Say so where the run is a trial: with other settings it is no longer the one that its sweep planned."""
-    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.listing import SWEEP
+    from mhsa_cli.text import escape
 
     sweep = run.path.parent
     if (sweep / SWEEP).is_file():
-        tell(f"note: this is no longer the trial that the sweep {show(sweep.name)} planned; its report leaves it out")
+        tell(f"note: this is no longer the trial that the sweep {escape(sweep.name)} planned; its report leaves it out")
 
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:

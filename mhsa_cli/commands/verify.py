@@ -56,8 +56,8 @@ def verify(
     from mhsa_cli.commands.printing import Paper, print_json
     from mhsa_cli.commands.verifying import verify_run, verify_sweep
     from mhsa_cli.renderers.pictures.verify import verification_table
-    from mhsa_cli.runs.disk import show
     from mhsa_cli.runs.run_dir import RunDir
+    from mhsa_cli.text import escape
 
     path = _find(runs, arguments[0] if arguments else None)
     found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))
@@ -72,17 +72,17 @@ def verify(
                 paper.say(f"  {line}")
     if found.damage:
         names = ", ".join(check.name for check in found.damage)
-        raise RunError(f"{show(path)} is damaged: {names}")
+        raise RunError(f"{escape(path)} is damaged: {names}")
     if found.other_version:
         names = ", ".join(check.name for check in found.other_version)
         raise OtherVersionError(
-            f"{show(path)} was made by another version of mhsa: {names}",
+            f"{escape(path)} was made by another version of mhsa: {names}",
             "of these nothing is known here" + ("; some others cannot be read" if found.unreadable else ""),
         )
     if found.unreadable:
         names = ", ".join(check.name for check in found.unreadable)
         raise StorageError(
-            f"cannot read all of {show(path)}: {names}", "of these nothing is known; the others are whole"
+            f"cannot read all of {escape(path)}: {names}", "of these nothing is known; the others are whole"
         )
 
 

@@ -20,12 +20,12 @@ from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
 from mhsa_cli.runs.metrics_audit import Rhythm
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
+from mhsa_cli.text import Head, escape
 
 HELD_UP = ("left out", "damaged", "unreadable", "other version")  # what a resume does not train
 NAMED = 5  # trials without a result that a line names
@@ -60,14 +60,14 @@ def verify_sweep(folder: Path) -> Verification:
         checks.append(Check(path.name, bad[0].state if bad else "ok", told))
         if bad:
             statuses[path.name] = status if status in DONE else {"wrong": "damaged"}.get(bad[0].state, bad[0].state)
-            usable.append(f"what the trial still holds: mhsa verify {show(shlex.quote(str(path)))}")
+            usable.append(f"what the trial still holds: mhsa verify {escape(shlex.quote(str(path)))}")
     for name, trial in (trials or {}).items():  # what is no run folder, too
         if name not in statuses and (other := why_not_planned(sweep, trial)):
             strangers[name] = other
     for name, other in strangers.items():
         checks.append(Check(name, "wrong", other))
         statuses[name] = "left out"
-        usable.append(f"to train {show(name)} anew: move its folder away, then {_going_on(folder)}")
+        usable.append(f"to train {escape(name)} anew: move its folder away, then {_going_on(folder)}")
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))
     return Verification(checks, usable, None)
@@ -85,10 +85,10 @@ def _going_on(folder: Path) -> str:
 
 def _standing(info: Mapping[str, Any], found: Verification) -> str:
     """Say how a whole trial ended, and what it has."""
-    status, own = show(str(info.get("status"))), info.get("sweep")
+    status, own = escape(str(info.get("status"))), info.get("sweep")
     message = own.get("message") if isinstance(own, dict) else None
     at = f" at step {info['step']}" if info.get("step") is not None else ""
-    told = f"{status}{at}" + (f": {show(str(message).partition(chr(10))[0])}" if message else "")
+    told = f"{status}{at}" + (f": {escape(str(message).partition(chr(10))[0])}" if message else "")
     newest = "no checkpoint yet" if found.checkpoint is None else f"the newest checkpoint of step {found.checkpoint}"
     return f"{told}; {len(found.checks)} parts, {newest}"
 
@@ -104,7 +104,7 @@ def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> 
     told = [f"{finished} of {len(planned)} finished"]
     for kind, names in kinds.items():
         more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
-        told.append(f"{kind}: {', '.join(map(show, names[:NAMED]))}{more}")
+        told.append(f"{kind}: {', '.join(map(escape, names[:NAMED]))}{more}")
     if kinds.keys() - {*DONE, *HELD_UP}:
         told.append(f"to go on: {_going_on(folder)}")
     return "; ".join(told)
@@ -153,7 +153,7 @@ def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
     """Say what a run's config and its run.json say of its files."""
     from mhsa_cli.core.training.lockstep import log_every
 
-    heads = [(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
+    heads = [Head(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
     rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, _changed_at(info))
     return Plan(rhythm, heads, isinstance(config.task, Text))
 

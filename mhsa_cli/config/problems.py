@@ -7,23 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mhsa_cli.errors import UsageError
+from mhsa_cli.text import escape
 
 EXCERPT = 100  # characters of a source line that are shown
 SHOWN = 50  # problems that are printed; a thousand more would only hide the first
-
-
-def visible(text: str) -> str:
-    """Show `text` with every control character, escape and undecodable byte as a backslash escape."""
-    return "".join(_cell(char) for char in text)
-
-
-def _cell(char: str) -> str:
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def _columns(text: str) -> int:
@@ -35,7 +22,7 @@ def _columns(text: str) -> int:
 
 def clip(text: str, limit: int = 60) -> str:
     """Show at most `limit` characters of `text`, escaped."""
-    return visible(text if len(text) <= limit else text[: limit - 3] + "...")
+    return escape(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +46,7 @@ class Problem:
         """Name the place as `file:line:col`, or as the override that was typed."""
         if self.override:
             return clip(self.file, EXCERPT) or "''"
-        parts = [visible(self.file), *(str(n) for n in (self.line, self.col) if n is not None)]
+        parts = [escape(self.file), *(str(n) for n in (self.line, self.col) if n is not None)]
         return ":".join(parts)
 
     def __str__(self) -> str:
@@ -80,9 +67,9 @@ class Problem:
             start = max(0, min(at - EXCERPT // 2, len(line) - EXCERPT))
         end = min(len(line), start + EXCERPT)
         before, after = "..." * (start > 0), "..." * (end < len(line))
-        under = visible(line[at : min(at + self.span, end)])
-        caret = " " * _columns(before + visible(line[start:at])) + "^" * max(1, _columns(under))
-        return before + visible(line[start:end]) + after, caret
+        under = escape(line[at : min(at + self.span, end)])
+        caret = " " * _columns(before + escape(line[start:at])) + "^" * max(1, _columns(under))
+        return before + escape(line[start:end]) + after, caret
 
 
 class ConfigError(UsageError):

@@ -6,10 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mhsa_cli.records.labels import Label
+from mhsa_cli.text import Head
+
+
+class OfHead:
+    """What is known of one head: `layer` and `head` are its address."""
+
+    __slots__ = ()
+    layer: int
+    head: int
+
+    @property
+    def address(self) -> Head:
+        """The head's address; as text, for example `L0.H3`."""
+        return Head(self.layer, self.head)
+
+    @property
+    def name(self) -> str:
+        """The head's address in text, for example `L0.H3`."""
+        return str(self.address)
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSummary:
+class HeadSummary(OfHead):
     """One head on the shown sample. `entropy`: mean over queries q >= 1 of H(A_q)/ln(q+1), so 1 is uniform.
 
     `source_weight` is the mean weight on the position that holds the answer, over a probe batch; `source_chance` is
@@ -21,11 +40,6 @@ class HeadSummary:
     entropy: float | None
     source_weight: float | None = None
     source_chance: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The head's address in text, for example `L0.H3`."""
-        return f"L{self.layer}.H{self.head}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class TargetScore:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadScore:
+class HeadScore(OfHead):
     """What was measured about one head. What could not be measured is None or missing; deltas are in nats.
 
     `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
@@ -94,11 +108,6 @@ class HeadScore:
     def target(self) -> str | None:
         """The target that names the head; None where none does."""
         return None if self.label is None else self.label.target
-
-    @property
-    def name(self) -> str:
-        """The head's address in text, for example `L0.H3`."""
-        return f"L{self.layer}.H{self.head}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,7 @@ class Ablation:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadCircuits:
+class HeadCircuits(OfHead):
     """What one head's weights do, read from the weights. None where it is not defined for this model.
 
     `qk_shares`: shares of the score's variance by query part x key part ("tok-tok", "pos-pos", ...); they sum to 1.
@@ -161,11 +170,6 @@ class HeadCircuits:
     ov_copying: float | None
     direct_logits: float | None
 
-    @property
-    def name(self) -> str:
-        """The head's address in text, for example `L0.H3`."""
-        return f"L{self.layer}.H{self.head}"
-
 
 @dataclass(frozen=True, slots=True)
 class Composition:
@@ -174,8 +178,8 @@ class Composition:
     Through its queries, keys and values; 0 = as random heads would. Addresses are (layer, head).
     """
 
-    writer: tuple[int, int]
-    reader: tuple[int, int]
+    writer: Head
+    reader: Head
     queries: float
     keys: float
     values: float
@@ -194,7 +198,7 @@ class Circuits:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadSnapshot:
+class HeadSnapshot(OfHead):
     """One head in a snapshot: its lifts by target's name, `distance` of the best offset, and the other scores.
 
     `offsets` are the lifts of every offset tried, by distance.
@@ -225,7 +229,7 @@ class SnapshotRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadHistory:
+class HeadHistory(OfHead):
     """One head's lift on one target over training. `target` is what the head ended as, named by `label`.
 
     `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`:
@@ -253,9 +257,9 @@ class Matching:
     mean, `random_cost` that of random pairings.
     """
 
-    pairs: Sequence[tuple[tuple[int, int], tuple[int, int], float]]
-    unmatched_first: Sequence[tuple[int, int]]
-    unmatched_second: Sequence[tuple[int, int]]
+    pairs: Sequence[tuple[Head, Head, float]]
+    unmatched_first: Sequence[Head]
+    unmatched_second: Sequence[Head]
     cost: float
     random_cost: float
     inputs: str

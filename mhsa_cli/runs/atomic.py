@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs.disk import SAFE, kind_of, retried, show, storage_error
+from mhsa_cli.runs.disk import SAFE, kind_of, retried, storage_error
+from mhsa_cli.text import escape
 
 # Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
 in_flight: set[str] = set()
@@ -104,7 +105,7 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = 
     except OSError:
         mode = None  # the usual case: nothing there; any other trouble shows again when writing
     if mode is not None and not stat.S_ISREG(mode):
-        raise StorageError(f"cannot write {show(path)}: it is {kind_of(mode)}, not a regular file")
+        raise StorageError(f"cannot write {escape(path)}: it is {kind_of(mode)}, not a regular file")
     try:
         with temporary_beside(path) as temporary:
             write_new_file(temporary, data)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
-from mhsa_cli.runs.disk import refused_with, retried, show, storage_error
+from mhsa_cli.runs.disk import refused_with, retried, storage_error
+from mhsa_cli.text import escape
 
 FOLDER, STATE = "checkpoints", "state.json"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
@@ -138,7 +139,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         else:
             if list_checkpoints(run) == found:
                 raise _none_valid(run, step, found, problems)
-    raise RunError(f"{show(run)}: its checkpoints change faster than they can be read", "try again")
+    raise RunError(f"{escape(run)}: its checkpoints change faster than they can be read", "try again")
 
 
 def is_no_damage(error: RunError | StorageError) -> bool:
@@ -151,11 +152,11 @@ def is_no_damage(error: RunError | StorageError) -> bool:
 def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: list[str]) -> RunError:
     if problems:
         which = "no checkpoint is valid" if step is None else f"the checkpoint of step {step} is not valid"
-        return RunError("\n  ".join([f"{show(run)}: {which}", *problems]))
+        return RunError("\n  ".join([f"{escape(run)}: {which}", *problems]))
     if found:
         steps = ", ".join(str(at) for at in sorted({item.step for item in found}))
-        return RunError(f"{show(run)} has no checkpoint of step {step}", f"it has: {steps}")
+        return RunError(f"{escape(run)} has no checkpoint of step {step}", f"it has: {steps}")
     return RunError(
-        f"{show(run)} has no checkpoint",
+        f"{escape(run)} has no checkpoint",
         "it was never saved, or its checkpoints are gone: train it again under another --name",
     )

@@ -18,9 +18,10 @@ from pathlib import Path
 from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_file
-from mhsa_cli.runs.disk import OpenFile, read_file, retried, show, storage_error
+from mhsa_cli.runs.disk import OpenFile, read_file, retried, storage_error
 from mhsa_cli.runs.json_file import check_format, parse_json
 from mhsa_cli.runs.line_ends import check_line_ends
+from mhsa_cli.text import escape
 
 MANIFEST = "MANIFEST.json"
 REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
@@ -94,18 +95,18 @@ def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
     check_format(content, manifest)
     entries = content.get("files")
     if not isinstance(entries, dict):
-        raise RunError(f"{show(manifest)} is not a manifest: no list of files")
+        raise RunError(f"{escape(manifest)} is not a manifest: no list of files")
     for file, entry in entries.items():
         if not _is_plain(file):
-            raise RunError(f"{show(manifest)} is not a manifest: {show(repr(file))} is not a plain file name")
+            raise RunError(f"{escape(manifest)} is not a manifest: {escape(repr(file))} is not a plain file name")
         if not isinstance(entry, dict) or not _is_size(entry.get("size")) or not _is_sha256(entry.get("sha256")):
-            raise RunError(f"{show(manifest)} is not a manifest: no size and sha256 of {file}")
+            raise RunError(f"{escape(manifest)} is not a manifest: no size and sha256 of {file}")
     rendered = _render({key: value for key, value in content.items() if key != "sha256"})
     if raw != rendered:
         check_line_ends(manifest, lambda: io.BytesIO(raw), lambda pieces: b"".join(pieces) == rendered)
-        raise RunError(f"{show(manifest)} is damaged: its own hash differs")
+        raise RunError(f"{escape(manifest)} is damaged: its own hash differs")
     if name is not None and content.get("name") != name:
-        raise RunError(f"{show(path)} was renamed: it was saved as {show(str(content.get('name')))}")
+        raise RunError(f"{escape(path)} was renamed: it was saved as {escape(str(content.get('name')))}")
     return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in entries.items()}
 
 
@@ -122,7 +123,7 @@ def _read_listed(path: Path, size: int, sha256: str) -> bytes:
         data = read_file(path, size, size)
         if is_right([data]):
             return data
-        problem = RunError(f"{show(path)} is damaged: its hash differs from the one in {MANIFEST}")
+        problem = RunError(f"{escape(path)} is damaged: its hash differs from the one in {MANIFEST}")
     except RunError as error:
         problem = error
     try:
@@ -180,11 +181,11 @@ def check_real_folder(path: Path) -> bool:
     """
     try:
         if path.is_symlink():
-            raise RunError(f"{show(path)} is a symbolic link: it is not followed out of the run folder")
+            raise RunError(f"{escape(path)} is a symbolic link: it is not followed out of the run folder")
         if path.is_dir():
             return True
         if path.exists():
-            raise RunError(f"{show(path)} is not a folder")
+            raise RunError(f"{escape(path)} is not a folder")
     except OSError as error:
         raise storage_error("read", path, error) from error
     return False

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.text import escape
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,28 +45,15 @@ _REFUSALS = {
 }
 
 
-def show(path: str | os.PathLike[str]) -> str:
-    """Write a path so that any terminal can print it: undecodable bytes and control characters become escapes."""
-    pieces = []
-    for char in os.fspath(path):
-        if "\udc80" <= char <= "\udcff":
-            pieces.append(f"\\x{ord(char) - 0xDC00:02x}")
-        elif char.isprintable():
-            pieces.append(char)
-        else:
-            pieces.append(char.encode("unicode_escape").decode("ascii"))
-    return "".join(pieces)
-
-
 def verify_hint(path: Path) -> str:
     """Say how to learn what of a run or sweep is still whole."""
-    return f"what can still be used: mhsa verify {show(shlex.quote(str(path)))}"
+    return f"what can still be used: mhsa verify {escape(shlex.quote(str(path)))}"
 
 
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:
     """Put an operating system's refusal into words: what was tried, where, why, and a way out."""
     hints = [line for line in (hint, WAYS_OUT.get(error.errno or 0)) if line]
-    return StorageError(f"cannot {doing} {show(path)}: {_reason(error)}", "\n  ".join(hints) or None)
+    return StorageError(f"cannot {doing} {escape(path)}: {_reason(error)}", "\n  ".join(hints) or None)
 
 
 def _reason(error: OSError) -> str:
@@ -136,12 +124,12 @@ def open_regular(path: Path, flags: int) -> int:
     except (FileNotFoundError, NotADirectoryError) as error:
         if flags & os.O_CREAT:  # then it is the folder that is missing
             raise storage_error("open", path, error) from error
-        raise RunError(f"{show(path)} is missing") from error
+        raise RunError(f"{escape(path)} is missing") from error
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe without a reader, a folder
             raise storage_error("open", path, error) from error
         mode = os.lstat(path).st_mode
-    raise RunError(f"{show(path)} is {kind_of(mode)}, not a regular file")
+    raise RunError(f"{escape(path)} is {kind_of(mode)}, not a regular file")
 
 
 class OpenFile:
@@ -193,7 +181,7 @@ class OpenFile:
 
 
 def _too_large(path: Path, found: int, limit: int) -> RunError:
-    return RunError(f"{show(path)} is too large: {found} bytes, at most {limit} were expected")
+    return RunError(f"{escape(path)} is too large: {found} bytes, at most {limit} were expected")
 
 
 def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
@@ -208,7 +196,7 @@ def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
             if found > limit:
                 raise _too_large(path, found, limit)
         elif found != size:
-            raise RunError(f"{show(path)} is {_wrong_size(found, size)}")
+            raise RunError(f"{escape(path)} is {_wrong_size(found, size)}")
         pieces, left = [], (limit if size is None else size) + 1
         while left > 0 and (piece := os.read(fd, min(left, _CHUNK))):
             pieces.append(piece)
@@ -219,7 +207,7 @@ def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
         os.close(fd)
     data = b"".join(pieces)
     if size is not None and len(data) != size:  # it changed while it was read
-        raise RunError(f"{show(path)} is {_wrong_size(len(data), size)}")
+        raise RunError(f"{escape(path)} is {_wrong_size(len(data), size)}")
     return data
 
 

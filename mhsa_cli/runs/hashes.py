@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import OpenFile, show, verify_hint
+from mhsa_cli.runs.disk import OpenFile, verify_hint
 from mhsa_cli.runs.json_file import FILES
 from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
+from mhsa_cli.text import escape
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
 LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
@@ -69,7 +70,7 @@ def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
             error.hint = error.hint or way_out(run, name)
         if listed_files(run).get(name) == wanted:  # else the run just went on: look again
             raise problem
-    raise RunError(f"{show(run / name)} changes faster than it can be read", "try again")
+    raise RunError(f"{escape(run / name)} changes faster than it can be read", "try again")
 
 
 def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
@@ -86,12 +87,12 @@ def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> RunError:
         return error
     size = wanted.get("size") if isinstance(wanted, dict) else None
     how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
-    return ChangedError(f"{show(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))
+    return ChangedError(f"{escape(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))
 
 
 def way_out(run: Path, name: str) -> str:
     """Say what to do about a file that is not the one its run ended with."""
-    quoted = show(shlex.quote(str(run)))
+    quoted = escape(shlex.quote(str(run)))
     if name == CONFIG:
         return verify_hint(run)
     if name == HEADS:
@@ -99,5 +100,5 @@ def way_out(run: Path, name: str) -> str:
             f"delete {HEADS}, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens\n"
             f"  what is whole: mhsa verify {quoted}"
         )
-    again = show(shlex.quote(str(run / CONFIG)))
+    again = escape(shlex.quote(str(run / CONFIG)))
     return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {again}"

@@ -10,9 +10,9 @@ from typing import Any
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import HeadMaps, HeadSummary
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import WEIGHTS
 from mhsa_cli.runs.report import report_from_dict, score_to_dict, verdict_to_dict
+from mhsa_cli.text import Head, escape
 
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
 
@@ -38,7 +38,7 @@ def check_measured(content: Mapping[str, Any], info: Mapping[str, Any], path: Pa
     """
     own, wanted = content.get(WEIGHTS), info.get(WEIGHTS)
     if content.get("step") == info.get("step") and None not in (own, wanted) and own != wanted:
-        raise RunError(f"{show(path)} was measured on the weights of another run: sha256 {show(str(own))}", ANEW)
+        raise RunError(f"{escape(path)} was measured on the weights of another run: sha256 {escape(str(own))}", ANEW)
 
 
 def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
@@ -68,8 +68,8 @@ def _check(maps: HeadMaps) -> None:
     """Look at everything a drawing relies on. Raises: ValueError or TypeError."""
     T = len(maps.tokens)
     shapes = {(len(head), *{len(row) for row in head}) for layer in maps.weights for head in layer}
-    places = [(layer, head) for layer, maps_ in enumerate(maps.weights) for head in range(len(maps_))]
-    if shapes - {(T, T)} or [(h.layer, h.head) for h in maps.heads] != places:
+    places = [Head(layer, head) for layer, maps_ in enumerate(maps.weights) for head in range(len(maps_))]
+    if shapes - {(T, T)} or [h.address for h in maps.heads] != places:
         raise ValueError("maps, tokens and heads do not fit together")
     if not places:
         raise ValueError("it holds no map")

@@ -14,8 +14,8 @@ from typing import Any
 
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.line_ends import check_line_ends
+from mhsa_cli.text import escape
 
 DEEPEST = 50  # levels of nesting; what we write has six
 NONFINITE = "nonfinite"
@@ -44,15 +44,15 @@ def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any
             raise RecursionError
     except json.JSONDecodeError as error:
         where = f"{line or error.lineno}:{error.colno}"
-        raise RunError(f"{show(path)}:{where}: damaged JSON: {error.msg}") from error
+        raise RunError(f"{escape(path)}:{where}: damaged JSON: {error.msg}") from error
     except UnicodeDecodeError as error:
         place = f":{line}" if line else ""
-        raise RunError(f"{show(path)}{place}: damaged JSON: byte {error.start} is not UTF-8") from error
+        raise RunError(f"{escape(path)}{place}: damaged JSON: byte {error.start} is not UTF-8") from error
     except (ValueError, RecursionError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
-        raise RunError(f"{show(path)}{f':{line}' if line else ''}: damaged JSON: {reason}") from error
+        raise RunError(f"{escape(path)}{f':{line}' if line else ''}: damaged JSON: {reason}") from error
     if not isinstance(value, dict):
-        raise RunError(f"{show(path)}:{line or 1}: damaged JSON: expected an object in {{ }}")
+        raise RunError(f"{escape(path)}:{line or 1}: damaged JSON: expected an object in {{ }}")
     return value
 
 
@@ -71,15 +71,15 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
     """Refuse a file whose format number this program does not know. Raises: NewerFormatError, RunError."""
     number = content.get("format")
     if isinstance(number, bool) or not isinstance(number, int):
-        found = "no format number" if number is None else f"the format number {show(repr(number))[:40]}"
-        raise RunError(f"{show(path)} has {found}: expected {FORMAT}")
+        found = "no format number" if number is None else f"the format number {escape(repr(number))[:40]}"
+        raise RunError(f"{escape(path)} has {found}: expected {FORMAT}")
     if number > FORMAT:
         raise NewerFormatError(
-            f"{show(path)} was made by a newer mhsa (format {number}, this one reads up to {FORMAT})",
+            f"{escape(path)} was made by a newer mhsa (format {number}, this one reads up to {FORMAT})",
             UPDATE,
         )
     if number < FORMAT:
-        raise RunError(f"{show(path)} has the unknown format number {number}: expected {FORMAT}")
+        raise RunError(f"{escape(path)} has the unknown format number {number}: expected {FORMAT}")
 
 
 def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
@@ -115,8 +115,8 @@ def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
         return
     check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _hash_fits(b"".join(pieces)))
     if not is_sealed(raw):
-        raise RunError(f"{show(path)} is damaged: its own hash is not on its last line")
-    raise RunError(f"{show(path)} is damaged or was edited: its own hash differs")
+        raise RunError(f"{escape(path)} is damaged: its own hash is not on its last line")
+    raise RunError(f"{escape(path)} is damaged or was edited: its own hash differs")
 
 
 def _hash_fits(raw: bytes) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape
 
 ATTRIBUTES = ".gitattributes"
 AS_THEY_ARE = "# The files of runs are compared with their hashes: git must not change line ends.\n* -text\n"
@@ -30,7 +30,7 @@ def check_line_ends(
     """
     if any(is_right(_ending(lines(), end)) for end in (b"\n", b"\r\n")):
         said = "its line ends were changed, as git does on checkout where core.autocrlf is set"
-        raise LineEndsError(f"{show(path)} is not as it was written: {said}", WAY_OUT)
+        raise LineEndsError(f"{escape(path)} is not as it was written: {said}", WAY_OUT)
 
 
 def _ending(lines: Iterable[bytes], end: bytes) -> Iterator[bytes]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, show, storage_error, verify_hint
+from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, storage_error, verify_hint
 from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST
 from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts, is_count
+from mhsa_cli.text import escape
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
@@ -81,7 +82,7 @@ def load_info(run: Path) -> dict[str, Any]:
         error.hint = error.hint or verify_hint(run)
         raise
     if not isinstance(info.get("status"), str):
-        raise RunError(f"{show(run / RUN)} is damaged: it lacks the run's status")
+        raise RunError(f"{escape(run / RUN)} is damaged: it lacks the run's status")
     check_facts(info, RUN_FACTS, run / RUN, verify_hint(run))
     return info
 
@@ -129,7 +130,7 @@ def summarise(run: Path) -> RunSummary:
     if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
         return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info, problem="damaged")
     return RunSummary(
-        run, show(status), started, float(seconds) if isinstance(seconds, int | float) else None, order, info
+        run, escape(status), started, float(seconds) if isinstance(seconds, int | float) else None, order, info
     )
 
 
@@ -161,12 +162,12 @@ def newest_run(root: Path) -> Path:
     if good:
         return good[0].path
     if runs:
-        told = "\n  ".join([f"no readable run in {show(root)}", *(f"{show(i.path)}: {i.status}" for i in runs[:5])])
+        told = "\n  ".join([f"no readable run in {escape(root)}", *(f"{escape(i.path)}: {i.status}" for i in runs[:5])])
         refused = all(item.problem == "unreadable" for item in runs)
         raise StorageError(told, WAYS_OUT[errno.EACCES]) if refused else RunError(told, TRAIN_ONE)
     sweeps = list_sweeps(root)
     more = f"\n  a sweep's trials are runs too: {list_inside(sweeps[0][0])}" if sweeps else ""
-    raise RunError(f"no run in {show(root)} yet", TRAIN_ONE + more)
+    raise RunError(f"no run in {escape(root)} yet", TRAIN_ONE + more)
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
@@ -190,7 +191,7 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
         except (FileNotFoundError, NotADirectoryError):
             if wrong is None and os.path.lexists(path):
                 reason = f"it has no {RUN}" if path.is_dir() else "it is no folder"
-                wrong = RunError(f"{show(path)} is not a run folder: {reason}", "list the runs: mhsa runs")
+                wrong = RunError(f"{escape(path)} is not a run folder: {reason}", "list the runs: mhsa runs")
                 wrong = _is_a_sweep(path) if is_sweep(path) else wrong
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -208,17 +209,17 @@ def _is_a_sweep(path: Path) -> RunError:
     told = "it has no trial yet"
     if names:
         more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
-        told = f"its trials are runs: {', '.join(map(show, names[:3]))}{more}"
-    return RunError(f"{show(path)} is a sweep; {told}", f"list them: {list_inside(path)}")
+        told = f"its trials are runs: {', '.join(map(escape, names[:3]))}{more}"
+    return RunError(f"{escape(path)} is a sweep; {told}", f"list them: {list_inside(path)}")
 
 
 def list_inside(sweep: Path) -> str:
     """Write the command that lists a sweep's trials."""
-    return f"mhsa runs --runs {show(shlex.quote(str(sweep)))}"
+    return f"mhsa runs --runs {escape(shlex.quote(str(sweep)))}"
 
 
 def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
-    shown = show(text)
+    shown = escape(text)
     shown = shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
     if not is_name:
         return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs")
@@ -227,8 +228,8 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
     except StorageError as error:
         raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
     if not names:
-        return RunError(f"there is no run '{shown}' in {show(root)}, nor any other", TRAIN_ONE)
+        return RunError(f"there is no run '{shown}' in {escape(root)}, nor any other", TRAIN_ONE)
     from difflib import get_close_matches
 
     near = get_close_matches(text, names, n=3) or names[:3]
-    return RunError(f"there is no run '{shown}' in {show(root)}", "there is: " + ", ".join(map(show, near)))
+    return RunError(f"there is no run '{shown}' in {escape(root)}", "there is: " + ", ".join(map(escape, near)))

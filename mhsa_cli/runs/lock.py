@@ -15,8 +15,9 @@ from pathlib import Path
 
 from mhsa_cli.errors import BusyError, RunError, StorageError
 from mhsa_cli.runs.atomic import write_all
-from mhsa_cli.runs.disk import open_regular, read_file, retried, show, storage_error
+from mhsa_cli.runs.disk import open_regular, read_file, retried, storage_error
 from mhsa_cli.runs.json_file import parse_json
+from mhsa_cli.text import escape
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 _PATIENCE = 0.3  # seconds; a reader that asks whether the lock is free holds it for an instant
@@ -98,7 +99,7 @@ class RunLock:
         except OSError:
             there = None
         if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
-            folder = show(self.path.parent)
+            folder = escape(self.path.parent)
             raise StorageError(f"cannot save in {folder}: the run folder was deleted, moved or replaced during the run")
 
 
@@ -121,11 +122,11 @@ def busy(path: Path) -> BusyError:
     owner = "another process"
     with contextlib.suppress(RunError, StorageError, KeyError):
         found = parse_json(read_file(path, 4096), path)
-        host = "" if found["host"] == socket.gethostname() else f" on {show(str(found['host']))}"
+        host = "" if found["host"] == socket.gethostname() else f" on {escape(str(found['host']))}"
         if type(found["pid"]) is int:
-            owner = f"pid {found['pid']}{host} (since {show(str(found['started']))})"
+            owner = f"pid {found['pid']}{host} (since {escape(str(found['started']))})"
     hint = "wait for it to end, stop it, or choose another --name"
-    return BusyError(f"{show(path.parent)} is in use by {owner}", hint)
+    return BusyError(f"{escape(path.parent)} is in use by {owner}", hint)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,10 @@ from typing import Any
 from mhsa_cli.errors import RunError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
-from mhsa_cli.runs.disk import OpenFile, open_regular, retried, show, storage_error
+from mhsa_cli.runs.disk import OpenFile, open_regular, retried, storage_error
 from mhsa_cli.runs.json_file import dump_json, parse_json, restore_nonfinite
 from mhsa_cli.runs.run_facts import COUNT, NUMBER, shown
+from mhsa_cli.text import escape
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
 
@@ -85,7 +86,7 @@ class Records:
 
     def wrong(self, reason: str) -> RunError:
         """Say what is wrong with the record at hand."""
-        return RunError(f"{show(self.path)}:{self.number}: {reason}", _DELETE)
+        return RunError(f"{escape(self.path)}:{self.number}: {reason}", _DELETE)
 
 
 def records_of(lines: Records) -> Iterator[MetricRecord]:
@@ -122,7 +123,7 @@ class MetricsFile:
                 os.ftruncate(fd, end)  # a part of a line would spoil the next one
                 raise
             if os.fstat(fd).st_nlink == 0:
-                raise StorageError(f"cannot write {show(self.path)}: it was deleted during the run")
+                raise StorageError(f"cannot write {escape(self.path)}: it was deleted during the run")
         except OSError as error:
             raise storage_error("write", self.path, error) from error
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.metrics import KINDS, MetricRecord, Records, record_from_dict
+from mhsa_cli.text import escape
 
 
 class Rhythm(NamedTuple):
@@ -42,7 +42,7 @@ class Curve:
                     break
                 self.line = self._number
         except RunError as error:
-            self.problem = error.message.removeprefix(f"{show(records.path)}:")
+            self.problem = error.message.removeprefix(f"{escape(records.path)}:")
 
     def _add(self, record: MetricRecord) -> None:
         if self.line == 0 and record.step > 1 and self.rhythm is not None:  # the earlier part of the run is gone

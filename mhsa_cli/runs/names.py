@@ -8,7 +8,8 @@ import shlex
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
-from mhsa_cli.runs.disk import show, storage_error
+from mhsa_cli.runs.disk import storage_error
+from mhsa_cli.text import escape
 
 NEWEST = "newest"  # in place of a name: the run that was started last
 LONGEST = 100  # bytes; leaves room for the endings of what is named after a run within the usual 255
@@ -39,7 +40,7 @@ def check_name(name: str) -> str:
     elif _WINDOWS.fullmatch(name):
         problem = "it is a device name on Windows"
     if problem:
-        shown = show(name)
+        shown = escape(name)
         shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
         way_out = "letters, digits, '-' and '_' are always fine: --name NAME"
         raise UsageError(f"cannot call a run '{shown}': {problem}", way_out)
@@ -55,14 +56,14 @@ def prepare_root(root: Path) -> Path:
         root.mkdir(exist_ok=True)
     except FileExistsError:
         raise StorageError(
-            f"cannot keep runs in {show(root)}: it is not a folder", "choose another: --runs DIR"
+            f"cannot keep runs in {escape(root)}: it is not a folder", "choose another: --runs DIR"
         ) from None
     except FileNotFoundError as error:
         if root.parent.is_dir():  # as in /proc, where nothing can be made
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
-        above = show(root.parent)
+        above = escape(root.parent)
         raise StorageError(
-            f"cannot create {show(root)}: the folder {above} does not exist",
+            f"cannot create {escape(root)}: the folder {above} does not exist",
             f"create it first: mkdir -p {shlex.quote(above)}",
         ) from None
     except OSError as error:

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
-from mhsa_cli.runs.disk import retried, show, storage_error
+from mhsa_cli.runs.disk import retried, storage_error
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import busy, is_locked
+from mhsa_cli.text import escape
 
 
 def claim(root: Path, name: str | None, stem: str) -> Path:
@@ -33,12 +34,12 @@ def claim(root: Path, name: str | None, stem: str) -> Path:
 
 
 def _taken(path: Path) -> UsageError:
-    quoted, other = show(shlex.quote(str(path))), "choose another --name"
+    quoted, other = escape(shlex.quote(str(path))), "choose another --name"
     if is_sweep(path):
-        return UsageError(f"the sweep {show(path)} already exists", f"mhsa sweep --resume {quoted}; or {other}")
+        return UsageError(f"the sweep {escape(path)} already exists", f"mhsa sweep --resume {quoted}; or {other}")
     if os.path.lexists(path / RUN):
-        return UsageError(f"the run {show(path)} already exists", f"mhsa train --resume {quoted}; or {other}")
-    return UsageError(f"{show(path)} already exists, and is no run", other)
+        return UsageError(f"the run {escape(path)} already exists", f"mhsa train --resume {quoted}; or {other}")
+    return UsageError(f"{escape(path)} already exists, and is no run", other)
 
 
 def check_disk_space(folder: Path, bytes_needed: int) -> None:
@@ -49,7 +50,7 @@ def check_disk_space(folder: Path, bytes_needed: int) -> None:
         raise storage_error("look at the disk of", folder, error) from error
     if free < bytes_needed:
         raise StorageError(
-            f"not enough space in {show(folder)}: {_size(bytes_needed)} are needed, {_size(free)} are free",
+            f"not enough space in {escape(folder)}: {_size(bytes_needed)} are needed, {_size(free)} are free",
             "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR",
         )
 

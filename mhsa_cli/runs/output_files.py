@@ -13,8 +13,9 @@ from mhsa_cli.runs.atomic import (
     write_file_atomic,
     write_new_file,
 )
-from mhsa_cli.runs.disk import retried, show, storage_error
+from mhsa_cli.runs.disk import retried, storage_error
 from mhsa_cli.runs.listing import RUN
+from mhsa_cli.text import escape
 
 
 def check_new(path: Path, named: str = "-o NAME") -> None:
@@ -23,9 +24,9 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
     `named` shows how it is given on the command line.
     """
     if not path.name:
-        raise UsageError(f"'{show(path)}' is no name for what is written", f"name a new file or folder: {named}")
+        raise UsageError(f"'{escape(path)}' is no name for what is written", f"name a new file or folder: {named}")
     if os.path.lexists(path):
-        raise UsageError(f"{show(path)} already exists", f"nothing is overwritten: choose another name, {named}")
+        raise UsageError(f"{escape(path)} already exists", f"nothing is overwritten: choose another name, {named}")
     try:
         above = Path(os.path.realpath(path)).parents
     except OSError as error:  # it counts from a folder that is gone
@@ -33,7 +34,7 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
     for folder in above:
         if (folder / RUN).is_file():
             raise UsageError(
-                f"{show(path)} would lie in the run folder {show(folder)}", f"put it somewhere else: {named}"
+                f"{escape(path)} would lie in the run folder {escape(folder)}", f"put it somewhere else: {named}"
             )
 
 

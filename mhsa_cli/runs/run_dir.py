@@ -17,7 +17,7 @@ from mhsa_cli.runs import checkpoints, hashes, listing
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, show
+from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import check_measured
 from mhsa_cli.runs.json_file import FILES, check_format, dump_json, dump_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.line_ends import git_told
@@ -27,6 +27,7 @@ from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.new_folder import claim
 from mhsa_cli.runs.newer_formats import refuse_newer
+from mhsa_cli.text import escape
 
 _TEXT_LIMIT = 1 << 20
 _HEADS_LIMIT = 1 << 30
@@ -145,7 +146,7 @@ class RunDir:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise RunError(f"{show(path)} is damaged: byte {error.start} is not UTF-8") from error
+            raise RunError(f"{escape(path)} is damaged: byte {error.start} is not UTF-8") from error
 
     def write_run_json(self, info: Mapping[str, Any]) -> None:
         """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError.

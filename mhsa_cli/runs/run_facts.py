@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape
 
 LARGEST = (1 << 63) - 1
 SHOWN = 40  # characters of a wrong value
@@ -72,14 +72,14 @@ SWEEP_FACTS: dict[str, Wanted] = {
 
 def shown(value: Any) -> str:
     """Write a wrong value for a message: short, and on any terminal."""
-    text = show(repr(value))
+    text = escape(repr(value))
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def check_facts(content: Mapping[str, Any], facts: Mapping[str, Wanted], path: Path, hint: str) -> None:
     """Refuse a document in which a value is of another kind than it should be. Raises: RunError."""
     for where, value, wanted in _wrong(content, dict(facts), ""):
-        raise RunError(f"{show(path)} is damaged: {where} is {shown(value)}, expected {wanted}", hint)
+        raise RunError(f"{escape(path)} is damaged: {where} is {shown(value)}, expected {wanted}", hint)
 
 
 def _wrong(value: Any, wanted: Wanted, where: str) -> Iterator[tuple[str, Any, str]]:
@@ -99,4 +99,4 @@ def _wrong(value: Any, wanted: Wanted, where: str) -> Iterator[tuple[str, Any, s
         for key, item in value.items():
             own = wanted.get(key, wanted.get("*"))
             if own is not None and (item is not None or "*" in wanted):
-                yield from _wrong(item, own, f"{where}.{show(key)}" if where else show(key))
+                yield from _wrong(item, own, f"{where}.{escape(key)}" if where else escape(key))

@@ -8,8 +8,8 @@ from typing import Any
 
 from mhsa_cli.errors import RunError
 from mhsa_cli.records import HeadMaps, HeadSnapshot, HeadSummary, SnapshotRecord
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.listing import SCORES
+from mhsa_cli.text import Head, escape
 
 KIND = "heads"
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
@@ -37,11 +37,11 @@ def snapshots_from_lines(lines: Iterable[Mapping[str, Any]]) -> list[SnapshotRec
     Raises: RunError naming the step if a part is missing, of the wrong kind or shape, or if the heads change.
     """
     found: dict[int, SnapshotRecord] = {}
-    places: list[tuple[int, int]] | None = None
+    places: list[Head] | None = None
     for number, line in enumerate((line for line in lines if line.get("kind") == KIND), 1):
         try:
             record = _snapshot(line)
-            heads = [(head.layer, head.head) for head in record.heads]
+            heads = [head.address for head in record.heads]
             if places is not None and heads != places:
                 raise ValueError("it has other heads than the snapshots before it")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -69,7 +69,7 @@ def snapshot_maps(record: SnapshotRecord, task: str, tokens: Sequence[str]) -> H
 def _damaged(number: int, step: Any, error: Exception) -> RunError:
     where = f"step {step}" if _is_count(step) else f"snapshot {number}"
     if isinstance(error, KeyError):
-        wrong = f"{show(str(error.args[0]))} is missing"
+        wrong = f"{escape(str(error.args[0]))} is missing"
     else:
         wrong = str(error) if type(error) is ValueError else "a part is of the wrong kind"
     hint = "delete that line to go on without it, or train the run again"
@@ -85,9 +85,7 @@ def _snapshot(line: Mapping[str, Any]) -> SnapshotRecord:
     if not heads:
         raise ValueError("it holds no head")
     maps = line["maps"]
-    if [(head.layer, head.head) for head in heads] != [
-        (i, j) for i, layer in enumerate(maps) for j in range(len(layer))
-    ]:
+    if [head.address for head in heads] != [(i, j) for i, layer in enumerate(maps) for j in range(len(layer))]:
         raise ValueError("maps and heads do not fit together")
     sizes = {len(head) for layer in maps for head in layer}
     rows = [row for layer in maps for head in layer for row in head]

@@ -14,7 +14,7 @@ from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageErro
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, show, storage_error, verify_hint
+from mhsa_cli.runs.disk import read_file, retried, storage_error, verify_hint
 from mhsa_cli.runs.hashes import listed_files, read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
 from mhsa_cli.runs.line_ends import git_told
@@ -25,6 +25,7 @@ from mhsa_cli.runs.new_folder import claim
 from mhsa_cli.runs.newer_formats import refuse_newer
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
+from mhsa_cli.text import escape
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
@@ -74,9 +75,9 @@ class SweepDir:
                     sweep_orphans(path)
                 return sweep
             if is_sweep(path):
-                raise RunError(f"{show(path)} has no {SWEEP}, its plan", verify_hint(path))
+                raise RunError(f"{escape(path)} has no {SWEEP}, its plan", verify_hint(path))
         raise RunError(
-            f"there is no sweep {show(name)} in {show(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
+            f"there is no sweep {escape(name)} in {escape(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
         )
 
     def close(self) -> None:
@@ -176,7 +177,7 @@ class SweepDir:
         """
         path = self.path / trial
         if self.is_done(trial):
-            raise UsageError(f"{show(path)} is finished already")
+            raise UsageError(f"{escape(path)} is finished already")
         if (path / LOCK).exists():
             left = RunLock(path / LOCK)
             left.acquire()

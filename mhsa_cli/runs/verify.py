@@ -13,7 +13,7 @@ from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
-from mhsa_cli.runs.disk import OpenFile, show
+from mhsa_cli.runs.disk import OpenFile
 from mhsa_cli.runs.heads import check_measured, maps_from_dict
 from mhsa_cli.runs.json_file import check_format, parse_json, restore_nonfinite
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
@@ -21,8 +21,9 @@ from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEX
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.runs.snapshots import snapshots_from_lines
+from mhsa_cli.text import Head, escape
 
-Heads = Sequence[tuple[int, int]]
+Heads = Sequence[Head]
 NO_HASHES = "from an older version, which kept no hashes"
 ENDED = ("finished", "stopped")
 OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
@@ -80,7 +81,7 @@ class Verifier:
 
     def _why(self, error: MhsaError) -> str:
         self.line_ends |= isinstance(error, LineEndsError)
-        return error.message.replace(f"{show(self.run)}/", "")
+        return error.message.replace(f"{escape(self.run)}/", "")
 
     def _run_json(self) -> None:
         try:
@@ -91,9 +92,9 @@ class Verifier:
         status, step = self.info.get("status"), self.info.get("step")
         at = f" at step {step}" if status in (*ENDED, "failed") else ""
         if self.listed or status in ("running", "interrupted"):
-            self._note(RUN, "ok", f"{show(str(status))}{at}, its own hash")
+            self._note(RUN, "ok", f"{escape(str(status))}{at}, its own hash")
         else:
-            self._note(RUN, "note", f"{show(str(status))}{at}; {NO_HASHES}")
+            self._note(RUN, "note", f"{escape(str(status))}{at}; {NO_HASHES}")
 
     def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
@@ -137,7 +138,7 @@ class Verifier:
         check_format(content, path)
         check_measured(content, self.info, path)
         maps = maps_from_dict(restore_nonfinite(content))
-        self._same_heads([(head.layer, head.head) for head in maps.heads])
+        self._same_heads([head.address for head in maps.heads])
         step, last = maps.step, self.info.get("step")
         stale = f", before the run went on to step {last}" if isinstance(last, int) and last != step else ""
         return f"{len(maps.heads)} heads at step {step}{stale}"
@@ -145,7 +146,7 @@ class Verifier:
     def _scores(self, file: OpenFile) -> str:
         found = snapshots_from_lines(Records(self.run / SCORES, file.lines))
         if found:
-            self._same_heads([(head.layer, head.head) for head in found[0].heads])
+            self._same_heads([head.address for head in found[0].heads])
         return f"{len(found)} snapshots to step {found[-1].step if found else 0}"
 
     def _same_heads(self, heads: Heads) -> None:
@@ -194,7 +195,7 @@ class Verifier:
             except OSError:
                 continue
             for name in names:
-                shown = show(name if folder == self.run else f"{FOLDER}/{name}")
+                shown = escape(name if folder == self.run else f"{FOLDER}/{name}")
                 if name.startswith(".tmp-") or name.endswith(REPLACED):
                     if self.info.get("status") != "running":  # else it may be the work of this moment
                         found.append(Check(shown, "note", "left by a save; removed when the run goes on"))
@@ -211,7 +212,7 @@ class Verifier:
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
         wrong = {check.name for check in self.checks if check.state not in ("ok", "note")}
-        run = show(shlex.quote(str(self.run)))
+        run = escape(shlex.quote(str(self.run)))
         found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
         if newest is not None and not wrong & {RUN, CONFIG, TEXT}:
             later = [name for name in self.refused if name > f"{FOLDER}/step-{newest:08d}"]
@@ -230,6 +231,6 @@ class Verifier:
         if HEADS in wrong and newest is not None and not wrong & {RUN, CONFIG, TEXT}:
             found.append(f"the heads, measured again: delete {HEADS}, then mhsa inspect-heads {run}")
         if CONFIG not in wrong:
-            again = show(shlex.quote(str(self.run / CONFIG)))
+            again = escape(shlex.quote(str(self.run / CONFIG)))
             found.append(f"the config, which repeats the run: mhsa train --config {again}")
         return found

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from mhsa_cli.config.problems import EXCERPT, SHOWN, ConfigError, Problem, visible
+from mhsa_cli.config.problems import EXCERPT, SHOWN, ConfigError, Problem
+from mhsa_cli.text import escape
 
 
 def test_caret_stands_under_the_value() -> None:
@@ -36,12 +37,12 @@ def test_tabs_and_escapes_are_shown_and_counted() -> None:
 
 
 def test_undecodable_bytes_of_a_path_are_escaped() -> None:
-    assert visible("caf\udce9.yaml") == r"caf\xe9.yaml"
+    assert escape("caf\udce9.yaml") == r"caf\xe9.yaml"
     assert str(Problem("caf\udce9.yaml", 1, None, "m")) == r"caf\xe9.yaml:1: m"
 
 
 def test_brackets_and_colons_are_left_as_they_are() -> None:
-    assert visible("[red]x[/] :smile:") == "[red]x[/] :smile:"
+    assert escape("[red]x[/] :smile:") == "[red]x[/] :smile:"
 
 
 def test_problems_come_in_the_order_of_the_file_and_overrides_last() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from mhsa_cli.renderers.kit.text_lines import safe
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.renderers.pictures.check import grade_markdown, grades_markdown
 from mhsa_cli.renderers.pictures.check_markdown import escaped
+from mhsa_cli.text import escape
 from tests.renderers import graded as g
 from tests.renderers.drawn import golden
 
@@ -48,7 +48,7 @@ def test_user_text_can_break_nothing_and_is_shown_as_it_is(verdict: str) -> None
     cells = [token.type for token in one].count("td_open")
     assert rows == 1 + 2 + 1 + 1 + 1 + len(grade.laws) and cells == 2 * 1 + 1 * 2 + 4 * len(grade.laws)
     assert [token.type for token in many].count("td_open") == 4 * 3
-    plain = safe(words.on_one_line(g.HOSTILE))
+    plain = escape(words.on_one_line(g.HOSTILE))
     assert list(shown(one)).count(plain) == 2 + 2 + 1 + 6 + 4  # tried, found, a title, laws, seen of four
     assert f"Note: {plain}" in list(shown(one)) and "\x1b" not in grade_markdown(grade)
 
@@ -58,7 +58,7 @@ def test_user_text_can_break_nothing_and_is_shown_as_it_is(verdict: str) -> None
 def test_any_text_is_one_cell_and_reads_as_it_was(text: str) -> None:
     tokens = read(f"| a | b |\n| --- | --- |\n| {escaped(text)} | x |")
     assert [token.type for token in tokens].count("td_open") == 2
-    assert list(shown(tokens))[2:] == [safe(words.on_one_line(text)).strip(" "), "x"]
+    assert list(shown(tokens))[2:] == [escape(words.on_one_line(text)).strip(" "), "x"]
 
 
 def test_names_of_sizes_stay_readable() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from mhsa_cli.records import Circuits, Composition, HeadCircuits
 from mhsa_cli.renderers.pictures.circuits import circuits_table, share_groups
+from mhsa_cli.text import Head
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 SHARES = {"tok-tok": 0.11, "tok-pos": 0.07, "pos-tok": -0.02, "pos-pos": 0.8, "bias-pos": 0.03, "bias-tok": 0.01}
@@ -23,7 +24,7 @@ LESSON = Circuits(
     ["No shares of position and token for L0.H2: the variance of the score is zero or not finite."],
 )
 PAIRS = [
-    Composition((0, w), (1, r), 0.1 * w + 0.02 * r, 0.31 - 0.1 * w - 0.03 * r, -0.02)
+    Composition(Head(0, w), Head(1, r), 0.1 * w + 0.02 * r, 0.31 - 0.1 * w - 0.03 * r, -0.02)
     for w in range(3)
     for r in range(3)
 ]
@@ -84,7 +85,10 @@ def test_the_strongest_compositions_come_first_and_noise_is_not_told() -> None:
     figures = [float(line.split()[6]) for line in lines]
     assert figures == sorted(figures, reverse=True)
     assert "the strongest 8 of 27 figures" in circuits_table(TWO, width=80, surface=COLOR).plain
-    weak = [Composition((0, 0), (1, 2), 0.004, -0.3, math.nan), Composition((0, 1), (1, 2), math.nan, math.nan, 0.2)]
+    weak = [
+        Composition(Head(0, 0), Head(1, 2), 0.004, -0.3, math.nan),
+        Composition(Head(0, 1), Head(1, 2), math.nan, math.nan, 0.2),
+    ]
     text = circuits_table(replace(TWO, compositions=weak), width=80, surface=COLOR).plain
     assert text.count(" reads ") == 1 and "L1.H2 reads L0.H1 through its values: 0.20 above chance" in text
     assert "the strongest 1 of 3 figures" in text

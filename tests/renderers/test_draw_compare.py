@@ -14,13 +14,14 @@ from mhsa_cli.renderers.pictures.compare import (
     matching_sentence,
     unmatched,
 )
+from mhsa_cli.text import Head
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 NAMES = ("copy-h4", "a/long\nname")
 MATCHING = Matching(
-    pairs=[((0, 0), (0, 2), 0.0312), ((0, 1), (1, 0), 0.5)],
+    pairs=[(Head(0, 0), Head(0, 2), 0.0312), (Head(0, 1), Head(1, 0), 0.5)],
     unmatched_first=[],
-    unmatched_second=[(0, 1), (1, 3)],
+    unmatched_second=[Head(0, 1), Head(1, 3)],
     cost=0.2656,
     random_cost=0.55,
     inputs="64 probe rows of copy, 12 tokens each",

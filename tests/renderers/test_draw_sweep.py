@@ -111,7 +111,7 @@ def test_trials_that_did_not_finish_are_listed_with_their_reason() -> None:
     many = [replace(TRIALS[0], run=f"r{i}", status="failed", message="x") for i in range(12)]
     lines = plain(replace(REPORT, trials=[odd, *many, TRIALS[1]])).splitlines()
     assert "× not finished: 1 interrupted, 12 failed of 14 trials" in lines
-    assert "· a\\x0ab (seed 42): interrupted" in lines
+    assert "· a\\nb (seed 42): interrupted" in lines
     assert "· r8 (seed 42): x" in lines and "· r9 (seed 42): x" not in lines and lines[-1] == "  and 3 more"
     assert "not finished" not in plain(replace(REPORT, trials=TRIALS[:3]))
 

@@ -12,8 +12,9 @@ from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.kit.palette import PLAIN
 from mhsa_cli.renderers.kit.table import Column, bars, by_distance, legend, table, task_picture
-from mhsa_cli.renderers.kit.text_lines import Grid, cut, pad, safe, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.text_lines import Grid, cut, pad, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import escape
 from tests.renderers.drawn import COLOR, SURFACES, golden
 
 COLUMNS = [
@@ -112,15 +113,15 @@ def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str],
 
 @given(st.text(), st.integers(1, 30), st.sampled_from(["…", ".."]))
 def test_cut_and_pad_count_columns(text: str, width: int, mark: str) -> None:
-    assert cell_len(cut(safe(text), width, mark)) <= width
-    assert cell_len(pad(cut(safe(text), width, mark), width)) == width
+    assert cell_len(cut(escape(text), width, mark)) <= width
+    assert cell_len(pad(cut(escape(text), width, mark), width)) == width
     if cell_len(text) <= width:
         assert cut(text, width, mark) == text
 
 
 def test_safe_shows_what_cannot_be_shown() -> None:
-    assert safe("a b[日]") == "a b[日]"
-    assert safe("\x1b[2J\n\t\udce9\u202e\x9b") == "\\x1b[2J\\x0a\\x09\\xe9\\u202e\\x9b"
+    assert escape("a b[日]") == "a b[日]"
+    assert escape("\x1b[2J\n\t\udce9\u202e\x9b") == "\\x1b[2J\\n\\t\\xe9\\u202e\\x9b"
 
 
 @given(st.lists(st.text(alphabet="ab日 ", max_size=70), max_size=7), st.integers(2, 40))
@@ -195,7 +196,7 @@ def test_only_a_single_word_is_wider_than_a_table_that_cuts_nothing(rows: list[l
     picture = table(RUNS, rows, width=width, surface=COLOR)
     assert all(line.cell_len <= width or " " not in line.plain.strip(" ") for line in picture)
     shown = "".join(picture.plain.split())
-    assert all("".join(safe(row[0]).split()) in shown for row in rows if row)
+    assert all("".join(escape(row[0]).split()) in shown for row in rows if row)
 
 
 def test_a_table_of_figures_keeps_to_the_width_of_a_pipe() -> None:

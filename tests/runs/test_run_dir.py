@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
-from mhsa_cli.runs.disk import show
 from mhsa_cli.runs.names import prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
 
 
 def test_paths_are_shown_with_escapes() -> None:
-    assert show("[red]x é") == "[red]x é"
-    assert show("caf\udce9\n\x1b[2J\u202e") == "caf\\xe9\\n\\x1b[2J\\u202e"
+    assert escape("[red]x é") == "[red]x é"
+    assert escape("caf\udce9\n\x1b[2J\u202e") == "caf\\xe9\\n\\x1b[2J\\u202e"
 
 
 def test_the_root_is_given_or_the_environment_or_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from mhsa_cli.records import (
     StackSpeed,
     StepSpeed,
 )
+from mhsa_cli.text import plural
 
 LARGEST = 4e9  # bytes; a stack that would hold more is left out
 VOCAB = 64  # ids where attention alone is measured
@@ -138,8 +139,7 @@ def step_speeds(name: str, config: Config, device: torch.device, seconds: float)
         yield StepSpeed(name, size, parameters, count, milliseconds(found[count]), rate, tokens, count == best)
     slow = max(values[1] for values in found.values())
     for count in left:
-        threads = f"{count} thread{'' if count == 1 else 's'}"
-        yield NotMeasured("steps", f"{name}, {threads}", f"a step takes about {slow:.0f} s")
+        yield NotMeasured("steps", f"{name}, {plural(count, 'thread')}", f"a step takes about {slow:.0f} s")
 
 
 def milliseconds(seconds: Spread) -> Spread:

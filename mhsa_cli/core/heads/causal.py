@@ -17,6 +17,7 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Ablation
+from mhsa_cli.text import Head
 
 EXACT_TO = 10  # heads whose 2^n subsets are all measured; with more, permutations are drawn
 PERMUTATIONS, FEWEST_ORDERS = 24, 8  # as many as are affordable; fewer than the latter say nothing
@@ -137,7 +138,7 @@ class Ground:
             return None
         return self.effects(self.rows(kind, torch.eye(len(self.heads), dtype=torch.bool)))
 
-    def together(self, kind: str, heads: Sequence[tuple[int, int]] | None = None) -> Effect:
+    def together(self, kind: str, heads: Sequence[Head] | None = None) -> Effect:
         """Replace several heads at once, or all."""
         chosen = torch.tensor([[heads is None or head in heads for head in self.heads]])
         return self.effects(self.rows(kind, chosen))[0]
@@ -171,7 +172,7 @@ REPLACEMENTS: dict[str, Replacement] = {
 }
 
 
-def ablate(model: TransformerLM, batch: Batch, heads: Sequence[tuple[int, int]]) -> list[Ablation]:
+def ablate(model: TransformerLM, batch: Batch, heads: Sequence[Head]) -> list[Ablation]:
     """Measure loss and accuracy with the given heads acted on together, in every way there is, and untouched.
 
     Raises: KeyError if the model has no such head.

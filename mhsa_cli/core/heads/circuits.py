@@ -22,6 +22,7 @@ from mhsa_cli.core.model.transformer import Block, TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from mhsa_cli.records import Circuits, Composition, HeadCircuits
+from mhsa_cli.text import Head, plural
 
 PROBE = 64  # rows that are looked at, fewer where they are long
 PROBE_CELLS = 2**23  # weights or logits of all these rows
@@ -29,8 +30,6 @@ PROBE_PRODUCTS = 2**32  # multiplications of one forward pass over them, a secon
 BLOCK_CELLS = 2**20  # numbers held at once while they are only read through
 TOP1_CELLS = 2**24  # logits computed for a head's top-1: every token up to a vocabulary of 4,096
 NOISE = 1e-8  # beside its factors, a number smaller than that is below what float32 can tell from zero
-
-Address = tuple[int, int]
 
 
 @torch.no_grad()
@@ -41,7 +40,7 @@ def circuits(model: TransformerLM, task: Task, seed: int, step: int) -> Circuits
     """
     batch = probe_rows(model, task, seed)
     n, T = batch.inputs.shape
-    inputs = f"{n} {'row' if n == 1 else 'rows'} of {task.name} from a stream that training never reads"
+    inputs = f"{plural(n, 'row')} of {task.name} from a stream that training never reads"
     exact = copy.deepcopy(model).eval()
     addresses = exact.heads
     if not all(bool(p.isfinite().all()) for p in exact.parameters()):
@@ -78,7 +77,7 @@ def probe_rows(model: TransformerLM, task: Task, seed: int) -> Batch:
     return Batch(batch.inputs[:rows], batch.targets[:rows])
 
 
-def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Address, Mapping[str, float]]:
+def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Head, Mapping[str, float]]:
     """Share the variance of the first layer's scores among what they compare, or say in a note why not."""
     first, attn = model.blocks[0], model.attention[0]
     assert isinstance(first, Block)
@@ -94,10 +93,10 @@ def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Addre
     if _overrides(model.positions, "rotate"):
         notes.append("Rope turns queries and keys by position: distance acts within every share.")
     shares = score_shares(model, ids)
-    flat = ", ".join(f"L0.H{head}" for head, share in enumerate(shares) if share is None)
+    flat = ", ".join(str(Head(0, head)) for head, share in enumerate(shares) if share is None)
     if flat:
         notes.append(f"No shares of position and token for {flat}: the variance of the score is zero or not finite.")
-    return {(0, head): share for head, share in enumerate(shares) if share is not None}
+    return {Head(0, head): share for head, share in enumerate(shares) if share is not None}
 
 
 def _overrides(positions: Positions, moment: str) -> bool:
@@ -163,7 +162,7 @@ def score_shares(model: TransformerLM, ids: Tensor) -> list[Mapping[str, float] 
     return shares
 
 
-def ov_circuits(model: TransformerLM, notes: list[str]) -> dict[Address, tuple[float | None, float | None]]:
+def ov_circuits(model: TransformerLM, notes: list[str]) -> dict[Head, tuple[float | None, float | None]]:
     """Measure top-1 and copying of W_E W_V W_O W_U for every head that reads embeddings and writes logits directly."""
     block = model.blocks[0]
     assert isinstance(block, Block)
@@ -185,7 +184,7 @@ def ov_circuits(model: TransformerLM, notes: list[str]) -> dict[Address, tuple[f
         for h, W_O in enumerate(per_head(attn)):
             read = W_E @ W_V[h // (attn.n_heads // attn.n_kv_heads)].t()  # (V, d)
             written = W_O @ W_U  # (d, V)
-            found[layer, h] = (top1(read, written, tokens), copying(read, written))
+            found[Head(layer, h)] = (top1(read, written, tokens), copying(read, written))
     return found
 
 
@@ -219,7 +218,7 @@ def copying(read: Tensor, written: Tensor) -> float | None:
 
 def direct_parts(
     model: TransformerLM, batch: Batch, logits: Tensor, notes: list[str]
-) -> tuple[dict[Address, float], float | None]:
+) -> tuple[dict[Head, float], float | None]:
     """Measure direct logits and the residual error, and say what they leave out."""
     figures, error = direct_logits(model, batch, logits)
     layers = direct_layers(model)

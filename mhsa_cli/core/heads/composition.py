@@ -14,6 +14,7 @@ from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Composition
+from mhsa_cli.text import Head
 
 RANDOM_HEADS = 10  # writers, and as many readers: 100 random pairs
 MAX_PAIRS = 2**16
@@ -85,4 +86,4 @@ def compositions(model: TransformerLM, seed: int) -> Iterator[Composition]:
             for w, per_reader in enumerate(found.permute(1, 2, 0).tolist()):
                 for r, (queries, keys, values) in enumerate(per_reader):
                     if math.isfinite(values) and (reader.kind != "softmax" or math.isfinite(queries + keys)):
-                        yield Composition((early, w), (late, r), queries, keys, values)
+                        yield Composition(Head(early, w), Head(late, r), queries, keys, values)

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
 from mhsa_cli.records import HeadHistory, HeadSnapshot, SnapshotRecord
+from mhsa_cli.text import Head
 
 ONSET, IN_A_ROW = 0.5, 3  # the lift that a head must keep for so many snapshots
 LOW, HIGH = 0.2, 0.8  # the lifts that the width lies between
@@ -19,7 +20,7 @@ PER_DOUBLING = 4  # cells of the log-step grid for each doubling of the step
 def histories(
     snapshots: Sequence[SnapshotRecord],
     losses: Iterable[tuple[int, float]],
-    labels: Mapping[tuple[int, int], tuple[str, str]] | None = None,
+    labels: Mapping[Head, tuple[str, str]] | None = None,
     target: str | None = None,
 ) -> list[HeadHistory]:
     """Follow every head's lift on one target over the snapshots, which come in order of their steps.
@@ -31,7 +32,7 @@ def histories(
     drop = largest_drop(losses)
     found = []
     for number, last in enumerate(snapshots[-1].heads if snapshots else ()):
-        own = (labels or {}).get((last.layer, last.head))
+        own = (labels or {}).get(last.address)
         aim = target if target is not None else own[0] if own is not None else closest(last)
         label = own[1] if own is not None and own[0] == aim else ""
         heads = [snapshot.heads[number] for snapshot in snapshots]

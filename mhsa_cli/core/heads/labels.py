@@ -85,7 +85,7 @@ def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
         return []
     at = head.label.kind, head.label.distance
     same = [one for one in heads if one.label is not None and (one.label.kind, one.label.distance) == at]
-    return [one for one in same if (one.layer, one.head) != (head.layer, head.head)]
+    return [one for one in same if one.address != head.address]
 
 
 def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -> HeadScore:

@@ -11,6 +11,7 @@ from mhsa_cli.core.model.attention import MultiHeadSelfAttention, merge_heads, s
 from mhsa_cli.core.model.layers import LayerNorm, RMSNorm
 from mhsa_cli.core.model.transformer import Block, TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, Batch
+from mhsa_cli.text import Head
 
 BLOCK_CELLS = 2**20  # weights held at once
 EPS = 1e-5  # that of both norms
@@ -120,9 +121,7 @@ def sum_of_parts(model: TransformerLM, stream: Stream) -> Tensor:
 
 
 @torch.no_grad()
-def direct_logits(
-    model: TransformerLM, batch: Batch, logits: Tensor
-) -> tuple[dict[tuple[int, int], float], float | None]:
+def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[dict[Head, float], float | None]:
     """Measure what each head adds to the right answer's logit beyond the mean of all logits, over scored positions.
 
     `logits` (B, T, V) are those the parts must add up to. Returns the figures by (layer, head), without the heads
@@ -146,5 +145,5 @@ def direct_logits(
         attn, z = model.attention[layer], stream.results[layer]
         for h, W_O in enumerate(per_head(attn)):
             added = (z[:, h] * (direction @ W_O.t())).sum(-1)  # (B, T)
-            figures[layer, h] = float(added[scored].mean())
+            figures[Head(layer, h)] = float(added[scored].mean())
     return figures, error

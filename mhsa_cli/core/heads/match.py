@@ -16,6 +16,7 @@ from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import Matching
+from mhsa_cli.text import Head, plural
 
 CHUNK = 2**16  # values held at once for one head against all of the other model: few enough for a cache
 MAX_MAP_CELLS = 2**26  # weights of one model's heads on one row
@@ -103,7 +104,7 @@ def shared_rows(task1: Task, task2: Task, seed: int, n: int) -> tuple[Tensor, st
     only the number of ids: random ids.
     """
     short, long = (task1, task2) if task1.seq_len <= task2.seq_len else (task2, task1)
-    T, word = short.seq_len, "row" if n == 1 else "rows"
+    T = short.seq_len
     reason = None
     if task1.name != task2.name:
         reason = f"{task1.name} and {task2.name} have no rows in common"
@@ -111,10 +112,10 @@ def shared_rows(task1: Task, task2: Task, seed: int, n: int) -> tuple[Tensor, st
         reason = f"the ids of the two {task1.name} tasks mean different things"
     if reason is not None:
         rows = torch.randint(task1.vocab_size, (n, T), generator=stream_generator(seed, "match", 0))
-        said = f"{n} {word} of {T} random ids, because {reason}: neither run was trained on such rows"
+        said = f"{plural(n, 'row')} of {T} random ids, because {reason}: neither run was trained on such rows"
     else:
         rows = fixed_batch(short, seed, "probe", n).inputs
-        said = f"{n} probe {word} of {short.name}, {T} tokens each"
+        said = f"{plural(n, 'probe row')} of {short.name}, {T} tokens each"
     if long.seq_len != T:
         said += f"; one run was trained on {long.seq_len} tokens a row, longer than these"
     return rows, said
@@ -142,5 +143,5 @@ def _all_heads(maps: Sequence[Tensor]) -> Tensor:
     return torch.cat([w.transpose(0, 1) for w in maps])
 
 
-def _addresses(maps: Sequence[Tensor]) -> list[tuple[int, int]]:
-    return [(layer, head) for layer, w in enumerate(maps) for head in range(w.size(1))]
+def _addresses(maps: Sequence[Tensor]) -> list[Head]:
+    return [Head(layer, head) for layer, w in enumerate(maps) for head in range(w.size(1))]

@@ -12,6 +12,7 @@ from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_cha
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.text import plural
 
 ROWS, FEWEST = 64, 4  # rows of a probe; a model with fewer than these within the limits below is not measured
 MAX_WEIGHTS = 2**24  # weights of all heads held at once
@@ -65,8 +66,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     T = batch.inputs.size(1)
     visible = model.mixers[0].causal_mask[:T, :T].cpu()
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
-    tokens = f"{T} token{'' if T == 1 else 's'} each"
-    said = f"{n} rows of {task.name}, {tokens}, from a stream that training never reads"
+    said = f"{n} rows of {task.name}, {plural(T, 'token')} each, from a stream that training never reads"
     found = {name: one for name, one in aims.items() if one is not None}
     return Probe(batch, random, visible, found, offset_chances(visible), said)
 

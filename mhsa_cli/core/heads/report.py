@@ -67,8 +67,8 @@ def _with_stand_ins(heads: list[HeadScore], ground: Ground) -> list[HeadScore]:
     for head in heads:
         others = look_alikes(head, heads)
         if others and ground.affords(2):
-            rest = [(one.layer, one.head) for one in others]
-            without = ground.together("uniform", [*rest, (head.layer, head.head)])
+            rest = [one.address for one in others]
+            without = ground.together("uniform", [*rest, head.address])
             head = with_stand_ins(head, others, without.delta - ground.together("uniform", rest).delta)
         found.append(head)
     return found

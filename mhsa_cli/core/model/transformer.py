@@ -18,6 +18,7 @@ from mhsa_cli.core.model.layers import Dropout, Embedding, LayerNorm, Linear, RM
 from mhsa_cli.core.model.positions import POSITIONS, Positions
 from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
+from mhsa_cli.text import Head
 
 
 def no_norm(d_model: int, bias: bool) -> nn.Module:
@@ -149,9 +150,9 @@ class TransformerLM(WithTables):
         return first if isinstance(first, ForeignAttention) else None
 
     @property
-    def heads(self) -> list[tuple[int, int]]:
+    def heads(self) -> list[Head]:
         """List every head's address (layer, head), first layer first."""
-        return [(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
+        return [Head(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
 
     def tie(self) -> None:
         """Make the head's map the token table itself."""

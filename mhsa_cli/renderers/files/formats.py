@@ -7,7 +7,8 @@ from collections.abc import Callable
 from mhsa_cli.renderers.files.html import to_html
 from mhsa_cli.renderers.files.png import to_png
 from mhsa_cli.renderers.files.svg import to_svg
-from mhsa_cli.renderers.kit.text_lines import Lines, safe
+from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.text import escape
 
 
 def svg(lines: Lines, title: str) -> bytes:
@@ -27,7 +28,7 @@ def png(lines: Lines, title: str) -> bytes:
 
 def txt(lines: Lines, title: str) -> bytes:
     """Write the picture as plain text under its title."""
-    return (f"{safe(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
+    return (f"{escape(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
 
 
 # By the file name's ending; each takes a picture and its title and gives the file's bytes.

@@ -19,8 +19,8 @@ from mhsa_cli.renderers.kit.cells import (
     Cells,
 )
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.text_lines import safe
 from mhsa_cli.renderers.kit.ticks import fixed
+from mhsa_cli.text import escape
 
 GAP = 3  # columns between two heads
 _OVERHANG = 2  # columns of that gap that a head's title may use
@@ -60,7 +60,7 @@ def choose_plan(
     rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], width: int, surface: Surface
 ) -> Plan:
     """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
-    axis = min(MAX_TOKEN, max((cell_len(safe(token)) for token in tokens), default=0)) + 1
+    axis = min(MAX_TOKEN, max((cell_len(escape(token)) for token in tokens), default=0)) + 1
     if sum(map(len, rows)) == 1:
         for kind in (PERCENT_CELL, *_kinds(surface, wide=True)):
             if kind.tall == 1 and (plan := _lay_out(rows, kind, 1, axis, length, width)):

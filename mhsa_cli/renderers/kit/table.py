@@ -19,8 +19,9 @@ from mhsa_cli.records import TaskInfo
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, clamp
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, cut, pad, safe, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, cut, pad, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import escape
 
 COLUMN_GAP = 2
 INDENT = "  "
@@ -73,7 +74,7 @@ def table(
     for number, row in enumerate(cells):
         lines += _set_row(row, columns, kept, widths, mark, BOLD if number == highlight else PLAIN)
         if text := under.get(number):
-            below = wrap_phrases([[(safe(text), PLAIN)]], width - len(INDENT))
+            below = wrap_phrases([[(escape(text), PLAIN)]], width - len(INDENT))
             lines += [assemble([(INDENT, PLAIN), (line.plain, PLAIN)]) for line in below]
     hidden = [column.title for i, column in enumerate(columns) if i not in kept]
     if hidden and rows:
@@ -115,7 +116,7 @@ def _layout(
     None stays where not even those that may not be dropped fit, and one of them must not be cut.
     """
     width = max(20, width)
-    cells = [[safe(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
+    cells = [[escape(row[i]) if i < len(row) else "" for i in range(len(columns))] for row in rows]
     natural = [max([cell_len(column.title), *(cell_len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
     kept = list(range(len(columns)))
     least = {
@@ -181,7 +182,7 @@ def _records(
                 texts[-1] += f" {cell}"
             elif cell:
                 texts.append(f"{column.title}: {cell}")
-        texts += [safe(under[number])] if under.get(number) else []
+        texts += [escape(under[number])] if under.get(number) else []
         lines += [Text()] if number else []
         style = BOLD if number == highlight else PLAIN
         lines += [assemble([(part, style)]) for text in texts for part in wrap_words(text, width, INDENT)]
@@ -252,13 +253,13 @@ def task_picture(info: TaskInfo, *, width: int, surface: Surface) -> Lines:
     """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
     width = max(20, width)
     tail = f"guessing: {fixed(info.chance_loss, 2)} nats, {percents(info.chance_accuracy)} right"
-    lines = wrap_phrases([[(safe(info.name), BOLD)], [(safe(info.summary), PLAIN)]], width)
+    lines = wrap_phrases([[(escape(info.name), BOLD)], [(escape(info.summary), PLAIN)]], width)
     mark = surface.glyphs.cut_text
     length = max(len(info.inputs), len(info.targets))
     pairs = []
     for place in range(length):
-        upper = safe(info.inputs[place]) if place < len(info.inputs) else ""
-        lower = safe(info.targets[place]) if place < len(info.targets) else ""
+        upper = escape(info.inputs[place]) if place < len(info.inputs) else ""
+        lower = escape(info.targets[place]) if place < len(info.targets) else ""
         lower = surface.glyphs.dot if lower == "·" else lower
         size = min(8, max(cell_len(upper), cell_len(lower)))
         pairs.append((pad(cut(upper, size, mark), size, "right"), pad(cut(lower, size, mark), size, "right")))

@@ -42,20 +42,6 @@ class Lines:
         return max((line.cell_len for line in self.lines), default=0)
 
 
-def safe(text: str) -> str:
-    """Show control characters and undecodable bytes as escapes, so no name can move the cursor or stop a print."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char == " " else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8, as Python carries it in file names
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def cut(text: str, width: int, mark: str = "…") -> str:
     """Shorten text to `width` columns, ending in `mark`; wide characters count two."""
     if cell_len(text) <= width:

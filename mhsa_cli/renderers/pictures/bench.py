@@ -17,8 +17,9 @@ from mhsa_cli.records import (
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.table import COLUMN_GAP, Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short
+from mhsa_cli.text import escape, plural
 
 QUARTILES_FROM = 72  # columns; below, times are medians alone
 
@@ -29,7 +30,7 @@ def bench_section(records: Sequence[BenchRecord], *, width: int, surface: Surfac
     measured = [record for record in records if not isinstance(record, NotMeasured)]
     lines = SECTIONS[records[0].section](measured, width, surface)
     left_out = [f"not measured: {r.what} ({r.why})" for r in records if isinstance(r, NotMeasured)]
-    return lines + Lines(wrap_phrases([[(safe(text), DIM)] for text in left_out], width))
+    return lines + Lines(wrap_phrases([[(escape(text), DIM)] for text in left_out], width))
 
 
 def _machine(records: Sequence[BenchRecord], width: int, surface: Surface) -> Lines:
@@ -38,8 +39,8 @@ def _machine(records: Sequence[BenchRecord], width: int, surface: Surface) -> Li
         assert isinstance(r, Machine)
         device = r.device if r.gpu is None else f"{r.device} ({r.gpu})"
         threads = f"train.threads={r.threads}"
-        phrases += [f"{r.cpu}, {count(r.cores, 'core')}", f"device {device}", f"torch {r.torch}", threads]
-    return Lines(wrap_phrases([[(safe(phrase), PLAIN)] for phrase in phrases], width))
+        phrases += [f"{r.cpu}, {plural(r.cores, 'core')}", f"device {device}", f"torch {r.torch}", threads]
+    return Lines(wrap_phrases([[(escape(phrase), PLAIN)] for phrase in phrases], width))
 
 
 def _steps(records: Sequence[BenchRecord], width: int, surface: Surface) -> Lines:
@@ -59,9 +60,9 @@ def _steps(records: Sequence[BenchRecord], width: int, surface: Surface) -> Line
 
 def _size(r: StepSpeed) -> str:
     mlp = f", d_mlp {r.size['d_mlp']}" if r.size["d_mlp"] else ""
-    rows = f"{count(r.size['batch_size'], 'row')} of {count(r.size['seq_len'], 'token')}"
-    block = f"{count(r.size['n_layers'], 'block')} of d_model {r.size['d_model']}, {count(r.size['n_heads'], 'head')}"
-    return f"{r.name}: {rows}, {block}{mlp}, {count(r.parameters, 'parameter')}"
+    rows = f"{plural(r.size['batch_size'], 'row')} of {plural(r.size['seq_len'], 'token')}"
+    block = f"{plural(r.size['n_layers'], 'block')} of d_model {r.size['d_model']}, {plural(r.size['n_heads'], 'head')}"
+    return f"{r.name}: {rows}, {block}{mlp}, {plural(r.parameters, 'parameter')}"
 
 
 def _stacks(records: Sequence[BenchRecord], width: int, surface: Surface) -> Lines:
@@ -122,7 +123,7 @@ def _titled(
     surface: Surface,
 ) -> Lines:
     heading = Lines(wrap_phrases([[(title, BOLD)]], width))
-    legend = Lines([line for note in notes for line in wrap_phrases([[(safe(note), DIM)]], width)])
+    legend = Lines([line for note in notes for line in wrap_phrases([[(escape(note), DIM)]], width)])
     return heading + table(columns, cells, width=width, surface=surface) + legend
 
 
@@ -142,8 +143,3 @@ def rate(value: float) -> str:
     if rounded >= 1e9:
         return short(value)
     return f"{rounded:,.0f}" if rounded >= 1000 else f"{rounded:.3g}"
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number with its noun: 1 core, 2 cores."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

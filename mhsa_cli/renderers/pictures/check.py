@@ -11,11 +11,12 @@ from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import INDENT, Column, table, table_width
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, cut, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, cut, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 from mhsa_cli.renderers.pictures.compare import comparison
+from mhsa_cli.text import escape
 
 __all__ = ["grade_markdown", "grade_picture", "grades_markdown", "grades_table"]
 
@@ -42,7 +43,7 @@ def _verdict(grade: Grade, width: int, surface: Surface) -> Lines:
     """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
     lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], width)
-    facts = [[(safe(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
+    facts = [[(escape(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
     return Lines([*lines, *_beside([fact for fact in facts if fact], width, surface)])
 
 
@@ -100,7 +101,7 @@ def _notes(grade: Grade, width: int) -> Lines:
 def _next(grade: Grade, width: int, surface: Surface) -> Lines:
     """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
     purpose, command = words.next_step(grade)
-    return Lines(_beside([[(f"{purpose}:", DIM)], [(safe(command), PLAIN)]], width, surface, 1) if command else [])
+    return Lines(_beside([[(f"{purpose}:", DIM)], [(escape(command), PLAIN)]], width, surface, 1) if command else [])
 
 
 def _beside(phrases: Sequence[Sequence[Piece]], width: int, surface: Surface, gap: int = 3) -> list[Text]:
@@ -111,7 +112,7 @@ def _beside(phrases: Sequence[Sequence[Piece]], width: int, surface: Surface, ga
 
 def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:
     """Set a sentence, all of it indented, and its later lines more."""
-    clean = [(safe(text), style) for text, style in pieces if text]
+    clean = [(escape(text), style) for text, style in pieces if text]
     first, *rest = wrap_phrases([clean], width - len(indent) - len(INDENT)) if clean else [Text()]
     return [Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)]
 

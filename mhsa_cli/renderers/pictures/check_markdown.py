@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from mhsa_cli.records.check import Grade, NamedFault
-from mhsa_cli.renderers.kit.text_lines import safe
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.renderers.pictures import check_words as words
+from mhsa_cli.text import escape, plural
 
 # An underscore within a word is no emphasis: d_model stays as it is. `$` begins a formula where Markdown knows them.
 _SPECIAL = re.compile(r"[\\`*\[\]|~$#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -17,7 +17,7 @@ _TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 def escaped(text: str) -> str:
     """Write any text so that Markdown shows it as it is, on one line."""
-    plain = safe(words.on_one_line(text))
+    plain = escape(words.on_one_line(text))
     return "".join(_TAGS.get(char, char) for char in _SPECIAL.sub(r"\\\g<0>", plain))
 
 
@@ -84,7 +84,7 @@ def _met(grades: Sequence[Grade], names: Sequence[str]) -> list[str]:
         blocks.append(f"### {escaped(faults[key].title)}")
         blocks.append(f"Found: {escaped(faults[key].explanation)}")
         blocks.append(f"Instead: {escaped(faults[key].instead)}" if faults[key].instead else "")
-        blocks.append(f"In {words.counted(len(owners[key]), 'submission')}: {escaped(', '.join(owners[key]))}")
+        blocks.append(f"In {plural(len(owners[key]), 'submission')}: {escaped(', '.join(owners[key]))}")
     return blocks
 
 

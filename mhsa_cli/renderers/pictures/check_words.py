@@ -9,6 +9,7 @@ from os.path import commonprefix
 
 from mhsa_cli.records.check import ONLY_IF, REFERENCE, Grade, Law, NamedFault
 from mhsa_cli.renderers.kit.ticks import short
+from mhsa_cli.text import plural
 
 VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "unclear": "not clear"}
 GUESSES = ("guess_setting", "guess_parameter")  # kinds of tries that want a value from the user
@@ -17,11 +18,6 @@ GUESSES = ("guess_setting", "guess_parameter")  # kinds of tries that want a val
 def on_one_line(text: str) -> str:
     """Join the lines of a text, as an error message may have several."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())
-
-
-def counted(number: int, thing: str) -> str:
-    """Write a number with its noun: 1 law, 2 laws."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def law_state(law: Law) -> str:
@@ -57,7 +53,7 @@ def verdict_sentence(grade: Grade) -> str:
         return "; ".join([*_condition(grade), *_what_holds(grade.laws)])
     if grade.verdict == "uncallable":
         many = len(grade.tried) > 1
-        return f"{counted(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
+        return f"{plural(len(grade.tried), 'way')} tried, none works" if many else cause(grade)
     if grade.verdict == "unclear":
         return (
             "no law is broken, but its output is neither that of plain attention nor that of a known fault: it may be "
@@ -78,7 +74,7 @@ def _condition(grade: Grade) -> list[str]:
 
 def _what_holds(laws: Sequence[Law]) -> list[str]:
     hold = [law for law in laws if law.passed]
-    said = [f"{counted(len(hold), 'law')} hold{'s' if len(hold) == 1 else ''}"]
+    said = [f"{plural(len(hold), 'law')} hold{'s' if len(hold) == 1 else ''}"]
     for law in hold:
         if law.id == REFERENCE and law.worst is not None:
             said.append(f"equal to the reference to {short(law.worst)}")
@@ -108,7 +104,7 @@ def finding(grade: Grade) -> str:
         return "; ".join(fault.title for fault in grade.faults)
     if grade.verdict == "uncallable":
         more = len(grade.tried) - 1
-        return cause(grade) + (f" (and {counted(more, 'other way')})" if more > 0 else "")
+        return cause(grade) + (f" (and {plural(more, 'other way')})" if more > 0 else "")
     if grade.verdict == "right" and _condition(grade):
         return f"right {_condition(grade)[0]}"
     for state, word in (("WRONG", "fails"), ("edge", "edge")):
@@ -175,7 +171,7 @@ def summary(grades: Sequence[Grade]) -> str:
     """Count the verdicts, and name the faults that most submissions share."""
     verdicts = Counter[str](grade.verdict for grade in grades)
     parts = [f"{verdicts[v]:,} {word.lower()}" for v, word in VERDICTS.items() if verdicts[v]]
-    said = f"{counted(len(grades), 'submission')}: {', '.join(parts) or 'nothing was graded'}"
+    said = f"{plural(len(grades), 'submission')}: {', '.join(parts) or 'nothing was graded'}"
     faults = Counter(name for grade in grades for name in dict.fromkeys(f.name for f in grade.faults))
     most = max(faults.values(), default=0)
     if most < 2:

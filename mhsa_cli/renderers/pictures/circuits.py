@@ -11,8 +11,9 @@ from mhsa_cli.records import Circuits, Composition, HeadCircuits
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.table import Column, shown_titles, table
-from mhsa_cli.renderers.kit.text_lines import Lines, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import escape
 
 MOST_PAIRS = 8
 SHOWN = 0.005  # what would be rounded to 0.00 above chance is not shown
@@ -31,13 +32,13 @@ THROUGH = {"queries": "its queries", "keys": "its keys", "values": "its values"}
 def circuits_table(circuits: Circuits, *, width: int, surface: Surface) -> Lines:
     """Draw circuits at most `width` columns wide: a line a head, what the columns mean, compositions, notes."""
     width = max(20, width)
-    lines = wrap_phrases([[(f"circuits at step {circuits.step:,}", BOLD)], [(safe(circuits.inputs), DIM)]], width)
+    lines = wrap_phrases([[(f"circuits at step {circuits.step:,}", BOLD)], [(escape(circuits.inputs), DIM)]], width)
     lines += [*_heads(circuits, width, surface), *_pairs(circuits, width)]
     if circuits.residual_error is not None:
         parts = f"the direct parts add up to the logits within {circuits.residual_error:.1e}"
         lines += [Text(), *wrap_phrases([[(parts, PLAIN)]], width)]
     for note in circuits.notes:
-        lines += _note(safe(note), width)
+        lines += _note(escape(note), width)
     return Lines(lines)
 
 
@@ -54,7 +55,7 @@ def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
         (Column("eigen", "right", drop=3), EIGEN, [_signed(head.ov_copying, 2) for head in heads]),
         (Column("direct", "right", drop=1), DIRECT, [_signed(head.direct_logits, 2) for head in heads]),
     )
-    rows = [[_address(head.layer, head.head), *(_shares(head) if shared else [])] for head in heads]
+    rows = [[head.name, *(_shares(head) if shared else [])] for head in heads]
     for column, meaning, texts in figures:
         if any(texts):
             columns.append(column)
@@ -68,10 +69,6 @@ def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
     for title, meaning in meanings:
         lines += _note(f"{title}: {meaning}", width) if title in shown else []
     return lines
-
-
-def _address(layer: int, head: int) -> str:
-    return f"L{layer}.H{head}"
 
 
 def _note(text: str, width: int) -> list[Text]:
@@ -125,7 +122,7 @@ def _pairs(circuits: Circuits, width: int) -> list[Text]:
         return [Text(), *wrap_phrases([[(said, PLAIN)]], width)]
     lines = [Text()]
     for value, way, pair in strong[:MOST_PAIRS]:
-        reader, writer = (_address(*at) for at in (pair.reader, pair.writer))
+        reader, writer = (str(at) for at in (pair.reader, pair.writer))
         said = f"{reader} reads {writer} through {THROUGH[way]}: {fixed(value, 2)} above chance"
         lines += wrap_phrases([[(said, PLAIN)]], width)
     counted = f"the strongest {len(strong[:MOST_PAIRS])} of {len(found):,} figures; "

@@ -12,11 +12,12 @@ from mhsa_cli.records import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
+from mhsa_cli.text import Head, escape
 
 Names = tuple[str, str]
-Labels = Mapping[tuple[int, int], str]
+Labels = Mapping[Head, str]
 SAME = 0.005  # a cost that is written as 0
 HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain tells nothing
 
@@ -42,7 +43,7 @@ def differing_settings(
 
 def beside(title: str, rows: Sequence[Sequence[str]], names: Names, *, width: int, surface: Surface) -> Lines:
     """Set rows (what, first, second) under the names of two runs."""
-    columns = [Column(title, whole=True), *(Column(safe(name), "right", whole=True) for name in names)]
+    columns = [Column(title, whole=True), *(Column(escape(name), "right", whole=True) for name in names)]
     return table(columns, rows, width=width, surface=surface)
 
 
@@ -56,11 +57,11 @@ def matched_heads(
     labelled = any(labels)
     columns, rows = [], []
     for number, name in enumerate(names):
-        columns.append(Column(safe(name), whole=True))
+        columns.append(Column(escape(name), whole=True))
         columns += [Column("looks at", wraps=True, drop=2 - number)] if labelled else []
     for first, second, cost in matching.pairs:
         cells = [
-            [_head(head), *([own.get(head, "")] if labelled else [])]
+            [str(head), *([own.get(head, "")] if labelled else [])]
             for head, own in zip((first, second), labels, strict=True)
         ]
         rows.append([*cells[0], *cells[1], fixed(cost, 2)])
@@ -69,7 +70,7 @@ def matched_heads(
     told += table([*columns, Column("cost", "right")], rows, width=width, surface=surface)
     for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
         if heads:
-            told += _words(f"unmatched in {name}: {', '.join(map(_head, heads))}", width)
+            told += _words(f"unmatched in {name}: {', '.join(map(str, heads))}", width)
     return told + _words(matching_sentence(matching), width) + _notes(matching, width)
 
 
@@ -99,11 +100,7 @@ def _notes(matching: Matching, width: int) -> Lines:
 
 
 def _words(text: str, width: int) -> Lines:
-    return Lines(wrap_phrases([[(safe(text), PLAIN)]], max(20, width)))
-
-
-def _head(address: tuple[int, int]) -> str:
-    return f"L{address[0]}.H{address[1]}"
+    return Lines(wrap_phrases([[(escape(text), PLAIN)]], max(20, width)))
 
 
 def _value(value: Any) -> str:

@@ -14,8 +14,9 @@ from mhsa_cli.records import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, cut_middle, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, cut_middle, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import THIN_TO, Axis, Point, short, step_text, thin
+from mhsa_cli.text import escape
 
 LABELS_FROM = 56  # columns; below, the labels become a legend under the axis
 _LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: those are markers
@@ -132,7 +133,7 @@ def curve_parts(
     head = title + (", log scale" if log else "") + (", log steps" if log_steps else "")
     under = [] if beside else wrap_phrases([label.pieces for label in labels], width)
     notes = wrap_phrases(_notes(lines, y_axis, surface), width)
-    plot = Lines([*wrap_phrases([[(safe(head), DIM)]], width), *frame.grid.lines()])
+    plot = Lines([*wrap_phrases([[(escape(head), DIM)]], width), *frame.grid.lines()])
     return CurveParts(plot, Lines([*under, *notes]), frame)
 
 
@@ -146,7 +147,7 @@ def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Li
         letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
         # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
         points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * width))
-        lines.append(_Line(safe(one.name), points, is_eval, line_style(index, surface.depth), letter))
+        lines.append(_Line(escape(one.name), points, is_eval, line_style(index, surface.depth), letter))
     return lines
 
 
@@ -186,7 +187,7 @@ def _labels(
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
     if baseline is not None and is_drawable(baseline[0], axis):
-        text = cut(safe(baseline[1]), width - 2, glyphs.cut_text)
+        text = cut(escape(baseline[1]), width - 2, glyphs.cut_text)
         labels.append(_Label(baseline[0], [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
     return labels
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Role
 from mhsa_cli.renderers.kit.ticks import fixed
+from mhsa_cli.text import Head
 
 LOOKS = {
     "previous": "looks at the token before",
@@ -72,13 +73,9 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
 
 
-def explain(maps: HeadMaps, heads: Sequence[tuple[int, int]] | None = None) -> list[str]:
+def explain(maps: HeadMaps, heads: Sequence[Head] | None = None) -> list[str]:
     """Give the model's paragraph and one for each head (of those at the addresses `heads`, or of all)."""
     if maps.report is None:
         return []
-    pairs = [
-        (h, s)
-        for h, s in zip(maps.report.heads, maps.heads, strict=True)
-        if heads is None or (h.layer, h.head) in heads
-    ]
+    pairs = [(h, s) for h, s in zip(maps.report.heads, maps.heads, strict=True) if heads is None or h.address in heads]
     return [" ".join(explain_model(maps.report)), *(explain_head(head, summary) for head, summary in pairs)]

@@ -12,6 +12,7 @@ from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, bars, by_distance, legend, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import Head
 
 WAYS = {
     "none": "untouched",
@@ -22,14 +23,12 @@ WAYS = {
 }
 
 
-def head_table(
-    maps: HeadMaps, *, width: int, surface: Surface, heads: Sequence[tuple[int, int]] | None = None
-) -> Lines:
+def head_table(maps: HeadMaps, *, width: int, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
     """Summarise heads in a line each: what it looks at, how much, how spread, what it causes, weight by distance.
 
     `heads` are addresses; left out, all. What is withheld or was not measured is missing.
     """
-    scores = {} if maps.report is None else {(h.layer, h.head): h for h in maps.report.heads}
+    scores = {} if maps.report is None else {h.address: h for h in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
     caused = bool(scores) and not (labelled and all(s.uniform_delta_nats is None for s in scores.values()))
     columns = [Column("head", whole=True), *([Column("looks at", wraps=True)] if labelled else [])]
@@ -39,7 +38,7 @@ def head_table(
     columns.append(Column("by distance back", drop=3))
     rows = []
     for head in maps.heads:
-        address = (head.layer, head.head)
+        address = head.address
         if heads is not None and address not in heads:
             continue
         score, row = scores.get(address), [head.name]
@@ -65,7 +64,7 @@ def head_table(
 
 
 def score_table(
-    report: HeadReport, *, width: int, surface: Surface, papers: Mapping[tuple[int, int], float] | None = None
+    report: HeadReport, *, width: int, surface: Surface, papers: Mapping[Head, float] | None = None
 ) -> Lines:
     """Set every head's lift on every target, and its other scores, in a table; induction also at other distances.
 
@@ -82,7 +81,7 @@ def score_table(
     columns += [Column("Olsson 2022", "right")] if papers is not None else []
     rows = [
         [head.name, *(_lift(head, name) for name in names), *_shape(head)]
-        + ([] if papers is None else [fixed(papers[head.layer, head.head], 2)])
+        + ([] if papers is None else [fixed(papers[head.address], 2)])
         for head in report.heads
     ]
     limits = [max((h.scores[n].null or 0.0 for h in report.heads if n in h.scores), default=0.0) for n in names]

@@ -13,12 +13,11 @@ from mhsa_cli.renderers.kit.cells import masked_cells, paint, pool
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.map_layout import GAP, MAX_TOKEN, Panel, Plan, balanced, choose_plan, title_lines
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style, heat_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, wrap_phrases
+from mhsa_cli.text import Head, escape
 
 
-def head_maps(
-    maps: HeadMaps, *, width: int, surface: Surface, heads: Collection[tuple[int, int]] | None = None
-) -> Lines:
+def head_maps(maps: HeadMaps, *, width: int, surface: Surface, heads: Collection[Head] | None = None) -> Lines:
     """Draw the attention maps of every head, or of those at the addresses `heads`, at most `width` columns wide.
 
     One cell is one (query, key) pair; longer samples are pooled by whole blocks, and the caption says so. A single
@@ -35,13 +34,13 @@ def head_maps(
     return _heading(maps, plan, width, surface) + body + _caption(rows, plan, length, width, surface)
 
 
-def _select(maps: HeadMaps, chosen: Collection[tuple[int, int]] | None) -> list[list[Panel]]:
+def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
     """Choose the heads, layer by layer."""
-    summaries = {(summary.layer, summary.head): summary for summary in maps.heads}
+    summaries = {summary.address: summary for summary in maps.heads}
     rows = []
     for number, heads in enumerate(maps.weights):
         row = [
-            Panel(summaries.get((number, index), HeadSummary(number, index, None)), masked_cells(weights))
+            Panel(summaries.get(Head(number, index), HeadSummary(number, index, None)), masked_cells(weights))
             for index, weights in enumerate(heads)
             if chosen is None or (number, index) in chosen
         ]
@@ -67,7 +66,7 @@ def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], width: in
 def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], surface: Surface) -> None:
     """Write the query tokens down the left side, and the key tokens along the top as densely as they can be read."""
     mark = surface.glyphs.cut_text
-    texts = [cut(safe(token), MAX_TOKEN, mark) for token in tokens]
+    texts = [cut(escape(token), MAX_TOKEN, mark) for token in tokens]
     for q, text in enumerate(texts):
         grid.put(left - plan.axis, top + 1 + q, pad(text, plan.axis - 1, "right"), DIM)
     step = plan.kind.wide
@@ -80,11 +79,11 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
 def _heading(maps: HeadMaps, plan: Plan, width: int, surface: Surface) -> Lines:
     """Say what is shown; the sample stands here in full when its tokens do not fit beside the maps."""
     phrases: list[list[Piece]] = [[("attention weights", BOLD)]]
-    phrases.append([(f"{safe(maps.task)}, step {maps.step}", DIM)])
+    phrases.append([(f"{escape(maps.task)}, step {maps.step}", DIM)])
     lines = wrap_phrases(phrases, width)
     if plan.axis or not maps.tokens:
         return Lines([*lines, Text()])
-    shown = " ".join(safe(token) for token in maps.tokens)
+    shown = " ".join(escape(token) for token in maps.tokens)
     room = 2 * width - len("sample ") - 2
     return Lines(
         [*lines, *wrap_phrases([[("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]], width), Text()]

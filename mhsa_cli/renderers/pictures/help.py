@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, pad, safe, wrap_words
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, pad, wrap_words
+from mhsa_cli.text import escape
 
 Entry = tuple[str, str]
 LEAST_WIDTH = 60  # columns; on fewer, a column of names leaves too few for the text
@@ -27,7 +28,7 @@ def help_page(
 
     An example, a line that shows a command, is left whole: a terminal wraps it, and copies it back as one.
     """
-    lines: list[list[Piece]] = [[("Usage: ", BOLD), (safe(usage), PLAIN)], []]
+    lines: list[list[Piece]] = [[("Usage: ", BOLD), (escape(usage), PLAIN)], []]
     for paragraph in paragraphs:
         lines += [[(line, PLAIN)] for line in _wrap(paragraph, width)]
         lines.append([])
@@ -67,4 +68,4 @@ def _pairs(entries: Sequence[Entry], width: int) -> list[list[Piece]]:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    return wrap_words(safe(" ".join(text.split())), width, indent)
+    return wrap_words(escape(" ".join(text.split())), width, indent)

@@ -17,9 +17,10 @@ from rich.text import Text
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.renderers.kit.console import Surface, terminal_size
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, safe
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble
 from mhsa_cli.renderers.kit.ticks import Point, Thinned, percents, short
 from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.text import escape
 
 FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
@@ -124,7 +125,7 @@ class LiveTraining:
 
     def say(self, text: str) -> None:
         """Print a message above the picture, as it is."""
-        self._console.print(Text(safe(text)), soft_wrap=True)
+        self._console.print(Text(escape(text)), soft_wrap=True)
 
     def series(self) -> list[Series]:
         """Give the history as series; of a long one, thinned so that every peak is kept."""

@@ -17,10 +17,11 @@ from rich.text import Text
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.renderers.kit.console import Surface, terminal_size
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, safe
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.renderers.pictures.live import FREE_COLUMNS, begin_animation, duration, end_animation
 from mhsa_cli.renderers.pictures.small_multiples import ROWS, Curve, small_multiples
+from mhsa_cli.text import escape
 
 LEAST_ROWS, LEAST_COLUMNS = ROWS + 6, 28  # a smaller terminal gets the status line only
 PANEL = 56  # columns of a single panel at most: it is a glance, not the result
@@ -117,7 +118,7 @@ class LiveSweep:
 
     def say(self, text: str) -> None:
         """Print a message above the picture, as it is."""
-        self._console.print(Text(safe(text)), soft_wrap=True)
+        self._console.print(Text(escape(text)), soft_wrap=True)
 
     def _show(self, ended: bool = False) -> None:
         now = self._clock()

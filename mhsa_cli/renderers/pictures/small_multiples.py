@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, cut, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, cut, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, Point, log_tick_text, log_ticks, thin
+from mhsa_cli.text import escape
 
 Values = Sequence[float | None]
 Curve = tuple[str, Sequence[int], Values, Values, Values]
@@ -45,7 +46,7 @@ def small_multiples(
             left = 0 if place == 0 else margin + place * (1 + columns + _GAP)
             panel = Frame(Grid(own + 1 + columns, ROWS + 2), own, columns, ROWS, x_axis, y_axis, surface)
             _panel(panel, curve, ticks)
-            row.put(left + own, 0, cut(safe(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
+            row.put(left + own, 0, cut(escape(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
             _copy(panel.grid, row, left, 1)
         lines += Lines(row.lines())
     return lines + _legend(curves, width, surface)

@@ -13,8 +13,9 @@ from mhsa_cli.records.labels import set_words
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, safe, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
+from mhsa_cli.text import escape
 
 NEVER = "never"
 FAILED_SHOWN = 10
@@ -37,7 +38,7 @@ def sweep_table(report: SweepReport, *, width: int, surface: Surface) -> Lines:
 def _groups(report: SweepReport, width: int, surface: Surface) -> Lines:
     keys = list(dict.fromkeys(key for group in report.groups for key in group.overrides))
     goal = f"steps to {percent(report.target)}"
-    columns = [Column(safe(title), "right", whole=True) for title in _short_names(keys)]
+    columns = [Column(escape(title), "right", whole=True) for title in _short_names(keys)]
     columns += [
         Column("success", "right"),
         Column("95 %", "right", drop=1),
@@ -69,7 +70,7 @@ def _labels(report: SweepReport, keys: Sequence[str], width: int, surface: Surfa
             values = [
                 f"{name}={group.overrides.get(key, '')}" for name, key in zip(_short_names(keys), keys, strict=True)
             ]
-            lines += _item(safe(": ".join([*([" ".join(values)] if values else []), _common(group)])), width, surface)
+            lines += _item(escape(": ".join([*([" ".join(values)] if values else []), _common(group)])), width, surface)
     return Lines(lines)
 
 
@@ -129,7 +130,7 @@ def _pairs(report: SweepReport, width: int, surface: Surface) -> Lines:
     begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
     told = [pair for pair in begun if count <= SENTENCES or _is_shown(pair.difference)]
     for pair in told:
-        lines += _item(safe(pair.words), width, surface)
+        lines += _item(escape(pair.words), width, surface)
     if len(told) < len(begun):
         more = f"{len(begun) - len(told)} of {count} comparisons: no difference that this number of seeds could show"
         lines += _item(more, width, surface)
@@ -150,11 +151,11 @@ def _failed(trials: Sequence[TrialResult], width: int, surface: Surface) -> Line
         return Lines([])
     counts = Counter(trial.status for trial in failed)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    head = f"{surface.glyphs.cross} not finished: {safe(told)} of {len(trials)} trials"
+    head = f"{surface.glyphs.cross} not finished: {escape(told)} of {len(trials)} trials"
     lines = wrap_phrases([[(head, alarm_style(surface.depth))]], width)
     for trial in failed[:FAILED_SHOWN]:
         why = trial.message or trial.status
-        lines += _item(f"{safe(trial.run)} (seed {trial.seed}): {safe(why)}", width, surface)
+        lines += _item(f"{escape(trial.run)} (seed {trial.seed}): {escape(why)}", width, surface)
     if len(failed) > FAILED_SHOWN:
         lines.append(assemble([(f"  and {len(failed) - FAILED_SHOWN} more", DIM)]))
     return Lines(lines)

@@ -14,9 +14,10 @@ from mhsa_cli.renderers.kit.cells import digit
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, clamp, heat_style, ink_style, level_of
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.curve import curve_parts
+from mhsa_cli.text import escape, plural
 
 AVOIDS = -0.05  # a lift below this is marked: the head looks there less than a uniform one
 GAP = 2  # columns between what stands beside the strips
@@ -136,14 +137,14 @@ def _names(histories: Sequence[HeadHistory], target: str | None) -> list[tuple[s
         return [("target", aims if target == "offset" else (), ())]
     if not any(history.label for history in histories):
         return [("closest to", aims, ())]
-    texts = [safe(h.label) if h.label else f"closest to {aim}" for h, aim in zip(histories, aims, strict=True)]
+    texts = [escape(h.label) if h.label else f"closest to {aim}" for h, aim in zip(histories, aims, strict=True)]
     notes = [f"L{h.layer}.H{h.head}: {text}" for h, text in zip(histories, texts, strict=True) if h.label]
     return [("ended as", texts, ()), ("target", aims, notes)]
 
 
 def _aim(history: HeadHistory) -> str:
     distance = "" if history.distance is None else f" {history.distance}"
-    return safe(history.target) + distance if history.target else "not measured"
+    return escape(history.target) + distance if history.target else "not measured"
 
 
 def _number(history: HeadHistory, name: str, dash: str) -> str:
@@ -205,9 +206,8 @@ def _caption(
 ) -> list[list[Piece]]:
     """Explain the picture by phrases: the scale, what a cell holds, every column, and what is not there."""
     count = len(histories[0].steps)
-    plural = "" if count == 1 else "s"
     phrases = [*([(note, PLAIN)] for note in side.notes), _scale(target, surface)]
-    phrases.append([(f"{count} snapshot{plural}; a cell holds the last one up to its step", DIM)])
+    phrases.append([(f"{plural(count, 'snapshot')}; a cell holds the last one up to its step", DIM)])
     lifts = [lift for history in histories for lift in history.lifts]
     if any(lift is not None and lift < AVOIDS for lift in lifts):
         phrases.append([("- in a strip: below 0, the head avoids it", DIM)])
@@ -238,7 +238,7 @@ def _apart(histories: Sequence[HeadHistory]) -> int:
 
 
 def _scale(target: str | None, surface: Surface) -> list[Piece]:
-    name = "lift" if target is None else f"lift on {safe(target)}"
+    name = "lift" if target is None else f"lift on {escape(target)}"
     if surface.paints:
         bar: list[Piece] = [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
         return [(f"{name}: 0 as uniform ", DIM), *bar, (" 1 perfect", DIM)]

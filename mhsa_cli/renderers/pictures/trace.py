@@ -12,8 +12,9 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, legend, table
-from mhsa_cli.renderers.kit.text_lines import Lines, assemble, safe, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, assemble, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import escape, plural
 
 # What a narrow terminal loses first stands last: strides, then bytes, ...
 COLUMNS = [
@@ -54,10 +55,13 @@ def trace_picture(trace: Trace, *, width: int, surface: Surface) -> Lines:
 
 
 def _heading(trace: Trace, width: int) -> Lines:
-    layers = "1 layer" if trace.n_layers == 1 else f"{trace.n_layers} layers"
-    facts = (f"{layers}, {trace.attention} attention", f"{trace.positions} positions", f"seed {trace.seed}, untrained")
+    facts = (
+        f"{plural(trace.n_layers, 'layer')}, {trace.attention} attention",
+        f"{trace.positions} positions",
+        f"seed {trace.seed}, untrained",
+    )
     sizes = [[(f"{name} = {size:,}", DIM)] for name, size in trace.sizes.items()]
-    first = [[(safe(trace.task), BOLD)], *([(fact, PLAIN)] for fact in facts)]
+    first = [[(escape(trace.task), BOLD)], *([(fact, PLAIN)] for fact in facts)]
     return Lines(wrap_phrases(first, width) + wrap_phrases(sizes, width))
 
 
@@ -133,7 +137,7 @@ def _checks(trace: Trace, width: int, surface: Surface) -> Lines:
     lines: list[Text] = []
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        claim, colon, more = _times(safe(check.text), surface.glyphs).partition(": ")
+        claim, colon, more = _times(escape(check.text), surface.glyphs).partition(": ")
         weight = PLAIN if check.passed else BOLD
         phrases = [[(claim + colon.strip(), weight)], *([[(more, weight)]] if more else [])]
         first, *rest = wrap_phrases(phrases, max(14, width - 6), gap=1)

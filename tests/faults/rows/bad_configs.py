@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mhsa_cli.runs.disk import show
+from mhsa_cli.text import escape
 from tests.faults.row import Place, Row
 from tests.faults.rows import drawn_configs, reading
 from tests.faults.rows.configs_bad import KEYS, OVERRIDES, VALUES, WHOLES
@@ -153,7 +153,7 @@ def by_hand(bad: Bad, place: Place) -> None:
         if bad.line:
             assert f"{path}:{bad.line}:{bad.col}: " in told, f"wanted {bad.line}:{bad.col}, got: {told}"
         if bad.overrides and bad.said != ("wanted KEY=VALUE",):
-            assert told.startswith(f"{show(bad.overrides[0])}: "), told
+            assert told.startswith(f"{escape(bad.overrides[0])}: "), told
         if list(table()).index(bad.name) % EVERY == 0 or bad.name in FILES:
             argv = ["train", "--config", path, *(part for text in bad.overrides for part in ("--set", text))]
             done = place.server.run(argv, place.path, place.mutant)

@@ -123,9 +123,10 @@ def head_table(m: Made, width: int, surface: Any) -> Lines:
 def lines(texts: Sequence[str], width: int) -> Lines:
     """Set sentences as a terminal does."""
     from mhsa_cli.renderers.kit.palette import PLAIN
-    from mhsa_cli.renderers.kit.text_lines import safe, wrap_phrases
+    from mhsa_cli.renderers.kit.text_lines import wrap_phrases
+    from mhsa_cli.text import escape
 
-    return Lines([row for text in texts for row in wrap_phrases([[(safe(text), PLAIN)]], width)])
+    return Lines([row for text in texts for row in wrap_phrases([[(escape(text), PLAIN)]], width)])
 
 
 RENDERERS: dict[str, Callable[[Made, int, Any], Lines]] = {

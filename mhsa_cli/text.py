@@ -1,0 +1,39 @@
+"""Text that any terminal can print, counts with their noun, and the address of a head."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+def escape(text: str | os.PathLike[str]) -> str:
+    """Write a text or a path so that any terminal can print it.
+
+    Control characters, undecodable bytes and lone surrogates become backslash escapes: no name moves the cursor.
+    """
+    text = os.fspath(text)
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    if "\udc80" <= char <= "\udcff":  # a byte of a file name that is not UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: `1 trial`, `2 trials`, `1,000 trials`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+class Head(NamedTuple):
+    """The address of a head, (layer, head) both from 0; `L0.H3` as text."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        """Write the address as the tool prints it."""
+        return f"L{self.layer}.H{self.head}"
