@@ -211,3 +211,10 @@ def test_training_never_loads_the_compiler(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", TRAINING], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs").is_dir() and len(list(tmp_path.glob("runs/*/*/run.json"))) == 2
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    code = "import sys\nsys.argv = ['mhsa', '--help']\ntry:\n    import mhsa_cli.__main__ as m; m.main()\nexcept SystemExit:\n"
+    code += "    assert not [one for one in sys.modules if one.startswith('mhsa_cli.commands.train')]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

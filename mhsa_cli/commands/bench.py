@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
 
 if TYPE_CHECKING:
     from mhsa_cli.records import BenchRecord
 
 QuickOption = Annotated[bool, typer.Option("--quick", help="Measure less, in a few seconds.")]
-
-HELP = Help(
-    "Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.",
-    example="mhsa bench d_model=64 batch_size=32",
-)
 
 
 def bench(

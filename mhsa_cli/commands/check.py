@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption
 from mhsa_cli.errors import ANSWERED_NO, UsageError
 
@@ -63,13 +62,6 @@ WithOption = Annotated[
     list[str] | None,
     typer.Option("--with", metavar="KEY=VALUE", help="An argument that it is built or called with; may be repeated."),
 ]
-
-HELP = Help(
-    "Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.\n\n"
-    "It runs in a process of its own, and only the lines that it needs. Exit 0: all are right; 7: one is wrong; "
-    "2: none is, but one is not clear or cannot be called.",
-    example="mhsa check my_attention.py:MyAttention",
-)
 
 
 def check(

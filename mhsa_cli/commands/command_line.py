@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,13 +14,6 @@ from mhsa_cli.text import escape
 
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
 _Misread = cast(type[Exception], typer.BadParameter.__base__)
-
-
-class Help(NamedTuple):
-    """What a command's help says: its text, and a call to copy. It is no docstring, for `python -OO` drops those."""
-
-    text: str
-    example: str = ""
 
 
 class Command(TyperCommand):
@@ -68,6 +61,10 @@ class Group(TyperGroup):
 
             raise no_such_command(ctx.command_path, args, self.list_commands(ctx))
         return args[0], command, args[1:]
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """List the commands with the first paragraph of their help."""
+        return [(name, (one.help or "").partition("\n\n")[0]) for name, one in self.commands.items()]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -130,9 +127,7 @@ def _print_help(command: Any, ctx: Any) -> None:
             arguments.append((param.metavar or param.name.upper(), text))
         elif name:
             options.append((name, text))
-    commands = []
-    for name in command.list_commands(ctx) if isinstance(command, TyperGroup) else ():
-        commands.append((name, (command.get_command(ctx, name).help or "").partition("\n\n")[0]))
+    commands = command.summaries(ctx) if isinstance(command, Group) else []
     usage = " ".join([ctx.command_path, "[OPTIONS]", *(name for name, _ in arguments)])
     usage += " COMMAND ..." if commands else ""
     text = (command.help or "").split("\n\n")

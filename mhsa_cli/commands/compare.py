@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.commands.stderr import tell
@@ -41,12 +40,6 @@ class Found:
     matching: Matching | None
     note: str
     labels: tuple[Heads, Heads]
-
-
-HELP = Help(
-    "Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.",
-    example="mhsa compare copy-h4 copy-h8",
-)
 
 
 def compare(

@@ -13,7 +13,7 @@ from mhsa_cli.commands.command_line import Command, Group
 from mhsa_cli.commands.options import SetOption
 from mhsa_cli.errors import UsageError
 
-app = typer.Typer(help="Write, check and show configs.", cls=Group, rich_markup_mode=None)
+app = typer.Typer(cls=Group, rich_markup_mode=None)
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Configs, and settings to change.")]
 MaybeFile = Annotated[

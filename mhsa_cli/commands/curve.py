@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
 
 if TYPE_CHECKING:
@@ -18,11 +17,6 @@ RunArguments = Annotated[
 LogOption = Annotated[
     bool | None, typer.Option("--log/--linear", help="Scale of the loss; left out, log for several runs.")
 ]
-
-HELP = Help(
-    "Show the loss of a run again, or several runs over each other.",
-    example="mhsa curve copy-h4 copy-h8",
-)
 
 
 def curve(

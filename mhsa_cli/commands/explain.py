@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import HeadsOption, JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
-
-HELP = Help(
-    "Say in plain words what each head looks at, how that is known, and what it causes.",
-    example="mhsa explain copy-h4",
-)
 
 
 def explain(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption, without_maps
 from mhsa_cli.errors import UsageError
@@ -43,11 +42,6 @@ LOADS = {
     ),
     "tensorboard": "tensorboard --logdir {0}",
 }
-
-HELP = Help(
-    "Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.",
-    example="mhsa export copy-h4 --to transformer-lens",
-)
 
 
 def export(

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.commands.stderr import tell
@@ -30,11 +29,6 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of th
 CacheOption = Annotated[
     bool, typer.Option("--cache/--no-cache", help="Keep keys and values, or compute all again for every token.")
 ]
-
-HELP = Help(
-    "Say what a trained model says after a prompt, token by token as it comes.",
-    example='mhsa generate copy-h4 --prompt "3 5 9 1 2 7 |"',
-)
 
 
 def generate(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.errors import UsageError
@@ -35,11 +34,6 @@ DefinitionOption = Annotated[
     str | None,
     typer.Option("--definition", metavar="olsson2022", help="With --scores: also the induction score of that paper."),
 ]
-
-HELP = Help(
-    "Show where every head looks and what was measured of it; one colour scale for all heads.",
-    example='mhsa inspect-heads copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"',
-)
 
 
 def inspect_heads(

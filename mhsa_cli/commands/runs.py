@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunsOption
 
 if TYPE_CHECKING:
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="One run alone, in lines; left out, all runs in a table.")
 ]
-
-HELP = Help(
-    "List the runs, newest first, with how they ended; or one run in lines `key: value`.",
-    example="mhsa runs copy-h4",
-)
 
 
 def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
 from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.errors import MhsaError, RunError, UsageError
@@ -55,11 +54,6 @@ TargetOption = Annotated[
     typer.Option("--target", metavar="SHARE", help="Accuracy of a success; left out, the task's."),
 ]
 SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Leave out settings that cannot be trained.")]
-
-HELP = Help(
-    "Train every combination of comma lists with many seeds, and say what differs and what does not.",
-    example="mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
-)
 
 
 def sweep(

@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption
 from mhsa_cli.errors import UsageError
 
 OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task alone; left out, all of them.")]
-
-HELP = Help("List the tasks; each is drawn as the ids that go in over the answers wanted, with what guessing scores.")
 
 
 def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, UsageError
@@ -28,11 +27,6 @@ TargetOption = Annotated[
 ]
 ReplayOption = Annotated[bool, typer.Option("--replay", help="Play the attention maps over training, on a terminal.")]
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
-
-HELP = Help(
-    "Show when every head became what it is: its lift over training under the loss curve, in the same columns.",
-    example="mhsa timeline copy-h4 --target previous",
-)
 
 
 def timeline(

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
 from mhsa_cli.errors import MhsaError, UsageError
 
@@ -16,11 +15,6 @@ BatchOption = Annotated[
     int | None, typer.Option("--batch", metavar="N", help="Rows to send through, of the first training batch; else 2.")
 ]
 ForwardOption = Annotated[bool, typer.Option("--forward-only", help="No backward pass: for large configs.")]
-
-HELP = Help(
-    "Follow the tensors of a config through its untrained model: shapes, views and copies, FLOPs, values, checks.",
-    example="mhsa trace seq_len=5 d_model=16 n_heads=4",
-)
 
 
 def trace(

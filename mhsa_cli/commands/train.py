@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import (
     ConfigOption,
     JsonOption,
@@ -36,11 +35,6 @@ ResumeOption = Annotated[
 InexactOption = Annotated[
     bool, typer.Option("--allow-inexact", help="Resume although this device, torch or thread count changes the bits.")
 ]
-
-HELP = Help(
-    "Train a model on a toy task; show the loss, every head's map, and where the run is kept.",
-    example="mhsa train --config configs/copy.yaml n_heads=8 train.lr=1e-3",
-)
 
 
 def train(

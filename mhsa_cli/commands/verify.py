@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.command_line import Help
 from mhsa_cli.commands.options import JsonOption, RunsOption
 from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.runs.listing import CONFIG, is_sweep
@@ -30,11 +29,6 @@ ResumeCheckOption = Annotated[
         help="Train this config twice in a temporary folder, once with a stop and a resume half-way, and compare bits.",
     ),
 ]
-
-HELP = Help(
-    "Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.",
-    example="mhsa verify copy-h4",
-)
 
 
 def verify(

@@ -11,7 +11,6 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
-from mhsa_cli.commands import config
 from mhsa_cli.commands.app import app
 from mhsa_cli.commands.command_line import Command, Group, _Misread
 from mhsa_cli.commands.suggestions import SYNONYMS
@@ -19,6 +18,7 @@ from mhsa_cli.config.load import Config, json_schema
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.commands.shell import Said, mhsa
+from tests.commands.walk import functions
 
 WIDTHS = (20, 40, 60, 80)
 ENCODINGS = ("ascii", "latin-1", "utf-8")
@@ -27,8 +27,8 @@ ENCODINGS = ("ascii", "latin-1", "utf-8")
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that is registered, groups included, with the words that call it."""
     yield path, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from walk(inner, (*path, name))
+    for name in command.list_commands(None) if isinstance(command, Group) else ():
+        yield from walk(command.get_command(None, name), (*path, name))
 
 
 ROOT = typer.main.get_command(app)
@@ -55,7 +55,9 @@ def test_every_command_has_our_help_and_our_errors(path: tuple[str, ...]) -> Non
 @every_command
 def test_help_on_every_screen(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     command = COMMANDS[path]
-    names = [option for param in options(command) for option in param.opts] + list(getattr(command, "commands", ()))
+    names = [option for param in options(command) for option in param.opts] + (
+        [] if not isinstance(command, Group) else command.list_commands(None)
+    )
     texts = [" ".join(param.help.split()) for param in command.params if param.help]
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
@@ -92,14 +94,14 @@ def test_a_group_alone_shows_its_help() -> None:
     for path, command in COMMANDS.items():
         if isinstance(command, Group):
             assert mhsa(*path) == mhsa(*path, "--help") == mhsa(*path, "help")
-            assert all(name in mhsa(*path).out.split() for name in command.commands)
+            assert all(name in mhsa(*path).out.split() for name in command.list_commands(None))
 
 
 def test_help_and_the_schema_read_no_docstring(monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -OO` drops them all."""
     schema = json_schema()
-    for found in (*app.registered_commands, *config.app.registered_commands):
-        monkeypatch.setattr(found.callback, "__doc__", None)
+    for _, function in functions():
+        monkeypatch.setattr(function, "__doc__", None)
     for section in (Config, ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):
         monkeypatch.setattr(section, "__doc__", None)
     bare = dict(walk(typer.main.get_group(app)))

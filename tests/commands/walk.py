@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import math
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from mhsa_cli.commands.app import app
+from mhsa_cli.commands.app import COMMANDS
 from mhsa_cli.config.load import json_schema
 
 ENDINGS = ("svg", "html", "png")
@@ -74,12 +74,22 @@ class WalkedCommand:
         return " ".join(self.words)
 
 
-def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[WalkedCommand]:
+def functions() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of the program, those of its groups included, with the function behind it."""
+    for name in COMMANDS:
+        module = importlib.import_module(f"mhsa_cli.commands.{name.replace('-', '_')}")
+        if not hasattr(module, "app"):
+            yield (name,), getattr(module, name.replace("-", "_"))
+            continue
+        for found in module.app.registered_commands:
+            yield (name, found.name or found.callback.__name__), found.callback
+
+
+def commands() -> Iterator[WalkedCommand]:
     """Every command of the program, those of its groups included."""
-    for found in group.registered_commands:
-        assert found.callback is not None
+    for words, function in functions():
         takes, options = "", []
-        for hint in get_type_hints(found.callback, include_extras=True).values():
+        for hint in get_type_hints(function, include_extras=True).values():
             if get_origin(hint) is not Annotated:
                 continue
             of, info = get_args(hint)
@@ -87,9 +97,7 @@ def commands(group: typer.Typer = app, words: tuple[str, ...] = ()) -> Iterator[
                 takes = str(info.metavar)
             elif isinstance(info, OptionInfo):
                 options.append(_option(of, info))
-        yield WalkedCommand((*words, found.name or found.callback.__name__), takes, tuple(options))
-    for inner in group.registered_groups:
-        yield from commands(inner.typer_instance or typer.Typer(), (*words, str(inner.name)))
+        yield WalkedCommand(words, takes, tuple(options))
 
 
 def _option(of: Any, info: OptionInfo) -> Option:
