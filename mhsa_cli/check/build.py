@@ -25,7 +25,7 @@ from mhsa_cli.check.read.weight_layouts import Name, layouts
 from mhsa_cli.check.source.load import Source, load
 from mhsa_cli.check.tensors import slots
 from mhsa_cli.config.custom_attention import file_problem, form_problem, split
-from mhsa_cli.core.model.custom import STILL, Foreign, ForeignBlock, check_hint, seeded
+from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, check_hint, seeded
 from mhsa_cli.core.model.dry_run import Sizes
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Wishes
@@ -42,7 +42,7 @@ class Reading:
     spec: Spec
 
 
-class Adopted(ForeignBlock):
+class Adopted(CustomBlock):
     """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Adopted(ForeignBlock):
         return answer.y, None if found is None else found.weights(self.reading.spec).to(x)
 
 
-def adopt(target: str) -> Foreign:
+def adopt(target: str) -> CustomAttention:
     """Load FILE:Class and find out how it is built and called.
 
     Raises: UsageError if it is not there, its file fails, or nobody can guess how to call it.
@@ -119,7 +119,7 @@ def adopt(target: str) -> Foreign:
     reading = None if match is None else Reading(match.layout.name, match.spec)
     borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
     file = Path(split(target)[0])
-    return Foreign(
+    return CustomAttention(
         target,
         file,
         sha256(file.read_bytes()).hexdigest(),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.books import Book, find_start
+from mhsa_cli.commands.own_block import custom_models
 from mhsa_cli.commands.own_block import facts as recorded
-from mhsa_cli.commands.own_block import foreign_models
 from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import MhsaError
@@ -60,7 +60,7 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
     with_text = planned_text(config, chunk.texts, path)
     device, task = prepare_device(config), build_task(with_text.task)
     own = {**machine(config, device), "cpu": cpu_kind()}
-    models = foreign_models(trials, task, chunk.attention)
+    models = custom_models(trials, task, chunk.attention)
     start = find_start(sweep, trials, own, tell)
     runs = list[RunDir]()
     try:

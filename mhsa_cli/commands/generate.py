@@ -58,7 +58,7 @@ def generate(
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if steps is None else steps
     said = tokens_of(
-        model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache and model.foreign is None
+        model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache and model.custom is None
     )
     if len(ids) + count - 1 > task.seq_len:
         tell(f"note: it was trained on {task.seq_len} tokens a row; what it says beyond them was never trained")

@@ -77,11 +77,11 @@ def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM
 
     config = own_text(run_config(folder), folder)
     info = folder.read_run_json()
-    foreign = again(config, info, attention, who=folder.name)
+    custom = again(config, info, attention, who=folder.name)
     step, files, notes = folder.load_checkpoint()
     for note in notes:
         tell(f"note: {note}")
     task = build_task(config.task)
-    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), foreign)
+    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
     check_weights(folder, step, weights_sha256(model))
     return model, task, config, step

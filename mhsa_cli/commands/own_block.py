@@ -17,7 +17,7 @@ from mhsa_cli.text import escape
 if TYPE_CHECKING:
     from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.load import Config
-    from mhsa_cli.core.model.custom import Foreign
+    from mhsa_cli.core.model.custom import CustomAttention
     from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
     from mhsa_cli.runs.run_dir import RunDir
@@ -45,37 +45,37 @@ def begin(config: Config, task: Task) -> TransformerLM | None:
     from mhsa_cli.check.build import adopt
     from mhsa_cli.core.training.engine import build_model
 
-    model = build_model(config, task, foreign=adopt(attention))
-    found = model.foreign
+    model = build_model(config, task, custom=adopt(attention))
+    found = model.custom
     assert found is not None
-    _introduce(found.foreign)
+    _introduce(found.attention)
     if not found.found.shows:
         tell(f"note: no maps of its heads: {found.found.why}")
     return model
 
 
-def _introduce(foreign: Foreign) -> None:
+def _introduce(custom: CustomAttention) -> None:
     """Say in a line whose attention is trained, and where to learn whether it is right."""
-    seen = "is it right?" if foreign.known else "it does not equal the reference, see"
-    tell(f"note: the attention is yours, {escape(foreign.target)}; {seen} mhsa check {escape(foreign.target)}")
-    if foreign.untrained:
-        first, *more = map(escape, foreign.untrained)
+    seen = "is it right?" if custom.known else "it does not equal the reference, see"
+    tell(f"note: the attention is yours, {escape(custom.target)}; {seen} mhsa check {escape(custom.target)}")
+    if custom.untrained:
+        first, *more = map(escape, custom.untrained)
         names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
         tell(f"note: {names} as drawn, untrained: not among the block's parameters()")
 
 
 def facts(model: TransformerLM | None) -> dict[str, Any]:
     """Say in run.json which block a run is trained with; nothing if it is ours."""
-    if model is None or model.foreign is None:
+    if model is None or model.custom is None:
         return {}
-    foreign = model.foreign.foreign
-    file, name = split(foreign.target)
-    return {KEY: {"file": file, "name": name, "sha256": foreign.sha256}}
+    custom = model.custom.attention
+    file, name = split(custom.target)
+    return {KEY: {"file": file, "name": name, "sha256": custom.sha256}}
 
 
 def again(
     config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow: bool | None = None
-) -> Foreign | None:
+) -> CustomAttention | None:
     """Load the block that a run was trained with, if it is named again; None if the run's attention is ours.
 
     `allow` is None where a changed file is only noted; else it is refused unless allowed.
@@ -94,17 +94,17 @@ def again(
     name = split(own)[1]
     if split(given)[1] != name:
         raise UsageError(f"--attention names {escape(given)}, {who} was trained with {escape(own)}", way(escape(own)))
-    foreign = adopt(given)
-    check_same(foreign, info.get(KEY), who, allow)
-    return foreign
+    custom = adopt(given)
+    check_same(custom, info.get(KEY), who, allow)
+    return custom
 
 
-def check_same(foreign: Foreign, recorded: Any, who: str, allow: bool | None) -> None:
+def check_same(custom: CustomAttention, recorded: Any, who: str, allow: bool | None) -> None:
     """Compare a block's file with the one that run.json tells of. Raises: RunError."""
     told = recorded.get("sha256") if isinstance(recorded, dict) else None
-    if told == foreign.sha256:
+    if told == custom.sha256:
         return
-    said = f"{escape(str(foreign.file))} is not the file {who} was trained with (sha256 {foreign.sha256[:12]}"
+    said = f"{escape(str(custom.file))} is not the file {who} was trained with (sha256 {custom.sha256[:12]}"
     said += f", not {escape(str(told))[:12]})"
     if allow is False:
         raise RunError(said, "put the old file back, or go on all the same with --allow-inexact")
@@ -134,12 +134,12 @@ def check_maps(run: RunDir) -> None:
 
 def check_shown(model: TransformerLM) -> None:
     """Refuse to look at the heads of a block that does not show its weights. Raises: UsageError."""
-    foreign = model.foreign
-    if foreign is not None and not foreign.found.shows:
-        raise UsageError(f"{foreign.foreign.target} has no maps of heads: {foreign.found.why}", FOR_MAPS)
+    custom = model.custom
+    if custom is not None and not custom.found.shows:
+        raise UsageError(f"{custom.attention.target} has no maps of heads: {custom.found.why}", FOR_MAPS)
 
 
-def foreign_models(trials: Sequence[Trial], task: Task, attention: str | None) -> list[TransformerLM] | None:
+def custom_models(trials: Sequence[Trial], task: Task, attention: str | None) -> list[TransformerLM] | None:
     """Build the models of trials whose attention is not ours, from the block that is named for it; None if it is ours.
 
     Raises: UsageError, or RunError if the block's file is not the one that a trial was begun with.
@@ -149,8 +149,8 @@ def foreign_models(trials: Sequence[Trial], task: Task, attention: str | None) -
     from mhsa_cli.check.build import adopt
     from mhsa_cli.core.training.engine import build_model
 
-    foreign = adopt(attention)
-    return [build_model(trial.config, task, foreign=foreign) for trial in trials]
+    custom = adopt(attention)
+    return [build_model(trial.config, task, custom=custom) for trial in trials]
 
 
 def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
@@ -172,10 +172,10 @@ def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
     found = {one: adopt(one) for one in dict.fromkeys(c.model.attention for c in configs) if is_file(one)}
     for config in configs:
         if config.model.attention in found:
-            build_model(config, build_task(config.task), foreign=found[config.model.attention])
-    for foreign in found.values():
-        _introduce(foreign)
-    return {attention: foreign.sha256 for attention, foreign in found.items()}
+            build_model(config, build_task(config.task), custom=found[config.model.attention])
+    for custom in found.values():
+        _introduce(custom)
+    return {attention: custom.sha256 for attention, custom in found.items()}
 
 
 def named_again(configs: Sequence[Config], recorded: Any, given: Sequence[str] | None, who: str) -> dict[str, str]:

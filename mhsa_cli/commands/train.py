@@ -107,11 +107,11 @@ def _resume(
         before, config, checkpoint = _start(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
-        foreign = again(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
+        custom = again(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         task = build_task(own_text(config, run).task)
-        model = None if foreign is None else build_model(config, task, foreign=foreign)
+        model = None if custom is None else build_model(config, task, custom=custom)
         check_room(config, run.path)
         with preparing(run):
             dropped = run.truncate_metrics(checkpoint.step)

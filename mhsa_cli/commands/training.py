@@ -207,9 +207,9 @@ def look(
     from mhsa_cli.core.heads.capture import head_maps
     from mhsa_cli.core.heads.report import head_report
 
-    if model.foreign is not None and not model.foreign.found.shows:
-        target = model.foreign.foreign.target
-        return HeadMaps(step, task.name, [], [], [], f"{target}: {model.foreign.found.why}")
+    if model.custom is not None and not model.custom.found.shows:
+        target = model.custom.attention.target
+        return HeadMaps(step, task.name, [], [], [], f"{target}: {model.custom.found.why}")
     seed = config.train.seed
     return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
 

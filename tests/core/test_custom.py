@@ -1,4 +1,4 @@
-"""A foreign block in a stack: called with each model's own weights, its draws seeded, its gradient torch's own."""
+"""A custom block in a stack: called with each model's own weights, its draws seeded, its gradient torch's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.core.heads.capture import capture, head_maps
 from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.random_baseline import null_lifts
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.model.custom import Foreign, ForeignBlock
+from mhsa_cli.core.model.custom import CustomAttention, CustomBlock
 from mhsa_cli.core.model.dry_run import Sizes
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
@@ -27,7 +27,7 @@ from mhsa_cli.errors import UsageError
 SETTINGS = ["task.name=copy", "vocab_size=13", "seq_len=8", "d_model=12", "n_heads=3", "n_layers=2", "residual=true"]
 
 
-class Ours(ForeignBlock):
+class Ours(CustomBlock):
     """Attention written again, as somebody might."""
 
     def __init__(self, sizes: Sizes, p: float = 0.0) -> None:
@@ -50,8 +50,8 @@ class Ours(ForeignBlock):
         return self.out((self.dropout(weights) @ v).transpose(1, 2).reshape(B, T, D)), weights
 
 
-def foreign(p: float = 0.0) -> Foreign:
-    return Foreign("mine.py:Ours", Path("mine.py"), "0" * 64, lambda sizes: Ours(sizes, p))
+def custom(p: float = 0.0) -> CustomAttention:
+    return CustomAttention("mine.py:Ours", Path("mine.py"), "0" * 64, lambda sizes: Ours(sizes, p))
 
 
 def config(*more: str) -> Config:
@@ -59,10 +59,10 @@ def config(*more: str) -> Config:
 
 
 def pair(*more: str) -> tuple[TransformerLM, TransformerLM, Task]:
-    """One model with a foreign block and one with ours, of the same weights."""
+    """One model with a custom block and one with ours, of the same weights."""
     wanted = config(*more)
     task = build_task(wanted.task)
-    mine = build_model(wanted, task, foreign=foreign())
+    mine = build_model(wanted, task, custom=custom())
     plain = wanted.model_copy(update={"model": wanted.model.model_copy(update={"attention": "softmax"})})
     ours = build_model(plain, task)
     given = dict(mine.named_parameters())
@@ -117,7 +117,7 @@ def test_a_step_of_a_stack_is_a_step_of_ours() -> None:
 
 def test_in_a_stack_each_model_is_called_with_its_own_weights() -> None:
     task = build_task(config().task)
-    models = [build_model(config(), task, seed, foreign()) for seed in (1, 2)]
+    models = [build_model(config(), task, seed, custom()) for seed in (1, 2)]
     ids = rows(task, 2, 5)
     stacked = stack_models(models)(ids)
     for slot, model in enumerate(models):
@@ -131,7 +131,7 @@ def test_its_own_draws_come_from_the_seed_and_the_step_alone() -> None:
 
     def losses(seed: int, noise: int) -> list[float]:
         torch.manual_seed(noise)
-        model = build_model(config(), task, 3, foreign(0.5))
+        model = build_model(config(), task, 3, custom(0.5))
         stack = Stack([model], [seed], config().train, torch.device("cpu"))
         found = []
         for _ in range(3):
@@ -149,14 +149,14 @@ def test_building_and_running_it_leave_torchs_generator_alone() -> None:
     task = build_task(config().task)
     torch.manual_seed(4)
     before = torch.get_rng_state()
-    model = build_model(config(), task, foreign=foreign(0.5))
+    model = build_model(config(), task, custom=custom(0.5))
     model.train()(rows(task, 3))
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_a_model_that_was_called_can_be_copied_with_what_it_kept() -> None:
     task = build_task(config().task)
-    model = build_model(config(), task, foreign=foreign())
+    model = build_model(config(), task, custom=custom())
     first = model(rows(task, 3))
     again = copy.deepcopy(model)
     assert torch.equal(again(rows(task, 3)), first)
@@ -195,10 +195,10 @@ class DropsScores(Ours):
 @pytest.mark.parametrize(("fill", "says"), [(-math.inf, "NaN or infinity in training"), (-1e9, "sees the future")])
 @pytest.mark.parametrize("T", [3, 40])
 def test_scores_that_are_dropped_are_refused_before_training(fill: float, says: str, T: int) -> None:
-    def made() -> Foreign:
-        return Foreign("mine.py:Ours", Path("mine.py"), "0" * 64, lambda sizes: DropsScores(sizes, fill))
+    def made() -> CustomAttention:
+        return CustomAttention("mine.py:Ours", Path("mine.py"), "0" * 64, lambda sizes: DropsScores(sizes, fill))
 
     with pytest.raises(UsageError, match=says):
         made().findings(Sizes(12, 3, T, 0.1, True))
     assert made().findings(Sizes(12, 3, T, 0.0, True)).shows
-    assert foreign(0.1).findings(Sizes(12, 3, T, 0.1, True)).shows
+    assert custom(0.1).findings(Sizes(12, 3, T, 0.1, True)).shows

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.hooks import eval_mode
 from mhsa_cli.core.model.attention import share_heads
-from mhsa_cli.core.model.custom import ForeignAttention
+from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
@@ -53,7 +53,7 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
         x = model.embed(ids, pos)
         for layer, block in enumerate(model.blocks):
             attn = model.mixers[layer]
-            if isinstance(attn, ForeignAttention):  # it cannot be asked for a few queries only
+            if isinstance(attn, CustomLayer):  # it cannot be asked for a few queries only
                 x, whole = block(x, pos, True)
                 for first in range(0, T, rows):
                     end = min(first + rows, T)

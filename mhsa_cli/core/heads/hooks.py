@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.core.model.attention import merge_heads, share_heads
-from mhsa_cli.core.model.custom import ForeignAttention
+from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import Block, TransformerLM
 
 # From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
@@ -58,7 +58,7 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
         for layer, block in enumerate(model.blocks):
-            if isinstance(block, Block) and isinstance(block.attn, ForeignAttention):
+            if isinstance(block, Block) and isinstance(block.attn, CustomLayer):
                 x, A = block(x, pos, True)
                 weights.append(A)
                 continue

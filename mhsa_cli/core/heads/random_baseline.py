@@ -27,9 +27,9 @@ def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
 
     Returns by target's name (N,), float64. The heads of all layers count alike. The same heads and rows for every seed,
     drawn on the CPU whatever the model is on. Of long rows fewer are looked at: their mean scatters more, so the limit
-    is the higher one. Empty where the rows are too long to measure, or a foreign block does not show its weights.
+    is the higher one. Empty where the rows are too long to measure, or a custom block does not show its weights.
     """
-    if model.foreign is not None and not model.foreign.found.shows:
+    if model.custom is not None and not model.custom.found.shows:
         return {}
     T = task.seq_len
     drawn = copy.deepcopy(model).cpu()

@@ -40,7 +40,7 @@ def head_report(model: TransformerLM, task: Task, seed: int, limits: Mapping[str
     probe = build_probe(model, task, seed)
     if probe is None:
         return _nothing(bare, f"rows of {task.seq_len} tokens are too long for it; the maps are exact", "")
-    if model.foreign is not None:
+    if model.custom is not None:
         return _looks(model, task, probe, seed, limits)
     ground = Ground(model, probe.batch)
     if not math.isfinite(ground.loss):

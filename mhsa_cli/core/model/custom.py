@@ -20,7 +20,7 @@ from mhsa_cli.errors import MhsaError, UsageError
 STILL = 0  # seed of what is drawn outside training: a block that draws there as well gives the same each time
 
 
-class ForeignBlock(nn.Module):
+class CustomBlock(nn.Module):
     """What is asked of a block: causal attention from x (B, T, D) to (B, T, D)."""
 
     def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -29,7 +29,7 @@ class ForeignBlock(nn.Module):
 
 
 @dataclass(frozen=True)
-class Foreign:
+class CustomAttention:
     """A block that was named as FILE:Class; `make` builds it, and `sha256` is that of its file.
 
     `place` says in words where a line of it is; `known` tells that it equals the reference; `untrained` names what is
@@ -39,17 +39,17 @@ class Foreign:
     target: str
     file: Path
     sha256: str
-    make: Callable[[Sizes], ForeignBlock]
+    make: Callable[[Sizes], CustomBlock]
     place: Callable[[int], str] = "line {}".format
     known: bool = False
     untrained: tuple[str, ...] = ()
     tried: dict[Sizes, Findings] = field(default_factory=dict, compare=False, repr=False)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Foreign:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CustomAttention:
         """Stay one: models are copied often, and what they are built from never changes."""
         return self
 
-    def build(self, sizes: Sizes, seed: int) -> ForeignBlock:
+    def build(self, sizes: Sizes, seed: int) -> CustomBlock:
         """Build it with the weights that its own constructor draws under a seed. Raises: UsageError."""
         with seeded(seed), self.blamed(f"cannot be built with d_model {sizes.d_model}, n_heads {sizes.n_heads}"):
             block = self.make(sizes)
@@ -98,7 +98,7 @@ def check_hint(target: str) -> str:
 class _Call(nn.Module):
     """Holds the block, so that it can be called with another model's parameters."""
 
-    def __init__(self, block: ForeignBlock) -> None:
+    def __init__(self, block: CustomBlock) -> None:
         super().__init__()
         self.block = block
 
@@ -106,8 +106,8 @@ class _Call(nn.Module):
         return self.block.attend(x) if look else (self.block(x), None)
 
 
-class ForeignAttention(WithTables):
-    """The layer around a foreign block, which takes the place of our attention.
+class CustomLayer(WithTables):
+    """The layer around a custom block, which takes the place of our attention.
 
     Shapes: x (B, T, D) to (B, T, D), and where asked the weights (B, H, T, T). In a stack x is (M, B, T, D), and the
     block is called once for each model with that model's parameters. `generators` seed what it draws in training.
@@ -116,12 +116,12 @@ class ForeignAttention(WithTables):
 
     causal_mask: Tensor
 
-    def __init__(self, foreign: Foreign, sizes: Sizes) -> None:
+    def __init__(self, custom: CustomAttention, sizes: Sizes) -> None:
         super().__init__()
-        self.foreign, self.sizes, self.n_heads = foreign, sizes, sizes.n_heads
-        self.found = foreign.findings(sizes)
-        self.inner = _Call(foreign.build(sizes, STILL))
-        self.kind = "foreign"
+        self.attention, self.sizes, self.n_heads = custom, sizes, sizes.n_heads
+        self.found = custom.findings(sizes)
+        self.inner = _Call(custom.build(sizes, STILL))
+        self.kind = "custom"
         self.generators: Sequence[Generator] | None = None
         self.register_tables()
 
@@ -132,14 +132,14 @@ class ForeignAttention(WithTables):
     def reset_parameters(self, generator: Generator) -> None:
         """Build the block anew, its weights drawn by its own constructor under a seed from `generator`."""
         old = next(self.parameters(), None)
-        block = self.foreign.build(self.sizes, _draw(generator))
+        block = self.attention.build(self.sizes, _draw(generator))
         self.inner = _Call(block if old is None else block.to(old)).train(self.training)
 
     def forward(
         self, x: Tensor, *, return_weights: bool = False, pos: Tensor | None = None, cache: object = None
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         if cache is not None:
-            raise ValueError("a foreign block keeps no keys and values: read all tokens at once")
+            raise ValueError("a custom block keeps no keys and values: read all tokens at once")
         y, weights = self._stacked(x, return_weights) if x.dim() == 4 else self._one(x, None, None, return_weights)
         return (y, weights) if return_weights else y
 
@@ -165,17 +165,17 @@ class ForeignAttention(WithTables):
             x = torch.cat([x, x.new_zeros(*x.shape[:-2], whole - T, x.size(-1))], dim=-2)
         seed = STILL if draw is None else _draw(draw)
         look = look and self.found.shows
-        with seeded(seed, x.device), self.foreign.blamed(f"failed on an input of the shape {tuple(x.shape)}"):
+        with seeded(seed, x.device), self.attention.blamed(f"failed on an input of the shape {tuple(x.shape)}"):
             y, weights = self.inner(x, look) if own is None else torch.func.functional_call(self.inner, own, (x, look))
         if not isinstance(y, Tensor) or y.shape != x.shape:
             found = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise UsageError(
-                f"{self.foreign.target} gives {found} for an input of the shape {tuple(x.shape)}",
-                check_hint(self.foreign.target),
+                f"{self.attention.target} gives {found} for an input of the shape {tuple(x.shape)}",
+                check_hint(self.attention.target),
             )
         return y[..., :T, :], weights[..., :T, :T] if look else None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ForeignAttention:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CustomLayer:
         """Copy the layer; tensors that the block kept from its last call are cut off from their graph first."""
         for module in self.inner.modules():
             for name, value in vars(module).items():

@@ -1,4 +1,4 @@
-"""One look at a foreign block before it is trained: what it gives, whether it sees the future, whether it has maps."""
+"""One look at a custom block before it is trained: what it gives, whether it sees the future, whether it has maps."""
 
 from __future__ import annotations
 

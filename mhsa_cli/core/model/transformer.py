@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from mhsa_cli.config.custom_attention import is_file, way
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
-from mhsa_cli.core.model.custom import Foreign, ForeignAttention
+from mhsa_cli.core.model.custom import CustomAttention, CustomLayer
 from mhsa_cli.core.model.dry_run import Sizes
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
 from mhsa_cli.core.model.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
@@ -54,17 +54,17 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input."""
 
-    attn: MultiHeadSelfAttention | ForeignAttention
+    attn: MultiHeadSelfAttention | CustomLayer
 
     def __init__(
-        self, config: ModelConfig, max_seq_len: int, positions: Positions, foreign: Foreign | None = None
+        self, config: ModelConfig, max_seq_len: int, positions: Positions, custom: CustomAttention | None = None
     ) -> None:
         super().__init__()
         c = config
         self.residual = c.residual
         self.attn_norm = NORMS[c.norm](c.d_model, c.bias)
-        if foreign is not None:
-            self.attn = ForeignAttention(foreign, Sizes(c.d_model, c.n_heads, max_seq_len, c.dropout, c.bias))
+        if custom is not None:
+            self.attn = CustomLayer(custom, Sizes(c.d_model, c.n_heads, max_seq_len, c.dropout, c.bias))
         else:
             self.attn = MultiHeadSelfAttention(
                 c.d_model,
@@ -83,8 +83,8 @@ class Block(nn.Module):
     @property
     def inner(self) -> MultiHeadSelfAttention:
         """Our own attention, whose parts may be read. Raises: UsageError if it is somebody else's."""
-        if isinstance(self.attn, ForeignAttention):
-            target = self.attn.foreign.target
+        if isinstance(self.attn, CustomLayer):
+            target = self.attn.attention.target
             raise UsageError(f"{target} is not our block: what is inside is not known", "mhsa check looks into it")
         return self.attn
 
@@ -113,7 +113,7 @@ class TransformerLM(WithTables):
     pos: Tensor
 
     def __init__(
-        self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, foreign: Foreign | None = None
+        self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, custom: CustomAttention | None = None
     ) -> None:
         super().__init__()
         check_size("vocab_size", vocab_size)
@@ -123,7 +123,7 @@ class TransformerLM(WithTables):
         self.tok_emb = Embedding(vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
-        blocks = (Block(config, max_seq_len, self.positions, foreign) for _ in range(config.n_layers))
+        blocks = (Block(config, max_seq_len, self.positions, custom) for _ in range(config.n_layers))
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
@@ -139,15 +139,15 @@ class TransformerLM(WithTables):
         return [block.inner for block in self.blocks if isinstance(block, Block)]
 
     @property
-    def mixers(self) -> list[MultiHeadSelfAttention | ForeignAttention]:
+    def mixers(self) -> list[MultiHeadSelfAttention | CustomLayer]:
         """List the attention blocks, whoever wrote them: with n_heads, kind and causal_mask."""
         return [block.attn for block in self.blocks if isinstance(block, Block)]
 
     @property
-    def foreign(self) -> ForeignAttention | None:
+    def custom(self) -> CustomLayer | None:
         """The first layer's attention, if it is not ours; all layers have the same."""
         first = self.mixers[0]
-        return first if isinstance(first, ForeignAttention) else None
+        return first if isinstance(first, CustomLayer) else None
 
     @property
     def heads(self) -> list[Head]:
@@ -185,7 +185,12 @@ class TransformerLM(WithTables):
 
 
 def build(
-    config: ModelConfig, *, vocab_size: int, max_seq_len: int, generator: Generator, foreign: Foreign | None = None
+    config: ModelConfig,
+    *,
+    vocab_size: int,
+    max_seq_len: int,
+    generator: Generator,
+    custom: CustomAttention | None = None,
 ) -> TransformerLM:
     """Build one model and draw its weights from `generator` alone, in the order of its modules.
 
@@ -193,12 +198,12 @@ def build(
     a file needs what was loaded from it: nothing here runs somebody's code because a config says so.
     Raises: UsageError without it, or if it does not stand the trial.
     """
-    if is_file(config.attention) and foreign is None:
+    if is_file(config.attention) and custom is None:
         raise UsageError(
             f"model.attention is {config.attention}, which is not imported by itself", way(config.attention)
         )
     with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
-        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len, foreign=foreign)
+        model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len, custom=custom)
     draw_weights(model, generator)
     return model
 
@@ -206,7 +211,7 @@ def build(
 def draw_weights(model: TransformerLM, generator: Generator) -> None:
     """Draw every weight afresh from `generator`, in the order of the modules; norms start as they are built."""
     for module in model.modules():
-        if isinstance(module, Linear | Embedding | ForeignAttention):
+        if isinstance(module, Linear | Embedding | CustomLayer):
             module.reset_parameters(generator)
         elif isinstance(module, LayerNorm | RMSNorm):
             nn.init.ones_(module.weight)

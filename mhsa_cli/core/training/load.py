@@ -9,7 +9,7 @@ import torch
 
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.model.custom import Foreign
+from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import (
@@ -31,14 +31,14 @@ def load_trained(
     task: Task,
     files: Mapping[str, bytes],
     check: Callable[[Mapping[str, Any]], None],
-    foreign: Foreign | None = None,
+    custom: CustomAttention | None = None,
 ) -> TransformerLM:
     """Rebuild a run's model in eval mode; `check` is shown the settings that its checkpoint was trained with first.
 
     Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
     check(read_state(files)["config"])
-    return load_weights(build_model(config, task, foreign=foreign), files)
+    return load_weights(build_model(config, task, custom=custom), files)
 
 
 def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import Config, TrainConfig
-from mhsa_cli.core.model.custom import Foreign
+from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -24,15 +24,17 @@ REPORT = 16  # steps whose figures are read from the device together
 MAX_RECORDS = 2000  # step records of a run when log_every is left out
 
 
-def build_model(config: Config, task: Task, seed: int | None = None, foreign: Foreign | None = None) -> TransformerLM:
+def build_model(
+    config: Config, task: Task, seed: int | None = None, custom: CustomAttention | None = None
+) -> TransformerLM:
     """Build the model of a config with the initial weights of its seed (or of another one), in the config's dtype.
 
-    `foreign` is somebody's own block, where model.attention names one. Raises: UsageError without it.
+    `custom` is somebody's own block, where model.attention names one. Raises: UsageError without it.
     """
     generator = stream_generator(config.train.seed if seed is None else seed, "init", 0)
     max_seq_len = config.model.max_seq_len or task.seq_len
     sizes = {"vocab_size": task.vocab_size, "max_seq_len": max_seq_len}
-    model = build(config.model, **sizes, generator=generator, foreign=foreign)
+    model = build(config.model, **sizes, generator=generator, custom=custom)
     return model.to(parameter_dtype(config.train))
 
 

@@ -42,8 +42,8 @@ class Snapshots:
     def __init__(self, stack: Stack, task: Task) -> None:
         self.stack = stack
         self.kept: list[tuple[int, Tensor]] = []
-        foreign = stack.model.foreign
-        seeds = stack.seeds if foreign is None or foreign.found.shows else []  # no weights, no scores
+        custom = stack.model.custom
+        seeds = stack.seeds if custom is None or custom.found.shows else []  # no weights, no scores
         found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]  # each model's own
         self.probes = [probe for probe in found if probe is not None]
         if not self.probes:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from mhsa_cli.config.schema import TrainConfig
-from mhsa_cli.core.model.custom import ForeignAttention
+from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.layers import Dropout, padded
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.ranges import check_indices
@@ -69,7 +69,7 @@ class Stack:
         self.loss = torch.zeros(self.M, device=device)
         self.accuracy = torch.zeros(self.M, device=device)
         modules = list(self.model.modules())
-        self.dropouts = [m for m in modules if isinstance(m, ForeignAttention) or (isinstance(m, Dropout) and m.p > 0)]
+        self.dropouts = [m for m in modules if isinstance(m, CustomLayer) or (isinstance(m, Dropout) and m.p > 0)]
         self.generators = [torch.Generator(device) for _ in models] if self.dropouts else []
         for module in self.dropouts:
             module.generators = self.generators
