@@ -18,9 +18,9 @@ def main() -> None:
     # An import makes hundreds of thousands of objects that stay: looking through them again and again costs an eighth
     # of the time to import torch.
     gc.set_threshold(100_000, 20, 20)
-    from mhsa_cli.commands.here import refuse_torch_without_folder, tell_if_gone
-    from mhsa_cli.commands.stderr import foreseen, forget_output, open_streams, tell
+    from mhsa_cli.commands.deleted_folder import refuse_torch_without_folder, tell_if_gone
     from mhsa_cli.errors import MhsaError
+    from mhsa_cli.jobs.messages import foreseen, forget_output, open_streams, tell
 
     open_streams()
     refuse_torch_without_folder()

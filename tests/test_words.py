@@ -28,7 +28,7 @@ ERRORS = ("error", "failure", "problem")
 SPOKEN = re.compile(rf"\.({'|'.join(sorted(SENTENCES))})\b|\bstr\(({'|'.join(ERRORS)})\)")
 # Who may: file and function -> why.
 ALLOWED = {
-    ("commands/stderr.py", "foreseen"): "shows the first line of a message of Python's",
+    ("jobs/messages.py", "foreseen"): "shows the first line of a message of Python's",
     ("config/pydantic_errors.py", "_several"): "the text is what the user typed",
     ("check/call/instance.py", "is_numpy"): "the text is the code that is graded",
     ("check/match/understand.py", "case_of"): "the text is the code that is graded",

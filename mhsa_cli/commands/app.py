@@ -12,9 +12,10 @@ from mhsa_cli.commands.command_line import Command, Group
 
 
 class Help(NamedTuple):
-    """What a command's help says: its text, and a call to copy. It is no docstring, for `python -OO` drops those."""
+    """What a command's help says, with a call to copy. It is no docstring, for `python -OO` drops those."""
 
-    text: str
+    summary: str
+    more: str = ""
     example: str = ""
 
 
@@ -32,7 +33,7 @@ COMMANDS = {
         example="mhsa bench d_model=64 batch_size=32",
     ),
     "check": Help(
-        "Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.\n\n"
+        "Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.",
         "It runs in a process of its own, and only the lines that it needs. Exit 0: all are right; 7: one is wrong; "
         "2: none is, but one is not clear or cannot be called.",
         example="mhsa check my_attention.py:MyAttention",
@@ -100,8 +101,8 @@ class Commands(Group):
         return self.commands.get(cmd_name)
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """List the commands with the first paragraph of their help, none of them loaded for it."""
-        return [(name, told.text.partition("\n\n")[0]) for name, told in COMMANDS.items()]
+        """List the commands with a line on each, none of them loaded for it."""
+        return [(name, told.summary) for name, told in COMMANDS.items()]
 
 
 def _load(name: str) -> Any:
@@ -109,11 +110,12 @@ def _load(name: str) -> Any:
     module = importlib.import_module(f"mhsa_cli.commands.{function}")
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
-        group.name, group.help = name, told.text
+        group.name, group.help = name, told.summary
         return group
     one = typer.Typer(**_PLAIN, context_settings=_SETTINGS)
     example = f"Example: {told.example}" if told.example else None
-    one.command(name, cls=Command, help=told.text, epilog=example)(getattr(module, function))
+    text = "\n\n".join(filter(None, (told.summary, told.more)))
+    one.command(name, cls=Command, help=text, epilog=example)(getattr(module, function))
     return typer.main.get_command(one)
 
 

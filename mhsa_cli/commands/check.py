@@ -89,8 +89,8 @@ def check(
     """Run `mhsa check`."""
     from mhsa_cli.check.source.load import split
     from mhsa_cli.check.source.read_file import read_script
-    from mhsa_cli.commands.grading import Limits, grade_all, grade_in_process
-    from mhsa_cli.commands.here import need_folder
+    from mhsa_cli.commands.deleted_folder import need_folder
+    from mhsa_cli.jobs.grade.runner import Limits, grade_all, grade_in_process
     from mhsa_cli.records.check import Wishes
 
     if as_json and markdown:
@@ -176,7 +176,7 @@ class _Teller:
         self.count, self.done = count, 0
 
     def __call__(self, grade: Grade) -> None:
-        from mhsa_cli.commands.stderr import tell
+        from mhsa_cli.jobs.messages import tell
 
         self.done += 1
         names = ", ".join(fault.name for fault in grade.faults)
@@ -184,7 +184,7 @@ class _Teller:
 
 
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
-    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
     from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
-from mhsa_cli.commands.own_block import AttentionsOption
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
+from mhsa_cli.jobs.custom_attention import AttentionsOption
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.listing import final_figures
 from mhsa_cli.text import Head, escape
 
@@ -50,14 +50,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa compare`."""
-    from mhsa_cli.commands.printing import (
-        Paper,
-        picture_path,
-        picture_surface,
-        print_json,
-        run_argument,
-        write_picture,
-    )
+    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.run_dir import RunDir
 
@@ -81,7 +74,7 @@ def compare(
 
 
 def _look(first: RunDir, second: RunDir, given: list[str]) -> Found:
-    from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.jobs.resume import run_config
 
     configs = run_config(first), run_config(second)
     settings = _differences(first, second, configs)
@@ -124,8 +117,8 @@ def _match(
 
     `given` are the blocks of one's own that may be imported for it.
     """
-    from mhsa_cli.commands.own_block import among, without_maps
     from mhsa_cli.core.heads.comparable import why_not_comparable
+    from mhsa_cli.jobs.custom_attention import among, without_maps
 
     tasks = configs[0].task, configs[1].task
     sizes = [getattr(task, "vocab_size", None) for task in tasks]  # a text's is known once the text is read
@@ -139,8 +132,8 @@ def _match(
         own = [among(config, given, run.name) for run, config in zip((first, second), configs, strict=True)]
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
-    from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.match import compare_models
+    from mhsa_cli.jobs.load_run import trained
 
     model1, task1, _, step1 = trained(first, own[0])
     model2, task2, _, step2 = trained(second, own[1]) if second.path != first.path else (model1, task1, None, step1)
@@ -156,8 +149,8 @@ def _match(
 
 
 def _picture(found: Found, surface: Surface) -> Lines:
-    from mhsa_cli.commands.history import History
-    from mhsa_cli.commands.summary import common_chance
+    from mhsa_cli.commands.run_summary import common_chance
+    from mhsa_cli.jobs.history import History
     from mhsa_cli.renderers.pictures.compare import beside, comparison, differing_settings, matched_heads, unmatched
     from mhsa_cli.renderers.pictures.curve import loss_curve
 
@@ -191,7 +184,7 @@ def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
 
 def _written(key: str, value: int | float | None) -> str:
     """Write one final figure, None as nothing."""
-    from mhsa_cli.commands.summary import nats
+    from mhsa_cli.commands.run_summary import nats
 
     forms = {"eval_loss": nats, "eval_accuracy": "{:.1%}".format, "seconds": "{:.1f} s".format, "steps": "{:,}".format}
     return "" if value is None else forms[key](value)
@@ -199,7 +192,7 @@ def _written(key: str, value: int | float | None) -> str:
 
 def _labels(run: RunDir) -> Heads:
     """Read the labels of a run's heads, where they were measured on its newest checkpoint."""
-    from mhsa_cli.commands.looking import is_stale
+    from mhsa_cli.jobs.load_heads import is_stale
     from mhsa_cli.runs.listing import HEADS
 
     if not (run.path / HEADS).exists():

@@ -27,10 +27,10 @@ def curve(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa curve`."""
-    from mhsa_cli.commands.history import History
-    from mhsa_cli.commands.opening import next_look, tell_edited
-    from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, write_picture
-    from mhsa_cli.commands.summary import common_chance, show_epochs
+    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
+    from mhsa_cli.commands.run_summary import common_chance, show_epochs
+    from mhsa_cli.jobs.history import History
+    from mhsa_cli.jobs.load_run import next_look, tell_edited
     from mhsa_cli.renderers.pictures.curve import loss_curve
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.run_dir import RunDir
@@ -61,8 +61,8 @@ def curve(
 
 def _document(run: RunDir) -> dict[str, Any]:
     """Write one run's curve, and what a reader must know to hold it against another."""
-    from mhsa_cli.commands.history import History
-    from mhsa_cli.commands.summary import evaluated_on
+    from mhsa_cli.commands.run_summary import evaluated_on
+    from mhsa_cli.jobs.history import History
     from mhsa_cli.runs.listing import dropped_records
 
     info, history = run.read_run_json(), History(run, whole=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mhsa_cli.commands.options import HeadsOption, JsonOption, RunArgument, RunsOption
-from mhsa_cli.commands.own_block import AttentionOption
+from mhsa_cli.jobs.custom_attention import AttentionOption
 
 
 def explain(
@@ -14,9 +14,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
-    from mhsa_cli.commands.looking import heading, measured_maps, read_addresses, report_of
-    from mhsa_cli.commands.opening import open_run
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json, run_argument
+    from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, report_of
+    from mhsa_cli.jobs.load_run import open_run
     from mhsa_cli.renderers.pictures.explain import explain as sentences
     from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
     from mhsa_cli.runs.report import score_to_dict, verdict_to_dict

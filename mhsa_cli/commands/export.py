@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
-from mhsa_cli.commands.own_block import AttentionOption, without_maps
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.custom_attention import AttentionOption, without_maps
 
 if TYPE_CHECKING:
     from mhsa_cli.core.export.source import Source, Trained
@@ -53,9 +53,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa export`."""
-    from mhsa_cli.commands.opening import open_run
-    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.core.export import EXPORTS, SINGLE
+    from mhsa_cli.jobs.load_run import open_run
     from mhsa_cli.runs.output_files import check_new, write_new
     from mhsa_cli.text import escape
 
@@ -79,9 +79,9 @@ def export(
 
 def _source(folder: RunDir, attention: str | None) -> Source:
     """Read a run's data; its model is loaded by the formats that need it, if it is ours or `attention` names it."""
-    from mhsa_cli.commands.resuming import run_config
     from mhsa_cli.config.custom_attention import is_file
     from mhsa_cli.core.export.source import Source
+    from mhsa_cli.jobs.resume import run_config
     from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.listing import HEADS
 
@@ -104,8 +104,8 @@ def _source(folder: RunDir, attention: str | None) -> Source:
 
 def _checkpoint(folder: RunDir, info: Mapping[str, Any]) -> Mapping[str, bytes]:
     """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
-    from mhsa_cli.commands.opening import check_weights
     from mhsa_cli.core.training.checkpoint import digest, weights_of
+    from mhsa_cli.jobs.load_run import check_weights
 
     loaded = folder.load_checkpoint()
     check_weights(folder, loaded.step, digest(weights_of(loaded.files)))
@@ -113,8 +113,8 @@ def _checkpoint(folder: RunDir, info: Mapping[str, Any]) -> Mapping[str, bytes]:
 
 
 def _trained(folder: RunDir, attention: str | None) -> Trained:
-    from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.export.source import Trained
+    from mhsa_cli.jobs.load_run import trained
 
     model, task, _, step = trained(folder, attention)
     return Trained(model, task, step)

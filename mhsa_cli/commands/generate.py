@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
-from mhsa_cli.commands.own_block import AttentionOption
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.custom_attention import AttentionOption
+from mhsa_cli.jobs.messages import tell
 
 PromptOption = Annotated[
     str, typer.Option("--prompt", "-p", metavar='"3 5 9"', help="Ids or symbols to start from (for text: characters).")
@@ -44,8 +44,8 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa generate`."""
-    from mhsa_cli.commands.opening import open_run, trained
-    from mhsa_cli.commands.printing import print_json
+    from mhsa_cli.commands.output import print_json
+    from mhsa_cli.jobs.load_run import open_run, trained
 
     _check(prompt, steps, temperature, top_k, seed)
     folder = open_run(runs, run)

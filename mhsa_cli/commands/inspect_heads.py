@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
-from mhsa_cli.commands.own_block import AttentionOption
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.custom_attention import AttentionOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,11 @@ def inspect_heads(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
-    from mhsa_cli.commands.looking import chosen_heads, maps_on_tokens, measured_maps
-    from mhsa_cli.commands.opening import open_run
-    from mhsa_cli.commands.own_block import only_if_ours
-    from mhsa_cli.commands.printing import picture_path
-    from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.commands.output import picture_path
+    from mhsa_cli.jobs.custom_attention import only_if_ours
+    from mhsa_cli.jobs.load_heads import chosen_heads, maps_on_tokens, measured_maps
+    from mhsa_cli.jobs.load_run import open_run
+    from mhsa_cli.jobs.resume import run_config
 
     file, folder = picture_path(output), open_run(runs, run)
     asked = [
@@ -73,13 +73,13 @@ def inspect_heads(
     if not asked:
         _show_maps(folder, maps, chosen, file, as_json)
         return
-    from mhsa_cli.commands import inspect_more
+    from mhsa_cli.commands import inspect_tables
 
-    more = inspect_more.More(folder, maps, chosen, attention)
+    more = inspect_tables.More(folder, maps, chosen, attention)
     parts = [more.scores(definition)] if scores else []
     parts += [more.circuits()] if circuits else []
     parts += [more.ablation(ablate)] if ablate is not None else []
-    inspect_more.show(folder, maps, parts, file, as_json)
+    inspect_tables.show(folder, maps, parts, file, as_json)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
@@ -93,9 +93,9 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
 
 
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
-    from mhsa_cli.commands.looking import heading
-    from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
-    from mhsa_cli.commands.summary import heads_picture, show_heads
+    from mhsa_cli.commands.output import Paper, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.run_summary import heads_picture, show_heads
+    from mhsa_cli.jobs.load_heads import heading
 
     if file is not None:
         surface = picture_surface(file)

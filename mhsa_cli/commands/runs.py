@@ -10,7 +10,7 @@ import typer
 from mhsa_cli.commands.options import JsonOption, RunsOption
 
 if TYPE_CHECKING:
-    from mhsa_cli.commands.printing import Paper
+    from mhsa_cli.commands.output import Paper
 
 
 OneRun = Annotated[
@@ -23,7 +23,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
     if run is not None:
         _show_one(root, run, as_json)
         return
-    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.renderers.kit.table import Column, table
     from mhsa_cli.runs.listing import TRAIN_ONE
     from mhsa_cli.runs.names import runs_root
@@ -57,8 +57,8 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
-    from mhsa_cli.commands.opening import next_look
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json, run_argument
+    from mhsa_cli.jobs.load_run import next_look
     from mhsa_cli.runs.json_file import UPDATE
     from mhsa_cli.runs.listing import find_run, summarise
     from mhsa_cli.runs.names import runs_root
@@ -110,7 +110,7 @@ def _row(summary: Any) -> dict[str, Any]:
 
 def _text(key: str, value: Any, dash: str) -> str:
     """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
-    from mhsa_cli.commands.summary import nats
+    from mhsa_cli.commands.run_summary import nats
 
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
-from mhsa_cli.commands.own_block import AttentionsOption
 from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.jobs.custom_attention import AttentionsOption
 
 if TYPE_CHECKING:
-    from mhsa_cli.commands.sweeping import How
-    from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.grid import Grid
+    from mhsa_cli.jobs.sweep.scheduler import How
+    from mhsa_cli.jobs.sweep.trial import Trial
     from mhsa_cli.records import SweepReport, TrialResult
     from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -73,14 +73,14 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
-    from mhsa_cli.commands.membership import find_left_out, forget_weights
-    from mhsa_cli.commands.own_block import named_again
-    from mhsa_cli.commands.printing import run_argument
-    from mhsa_cli.commands.signals import StopSignal
-    from mhsa_cli.commands.stderr import saying_kept, tell
+    from mhsa_cli.commands.output import run_argument
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
-    from mhsa_cli.commands.sweeping import How, train_missing
-    from mhsa_cli.commands.trials import planned
+    from mhsa_cli.jobs.custom_attention import named_again
+    from mhsa_cli.jobs.messages import saying_kept, tell
+    from mhsa_cli.jobs.signals import StopSignal
+    from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
+    from mhsa_cli.jobs.sweep.scheduler import How, train_missing
+    from mhsa_cli.jobs.sweep.trial import planned
     from mhsa_cli.renderers.kit.console import make_console, surface_of
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweep_dir import SweepDir
@@ -165,11 +165,11 @@ def _new(
     how: How,
 ) -> SweepDir:
     """Expand the grid, check that it fits into memory and onto the disk, and write its plan."""
-    from mhsa_cli.commands.own_block import try_cells
-    from mhsa_cli.commands.resuming import text_digests
-    from mhsa_cli.commands.room import check_room
-    from mhsa_cli.commands.stderr import tell
     from mhsa_cli.config.grid import expand
+    from mhsa_cli.jobs.custom_attention import try_cells
+    from mhsa_cli.jobs.messages import tell
+    from mhsa_cli.jobs.resume import text_digests
+    from mhsa_cli.jobs.sweep.capacity import check_room
     from mhsa_cli.runs.names import prepare_root
     from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -194,7 +194,7 @@ def _new(
     texts = text_digests(cell.configs[0] for cell in grid.cells)
     plan |= {"texts": texts} if texts else {}
     if how.engine == "ray":
-        from mhsa_cli.commands.ray_engine import connect
+        from mhsa_cli.jobs.sweep.ray import connect
 
         connect(how.address)
     return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
@@ -202,7 +202,7 @@ def _new(
 
 def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
     """Name the finished trials that are not what they ended with: their figures are read all the same."""
-    from mhsa_cli.commands.stderr import tell
+    from mhsa_cli.jobs.messages import tell
 
     if len(trials) > CHECKED:
         return
@@ -218,9 +218,9 @@ def _report(
     folder: SweepDir, plan: dict[str, Any], trials: list[Trial], left_out: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], Counter[tuple[str, str]]]:
     """Read every trial's result and sum them up; also count the kinds of torch and processor they were trained on."""
-    from mhsa_cli.commands.membership import reported_weights
-    from mhsa_cli.commands.trials import labels_of, outcome
     from mhsa_cli.core.statistics.sweep_report import report
+    from mhsa_cli.jobs.sweep.membership import reported_weights
+    from mhsa_cli.jobs.sweep.trial import labels_of, outcome
     from mhsa_cli.records import TrialResult
 
     results: list[TrialResult] = []
@@ -271,8 +271,8 @@ def _without_result(folder: SweepDir, trial: Trial, status: str, why: str, weigh
 
 def _compare(machines: Counter[tuple[str, str]]) -> None:
     """Say which trials may have other bits than they would have here."""
-    from mhsa_cli.commands.stderr import tell
     from mhsa_cli.core.devices import cpu_kind, torch_version
+    from mhsa_cli.jobs.messages import tell
 
     here = torch_version(), cpu_kind()
     for (torch, cpu), count in machines.items():

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from mhsa_cli.commands.stderr import LOWER_MEMORY, tell
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
+from mhsa_cli.jobs.messages import LOWER_MEMORY, tell
 from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -79,7 +79,7 @@ def document(report: SweepReport) -> dict[str, Any]:
 
 def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
-    from mhsa_cli.commands.printing import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json, run_argument
     from mhsa_cli.renderers.pictures.small_multiples import small_multiples
     from mhsa_cli.renderers.pictures.sweep import sweep_table
 

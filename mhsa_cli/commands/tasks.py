@@ -17,7 +17,7 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
     """Run `mhsa tasks`."""
     if task is not None:
         _check(task)
-    from mhsa_cli.commands.printing import Paper, print_json
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.core.tasks.show import examples
     from mhsa_cli.renderers.kit.table import task_picture
 

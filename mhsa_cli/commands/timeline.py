@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import Head
 
 if TYPE_CHECKING:
-    from mhsa_cli.commands.printing import Paper
+    from mhsa_cli.commands.output import Paper
     from mhsa_cli.records import HeadHistory, Series, SnapshotRecord
     from mhsa_cli.renderers.kit.console import Surface
     from mhsa_cli.renderers.kit.text_lines import Lines
@@ -38,11 +38,11 @@ def timeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
-    from mhsa_cli.commands.looking import is_stale
-    from mhsa_cli.commands.opening import next_look, open_run, tell_edited
-    from mhsa_cli.commands.printing import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
-    from mhsa_cli.commands.summary import common_chance
+    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.run_summary import common_chance
     from mhsa_cli.core.heads.history import histories, largest_drop
+    from mhsa_cli.jobs.load_heads import is_stale
+    from mhsa_cli.jobs.load_run import next_look, open_run, tell_edited
     from mhsa_cli.renderers.kit.ticks import Thinned
     from mhsa_cli.renderers.pictures.timeline import timeline_picture
 
@@ -81,8 +81,8 @@ def timeline(
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     """Read the run's snapshots. Raises: RunError if there is none, UsageError if its block shows no weights."""
-    from mhsa_cli.commands.own_block import check_maps
-    from mhsa_cli.commands.printing import run_argument
+    from mhsa_cli.commands.output import run_argument
+    from mhsa_cli.jobs.custom_attention import check_maps
     from mhsa_cli.runs.snapshots import snapshots_from_lines
 
     check_maps(folder)
@@ -117,7 +117,7 @@ def _losses(folder: RunDir) -> list[Series]:
 
     A training step's loss is measured before its own update.
     """
-    from mhsa_cli.commands.history import History
+    from mhsa_cli.jobs.history import History
 
     return [
         replace(one, steps=array("q", (step - 1 for step in one.steps))) if one.role == "train" else one
@@ -147,7 +147,7 @@ def _stored(folder: RunDir) -> dict[str, Any]:
 
 def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[Head, tuple[str, str]]:
     """Find the heads that were named, as (target, label), unless training went on after that."""
-    from mhsa_cli.commands.looking import is_stale
+    from mhsa_cli.jobs.load_heads import is_stale
 
     heads = stored.get("heads")
     if not isinstance(heads, list) or is_stale(folder, stored):

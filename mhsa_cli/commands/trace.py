@@ -26,10 +26,10 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa trace`."""
-    from mhsa_cli.commands.own_block import only_if_ours
-    from mhsa_cli.commands.printing import Paper, print_json
-    from mhsa_cli.commands.training import prepare_device
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.config.load import load_config
+    from mhsa_cli.jobs.custom_attention import only_if_ours
+    from mhsa_cli.jobs.train import prepare_device
     from mhsa_cli.text import escape
 
     changes = all_overrides("trace", overrides, settings)

@@ -16,9 +16,9 @@ from mhsa_cli.commands.options import (
     SetOption,
     all_overrides,
 )
-from mhsa_cli.commands.own_block import AttentionOption
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.custom_attention import AttentionOption
+from mhsa_cli.jobs.messages import tell
 
 if TYPE_CHECKING:
     from mhsa_cli.config.load import Config
@@ -66,11 +66,11 @@ def train(
 
 
 def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> None:
-    from mhsa_cli.commands.own_block import begin, facts
-    from mhsa_cli.commands.resuming import keep_text
-    from mhsa_cli.commands.training import check_room, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.jobs.custom_attention import begin, facts
+    from mhsa_cli.jobs.resume import keep_text
+    from mhsa_cli.jobs.train import check_room, prepare_device, preparing, run_training
     from mhsa_cli.runs.names import prepare_root
     from mhsa_cli.runs.run_dir import RunDir
 
@@ -90,13 +90,13 @@ def _train_new(config: Config, root: Path, name: str | None, as_json: bool) -> N
 def _resume(
     root: Path, name: str, changes: list[str], attention: str | None, allow_inexact: bool, as_json: bool
 ) -> None:
-    from mhsa_cli.commands.membership import UNSEEN
-    from mhsa_cli.commands.own_block import again
-    from mhsa_cli.commands.resuming import check_same_machine, differences, flat, own_text
-    from mhsa_cli.commands.training import check_room, machine, prepare_device, preparing, run_training
     from mhsa_cli.config.load import dump_yaml
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.engine import build_model
+    from mhsa_cli.jobs.custom_attention import again
+    from mhsa_cli.jobs.resume import check_same_machine, differences, flat, own_text
+    from mhsa_cli.jobs.sweep.membership import UNSEEN
+    from mhsa_cli.jobs.train import check_room, machine, prepare_device, preparing, run_training
     from mhsa_cli.runs.listing import dropped_records
     from mhsa_cli.runs.run_dir import RunDir
 
@@ -152,9 +152,9 @@ def _tell_sweep(run: RunDir) -> None:
 
 def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
     """Find what a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
-    from mhsa_cli.commands.opening import check_weights
-    from mhsa_cli.commands.resuming import check_unedited, run_config
     from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
+    from mhsa_cli.jobs.load_run import check_weights
+    from mhsa_cli.jobs.resume import check_unedited, run_config
 
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)
@@ -165,8 +165,8 @@ def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
 
 def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
     """Say so if a run has nothing left to do; it is only read, so not even its lock file changes."""
-    from mhsa_cli.commands.printing import print_json, run_argument
-    from mhsa_cli.commands.summary import result_document
+    from mhsa_cli.commands.output import print_json, run_argument
+    from mhsa_cli.commands.run_summary import result_document
 
     _, config, checkpoint = _start(run, changes)
     # A run that was killed behind its last step has its results still to write.

@@ -39,7 +39,7 @@ def verify(
 ) -> None:
     """Run `mhsa verify`."""
     if resume_check is not None:
-        from mhsa_cli.commands.resume_check import check_resume
+        from mhsa_cli.jobs.resume_check import check_resume
 
         check_resume(resume_check, arguments or [], as_json)
         return
@@ -47,8 +47,8 @@ def verify(
         raise UsageError(
             f"verify takes one run, found {len(arguments or ())}", "mhsa verify RUN; list the runs: mhsa runs"
         )
-    from mhsa_cli.commands.printing import Paper, print_json
-    from mhsa_cli.commands.verifying import verify_run, verify_sweep
+    from mhsa_cli.commands.output import Paper, print_json
+    from mhsa_cli.jobs.verify import verify_run, verify_sweep
     from mhsa_cli.renderers.pictures.verify import verification_table
     from mhsa_cli.runs.run_dir import RunDir
     from mhsa_cli.text import escape

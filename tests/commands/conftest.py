@@ -13,7 +13,8 @@ import pytest
 import torch
 import typer.main
 
-from mhsa_cli.commands import grading, workers
+from mhsa_cli.jobs.grade import runner
+from mhsa_cli.jobs.sweep import local
 from tests.commands.shell import TINY, mhsa
 from tests.environment import FOREIGN
 from tests.faults.client import ForkServer
@@ -47,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 @pytest.fixture
 def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes of a sweep be copies of one that has torch loaded, as those of `mhsa check` are."""
-    monkeypatch.setattr(workers, "get_context", lambda _: grading._context())
+    monkeypatch.setattr(local, "get_context", lambda _: runner._context())
 
 
 @pytest.fixture(autouse=True)
@@ -69,10 +70,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables keep to COLUMNS, as on a terminal; a pipe gets those that hold names as wide as they are."""
-    from mhsa_cli.commands import printing
+    from mhsa_cli.commands import output
 
-    real = printing.surface_of
-    monkeypatch.setattr(printing, "surface_of", lambda console: replace(real(console), bounded=True))
+    real = output.surface_of
+    monkeypatch.setattr(output, "surface_of", lambda console: replace(real(console), bounded=True))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands import grading
+from mhsa_cli.jobs.grade import runner
 from tests.commands.shell import Said, alive, mhsa, tree
 from tests.faults.client import ForkServer
 
@@ -44,7 +44,7 @@ REFUSALS = {
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
+    monkeypatch.setattr(runner, "GRADER", "tests.commands.stand_in")
 
 
 def check(text: str, *options: object, name: str = "mine", reached: Callable[[Said], bool] | None = None) -> Said:
@@ -235,14 +235,14 @@ def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
 
 
 def test_where_nothing_can_be_forked_processes_are_spawned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grading, "get_all_start_methods", lambda: ["spawn"])
-    assert grading._context().get_start_method() == get_context("spawn").get_start_method()
+    monkeypatch.setattr(runner, "get_all_start_methods", lambda: ["spawn"])
+    assert runner._context().get_start_method() == get_context("spawn").get_start_method()
     assert check(WRONG).code == 7
 
 
 def light(_: pytest.MonkeyPatch, room: str) -> None:
     """Grade without torch, and keep temporary files in a room of one's own."""
-    grading.GRADER = grading.READY = "tests.commands.stand_in"  # type: ignore[misc]
+    runner.GRADER = runner.READY = "tests.commands.stand_in"  # type: ignore[misc]
     tempfile.tempdir = room
 
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from mhsa_cli.commands import looking
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training import load
 from mhsa_cli.core.training.checkpoint import copy_into, digest, unpack, weights_sha256
 from mhsa_cli.errors import RunError
+from mhsa_cli.jobs import load_heads
 from mhsa_cli.runs.checkpoints import commit_checkpoint
 from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.custom import TEXT
@@ -69,7 +69,7 @@ def test_every_command_works_with_the_weights_of_the_run(dtype: str, here: Path)
     assert said.code == 0, said.err
     own, measured = facts(Path("runs/r"))["weights_sha256"], mhsa("inspect-heads", "r", "--json").json
     for what, command in WORKING.items() if dtype == "float64" else {"npz": WORKING["npz"]}.items():
-        nothing_stored = mock.patch.object(looking, "stored_maps", lambda folder: None)
+        nothing_stored = mock.patch.object(load_heads, "stored_maps", lambda folder: None)
         with watched() as (digests, met), nothing_stored if what == "maps" else nullcontext():
             said = mhsa(*command, "--json")
         assert said.code == 0, f"{what}: {said.err}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands.here import refuse_torch_without_folder
+from mhsa_cli.commands.deleted_folder import refuse_torch_without_folder
 from mhsa_cli.errors import StorageError
 from tests.commands.shell import mhsa
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands import history
-from mhsa_cli.commands.history import ENDS, History
 from mhsa_cli.core.export import plain
+from mhsa_cli.jobs import history
+from mhsa_cli.jobs.history import ENDS, History
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.renderers.kit.ticks import Thinned
 from mhsa_cli.runs import disk, metrics

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands.stderr import open_streams
+from mhsa_cli.jobs.messages import open_streams
 from tests.commands.shell import environment, facts, mhsa
 from tests.faults.client import ForkServer
 
@@ -88,7 +88,7 @@ def test_a_sweep_goes_on_to_the_same_results(terminal: bool, monkeypatch: pytest
 
 def test_streams_closed_from_the_start_get_no_file_of_the_run(tiny: Path) -> None:
     """Else the next file to be opened, metrics.jsonl, is number 2, and a signal's message lands in it."""
-    opened = "import os, mhsa_cli.commands.stderr as s; s.open_streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
+    opened = "import os, mhsa_cli.jobs.messages as s; s.open_streams(); os._exit(os.open(os.devnull, os.O_RDONLY))"
     python = shlex.quote(sys.executable)
     for closed in ("2>&-", ">&- 2>&- <&-"):
         line = f'exec {python} -c "{opened}" {closed}'

@@ -15,10 +15,11 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.commands import chunk, stderr
 from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.core.training.stack import Stack
+from mhsa_cli.jobs import messages
+from mhsa_cli.jobs.sweep import chunk
 from tests.commands.shell import at_step, facts, mhsa, tree
 
 SIZES = ["task.name=shift", "vocab_size=11", "seq_len=6", "d_model=12", "batch_size=7", "eval_sequences=9", "epochs=2"]
@@ -131,7 +132,7 @@ def test_a_chunk_that_breaks_off_before_its_first_step_says_why() -> None:
 
 def test_what_goes_wrong_before_a_training_begins_is_noted_and_loses_nothing(tiny: Path) -> None:
     whole = facts(tiny)
-    for where in ("mhsa_cli.commands.resuming.keep_text", "mhsa_cli.core.training.engine.Trainer.__init__"):
+    for where in ("mhsa_cli.jobs.resume.keep_text", "mhsa_cli.core.training.engine.Trainer.__init__"):
         with mock.patch(where, side_effect=OSError(errno.ENFILE, "no")):
             assert mhsa("train", *SIZES, "--name", where).code == 5
         assert (facts(Path("runs", where))["status"], facts(Path("runs", where))["step"]) == ("failed", 0)
@@ -191,16 +192,16 @@ def test_a_trial_that_is_given_up_keeps_the_steps_that_it_has() -> None:
 def test_the_last_handler_tells_a_refusal_from_a_fault(error: Exception, short: bool, exit_code: int) -> None:
     with (
         mock.patch("mhsa_cli.runs.names.runs_root", side_effect=error),
-        mock.patch.object(stderr, "_is_short", lambda: short),
+        mock.patch.object(messages, "_is_short", lambda: short),
     ):
         said = mhsa("runs")
     assert said.code == exit_code and ("please report" in said.err) == (exit_code == 1)
 
 
 def test_memory_that_is_short_is_seen_by_asking_for_some() -> None:
-    assert not stderr._is_short()
+    assert not messages._is_short()
     with mock.patch.object(mmap, "mmap", side_effect=OSError(errno.ENOMEM, "no")):
-        assert stderr._is_short()
+        assert messages._is_short()
 
 
 @pytest.mark.parametrize("room", [0, 200_000_000, 1 << 40])

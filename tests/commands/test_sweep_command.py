@@ -162,9 +162,9 @@ def test_a_resume_takes_no_other_plan(more: list[object]) -> None:
 
 
 def test_more_jobs_than_trials_are_as_many_as_there_are_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.commands import room
+    from mhsa_cli.jobs.sweep import capacity
 
-    monkeypatch.setattr(room, "free_memory", lambda: 3 * 2**30)
+    monkeypatch.setattr(capacity, "free_memory", lambda: 3 * 2**30)
     said = mhsa("sweep", *SMALL, "--set", "eval_sequences=9", "--seeds", 1, "--jobs", 60, "--name", "s")
     assert said.code == 0 and "1 trial\n" in said.err
 

@@ -14,17 +14,17 @@ from unittest import mock
 import pytest
 import torch
 
-from mhsa_cli.commands import chunk as chunks
-from mhsa_cli.commands.chunk import Chunk
 from mhsa_cli.commands.sweep_output import tell_failed
-from mhsa_cli.commands.sweeping import Work
-from mhsa_cli.commands.trials import Trial
-from mhsa_cli.commands.workers import Ended, Fault
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.statistics.sweep_report import report
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import StorageError
+from mhsa_cli.jobs.sweep import chunk as chunks
+from mhsa_cli.jobs.sweep.chunk import Chunk
+from mhsa_cli.jobs.sweep.local import Ended, Fault
+from mhsa_cli.jobs.sweep.scheduler import Work
+from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.records import TrialResult
 from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.runs.run_dir import RunDir

@@ -13,8 +13,8 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.commands import chunk, sweeping, workers
-from mhsa_cli.commands.trials import planned
+from mhsa_cli.jobs.sweep import chunk, local, scheduler
+from mhsa_cli.jobs.sweep.trial import planned
 from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer
@@ -49,7 +49,7 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
             random.Random(shuffle).shuffle(found)
         return found
 
-    with mock.patch.object(sweeping, "MAX_STACK", size), mock.patch("mhsa_cli.commands.trials.planned", trials):
+    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.trial.planned", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
     assert digests("s") == alone
 
@@ -62,7 +62,7 @@ def test_a_trial_is_itself_for_any_number_of_jobs(alone: dict[str, str], quick_w
 def often(_: pytest.MonkeyPatch) -> None:
     """Let a sweep save all the time, and let its processes be copies of its own."""
     chunk.SAVE_SECONDS = 0.1  # type: ignore[misc]
-    workers.get_context = lambda _: get_context("fork")  # type: ignore[assignment,attr-defined]
+    local.get_context = lambda _: get_context("fork")  # type: ignore[assignment,attr-defined]
 
 
 LONG = [*SMALL[:4], "batch_size=5", "eval_sequences=9", "n_heads=1,2,4", "steps_per_epoch=50"]

@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.commands import chunk
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError
+from mhsa_cli.jobs.sweep import chunk
 from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import Said, at_step, facts, mhsa, tree
 
@@ -114,7 +114,7 @@ def test_other_jobs_and_other_chunks_go_on_all_the_same(
     unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_off(13, 4, 11)
-    monkeypatch.setattr("mhsa_cli.commands.sweeping.MAX_STACK", 2)
+    monkeypatch.setattr("mhsa_cli.jobs.sweep.scheduler.MAX_STACK", 2)
     _, made = resume()
     assert [step for models, step in made if models == 2][:13] == list(range(12, 25))
     assert kept(Path("runs/s")) == unbroken

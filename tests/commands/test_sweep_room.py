@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.commands import room
-from mhsa_cli.commands.sweeping import largest_stack
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.sweep import capacity
+from mhsa_cli.jobs.sweep.scheduler import largest_stack
 from tests.commands.shell import mhsa
 
 MIB, GIB = 2**20, 2**30
@@ -20,7 +20,7 @@ BIG = ["d_model=512", "n_layers=2", "d_mlp=2048", "residual=true", "n_heads=4,8"
 
 
 def test_too_little_memory_is_said_before_the_start() -> None:
-    with mock.patch.object(room, "free_memory", lambda: GIB):
+    with mock.patch.object(capacity, "free_memory", lambda: GIB):
         said = mhsa("sweep", *BIG, "--jobs", 4)
         assert said.code == 2 and "too little memory: a trial needs about" in said.err and "--jobs" in said.err
         assert not list(Path("runs").iterdir())
@@ -39,18 +39,18 @@ def test_a_stack_is_as_large_as_memory_allows() -> None:
     config = load_config(None, ["d_model=256", "n_layers=2", "d_mlp=1000", "residual=true"])
     one = trial_memory(config.task, config.model, config.train)
     for count in (1, 5, 40):
-        assert largest_stack(config, int((room.PROCESS + (count + 0.5) * one) / room.SHARE)) == count
+        assert largest_stack(config, int((capacity.PROCESS + (count + 0.5) * one) / capacity.SHARE)) == count
     assert largest_stack(config, 10**13) == largest_stack(config) == 64
     shared = config.model_copy(update={"train": config.train.model_copy(update={"threads": 2})})
     assert largest_stack(shared) == 1  # only then is a trial what `mhsa train` makes of it
     with pytest.raises(UsageError, match="too little memory"):
-        largest_stack(config, room.PROCESS)
+        largest_stack(config, capacity.PROCESS)
     cuda = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
     assert largest_stack(cuda, 1) == 64  # not the memory that counts there
 
 
 def test_the_free_memory_is_a_number_of_bytes() -> None:
-    free = room.free_memory()
+    free = capacity.free_memory()
     assert free is None or 16 * MIB < free < 2**50
 
 

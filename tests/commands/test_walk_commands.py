@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands import grading
 from mhsa_cli.core.heads import random_baseline
+from mhsa_cli.jobs.grade import runner
 from tests.commands import custom
 from tests.commands.shell import Said, at_step, facts, mhsa
 from tests.commands.walk import Option, WalkedCommand, commands, values
@@ -125,7 +125,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(prepared: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy to stand in. The grader is a stand-in, and random heads are few: both take their time elsewhere."""
-    monkeypatch.setattr(grading, "GRADER", "tests.commands.stand_in")
+    monkeypatch.setattr(runner, "GRADER", "tests.commands.stand_in")
     monkeypatch.setattr(random_baseline, "HEADS", 3)
     shutil.copytree(prepared, here, dirs_exist_ok=True)
     yield here

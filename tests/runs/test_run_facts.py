@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.commands.trials import planned
 from mhsa_cli.core.training.checkpoint import read_state
 from mhsa_cli.errors import RunError
+from mhsa_cli.jobs.sweep.trial import planned
 from mhsa_cli.runs.json_file import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info
 from mhsa_cli.runs.metrics import Records, records_of

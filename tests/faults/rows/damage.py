@@ -171,8 +171,8 @@ def trained(server: ForkServer) -> Path:
 
 def uses(path: Path) -> dict[str, Any]:
     """What every reader makes of a run: what it reads, or the error it says; a checkpoint's notes are said as well."""
-    from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
     from mhsa_cli.core.training.checkpoint import read_state
+    from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
     from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.metrics import records_of
     from mhsa_cli.runs.run_dir import RunDir
@@ -226,13 +226,13 @@ def check(case: Case, place: Place) -> None:
     import torch
 
     torch.set_num_threads(1)
-    with mock.patch("mhsa_cli.commands.resuming.parse", lambda text, name: parsed(text)):
+    with mock.patch("mhsa_cli.jobs.resume.parse", lambda text, name: parsed(text)):
         damage_and_look(case, place)
 
 
 def damage_and_look(case: Case, place: Place) -> None:
     """Check a case."""
-    from mhsa_cli.commands.verifying import verify_run
+    from mhsa_cli.jobs.verify import verify_run
     from mhsa_cli.runs.run_dir import RunDir
 
     home = trained(place.server)

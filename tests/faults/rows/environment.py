@@ -68,10 +68,10 @@ def home(server: ForkServer) -> Path:
 
 def nobody_asks_for_the_folder(patch: pytest.MonkeyPatch) -> None:
     """The mutant: nobody asks whether the folder is there."""
-    from mhsa_cli.commands import here
+    from mhsa_cli.commands import deleted_folder
     from mhsa_cli.runs import disk, listing
 
-    for module in (here, disk, listing):
+    for module in (deleted_folder, disk, listing):
         patch.setattr(module, "folder_is_gone", lambda: False)
 
 

@@ -141,7 +141,7 @@ def check(case: Case, place: Place) -> None:
 
 def look(case: Case, path: Path, code: int) -> None:
     """Look at what was left behind."""
-    from mhsa_cli.commands.verifying import verify_run
+    from mhsa_cli.jobs.verify import verify_run
     from mhsa_cli.runs.run_dir import RunDir
 
     run = RunDir(path)

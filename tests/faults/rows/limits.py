@@ -180,7 +180,7 @@ def fresh(case: Case, place: Place) -> Done:
 
 def look(case: Case, place: Place, done: Done, reported: int) -> None:
     """Look at what is left, and go on without the limit."""
-    from mhsa_cli.commands.verifying import verify_run
+    from mhsa_cli.jobs.verify import verify_run
     from mhsa_cli.runs.run_dir import RunDir
 
     assert not verify_run(RunDir(place.path / "runs/done")).damage, "a run that was only read is damaged"
@@ -218,9 +218,9 @@ def check_end(case: Case, found: tuple[bytes, ...], wanted: tuple[bytes, ...]) -
 
 def report_it(patch: pytest.MonkeyPatch) -> None:
     """The mutant: what no command has met is a fault of ours."""
-    from mhsa_cli.commands import stderr
+    from mhsa_cli.jobs import messages
 
-    patch.setattr(stderr, "foreseen", lambda error: None)
+    patch.setattr(messages, "foreseen", lambda error: None)
 
 
 ROW = Row(

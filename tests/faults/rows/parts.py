@@ -258,7 +258,7 @@ def check_ended_by_hand(draw: random.Random) -> None:
 
 def believe_names(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a trial is what its folder is called."""
-    patch.setattr("mhsa_cli.commands.membership.why_not_planned", lambda *_: None)
+    patch.setattr("mhsa_cli.jobs.sweep.membership.why_not_planned", lambda *_: None)
 
 
 ROW = Row(

@@ -273,7 +273,7 @@ def check(case: Case, place: Place) -> None:
 
 def forget_the_signal(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a signal is answered in words and then forgotten."""
-    from mhsa_cli.commands.signals import PLAIN, StopSignal
+    from mhsa_cli.jobs.signals import PLAIN, StopSignal
 
     patch.setattr(StopSignal, "_catch", lambda self, number, frame: os.write(2, PLAIN) and None)
 

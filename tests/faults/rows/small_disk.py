@@ -183,7 +183,7 @@ def broken(place: Place, command: list[str], *faults: list[Any]) -> tuple[Done, 
 
 def look(case: Case, done: Done, reported: int, run: Path) -> None:
     """Look at how it ended and at what is left."""
-    from mhsa_cli.commands.verifying import verify_run
+    from mhsa_cli.jobs.verify import verify_run
     from mhsa_cli.runs.run_dir import RunDir
 
     assert done.code in (0, 5), f"exit code {done.code}: {done.err[-300:]}"

@@ -20,11 +20,11 @@ LOADERS = {"UnsafeLoader", "FullLoader", "Loader", "CLoader", "CUnsafeLoader"}
 # A file and what it does -> why that is all right.
 ALLOWED = {
     ("mhsa_cli/core/bench/timing.py", "ctypes.CDLL"): "the C library that is loaded already, by no name of a file",
-    ("mhsa_cli/commands/leftovers.py", "ctypes.CDLL"): "likewise",
+    ("mhsa_cli/jobs/grade/processes.py", "ctypes.CDLL"): "likewise",
     ("mhsa_cli/check/source/execute.py", "compile"): "a file that the user names to be graded or trained is code",
     ("mhsa_cli/check/source/execute.py", "exec"): "the same; only what it needs is run, and never from a run folder",
     ("mhsa_cli/check/source/read_file.py", "compile"): "asks whether a text is Python; nothing is run",
-    ("mhsa_cli/commands/graded.py", "importlib.import_module of a name made at run time"): "a module of ours by name",
+    ("mhsa_cli/jobs/grade/child.py", "importlib.import_module of a name made at run time"): "a module of ours by name",
     ("mhsa_cli/commands/app.py", "importlib.import_module of a name made at run time"): "a command of ours by name",
 }
 

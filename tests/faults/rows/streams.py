@@ -56,7 +56,7 @@ class Case(NamedTuple):
     command: str
     stdin: str
     stdout: str
-    stderr: str
+    messages: str
     fresh: bool
 
 
@@ -129,7 +129,7 @@ def trained(server: ForkServer) -> Path:
 
 def check(case: Case, place: Place) -> None:
     """Run it; whatever its streams are, it ends, tells by its exit code, and has done its work."""
-    from mhsa_cli.commands.verifying import verify_run
+    from mhsa_cli.jobs.verify import verify_run
     from mhsa_cli.runs.run_dir import RunDir
 
     wanted, argv = COMMANDS[case.command]
@@ -178,9 +178,9 @@ def fresh(argv: list[str], kinds: tuple[str, str, str], place: Place) -> Done:
 
 def trust_them(patch: pytest.MonkeyPatch) -> None:
     """The mutant: streams are taken as they are."""
-    from mhsa_cli.commands import stderr
+    from mhsa_cli.jobs import messages
 
-    patch.setattr(stderr, "open_streams", lambda: None)
+    patch.setattr(messages, "open_streams", lambda: None)
 
 
 ROW = Row(

@@ -174,10 +174,10 @@ def of_another(case: Case, place: Place, runs: Path) -> None:
 
 def call_it_damage(patch: pytest.MonkeyPatch) -> None:
     """The mutant: what cannot be read is wrong."""
-    from mhsa_cli.commands import verifying
+    from mhsa_cli.jobs import verify as jobs_verify
     from mhsa_cli.runs import verify
 
-    for module in (verify, verifying):
+    for module in (verify, jobs_verify):
         patch.setattr(module, "state_of", lambda error: "wrong")
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.chunk import Chunk, Tell
-from mhsa_cli.commands.signals import NAMES
-from mhsa_cli.commands.workers import WAIT_SECONDS, Ended, Fault, attempt
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.signals import NAMES
+from mhsa_cli.jobs.sweep.chunk import Chunk, Tell
+from mhsa_cli.jobs.sweep.local import WAIT_SECONDS, Ended, Fault, attempt
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.archive import Parcel, pack_run, unpack_runs
 from mhsa_cli.runs.sweep_dir import SweepDir

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.looking import heading, read_addresses, report_of
-from mhsa_cli.commands.opening import trained
-from mhsa_cli.commands.printing import Paper, picture_surface, print_json, run_argument, write_picture
+from mhsa_cli.commands.output import Paper, picture_surface, print_json, run_argument, write_picture
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.load_heads import heading, read_addresses, report_of
+from mhsa_cli.jobs.load_run import trained
 from mhsa_cli.records import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mhsa_cli.commands.history import History
-from mhsa_cli.commands.own_block import NO_MAPS
-from mhsa_cli.commands.printing import run_argument
-from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.stderr import saying_kept, tell
-from mhsa_cli.commands.summary import show_run
+from mhsa_cli.commands.output import run_argument
+from mhsa_cli.commands.run_summary import show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
+from mhsa_cli.jobs.custom_attention import NO_MAPS
+from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.messages import saying_kept, tell
+from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import ANSWERED_NO, UsageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 def check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     """Train a config's steps at once and with a stop half-way; say whether all bits are equal, exit 7 if not."""
-    from mhsa_cli.commands.own_block import begin
-    from mhsa_cli.commands.printing import Paper, print_json
-    from mhsa_cli.commands.training import machine, prepare_device
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.config.load import load_config
     from mhsa_cli.config.overrides import is_override
     from mhsa_cli.core.tasks import build_task
+    from mhsa_cli.jobs.custom_attention import begin
+    from mhsa_cli.jobs.train import machine, prepare_device
 
     if is_override(file) and not Path(file).exists():
         more = " ".join(map(shlex.quote, [file, *overrides]))
@@ -68,9 +68,9 @@ def _train(
     config: Config, task: Task, device: Any, run: RunDir, model: TransformerLM | None, stop: int | None = None
 ) -> None:
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
-    from mhsa_cli.commands.history import History
-    from mhsa_cli.commands.training import train_and_keep
     from mhsa_cli.core.training.engine import Trainer
+    from mhsa_cli.jobs.history import History
+    from mhsa_cli.jobs.train import train_and_keep
 
     files = run.load_checkpoint().files if run.checkpoints() else None
     trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)

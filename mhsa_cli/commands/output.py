@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.atomic import write_file_atomic

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from importlib.abc import MetaPathFinder
 
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import StorageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.disk import folder_is_gone
 
 

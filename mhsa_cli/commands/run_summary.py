@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
-from mhsa_cli.commands.own_block import without_maps
-from mhsa_cli.commands.printing import Paper, print_json, run_argument
+from mhsa_cli.commands.output import Paper, print_json, run_argument
 from mhsa_cli.errors import RunError
+from mhsa_cli.jobs.custom_attention import without_maps
 from mhsa_cli.records import EpochRecord, HeadMaps, Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table

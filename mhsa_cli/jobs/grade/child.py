@@ -20,8 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.leftovers import adopt_orphans, end_descendants
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.jobs.grade.processes import adopt_orphans, end_descendants
 from mhsa_cli.records.check import Wishes
 
 # The names of what it leaves in its folder.

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.errors import MhsaError, RunError, StorageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS
@@ -30,7 +30,7 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
 
 def tell_edited(run: RunDir) -> None:
     """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
-    from mhsa_cli.commands.resuming import run_config
+    from mhsa_cli.jobs.resume import run_config
 
     try:
         run.read_config_text()  # its hash alone; the settings are read where that differs
@@ -43,7 +43,7 @@ def tell_edited(run: RunDir) -> None:
 
 def next_look(path: Path) -> str:
     """Give the command that shows the heads of a run; of one that kept nothing, the command that trains it again."""
-    from mhsa_cli.commands.printing import run_argument
+    from mhsa_cli.commands.output import run_argument
 
     with contextlib.suppress(MhsaError):  # what is wrong with its checkpoints, verify says
         if (path / HEADS).exists() or list_checkpoints(path):
@@ -69,11 +69,11 @@ def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM
     Raises: RunError if none is whole, it is of another training, or the config was edited since; UsageError if that
     block is not named.
     """
-    from mhsa_cli.commands.own_block import again
-    from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.checkpoint import weights_sha256
     from mhsa_cli.core.training.load import load_trained
+    from mhsa_cli.jobs.custom_attention import again
+    from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
 
     config = own_text(run_config(folder), folder)
     info = folder.read_run_json()

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
-from mhsa_cli.commands.chunk import Chunk, Tell, give_up
-from mhsa_cli.commands.room import stack_that_fits
-from mhsa_cli.commands.signals import StopSignal
-from mhsa_cli.commands.stderr import tell
-from mhsa_cli.commands.trials import Trial, named
-from mhsa_cli.commands.workers import Engine, Fault, Here, Workers
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import Config
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.signals import StopSignal
+from mhsa_cli.jobs.sweep.capacity import stack_that_fits
+from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
+from mhsa_cli.jobs.sweep.local import Engine, Fault, Here, Workers
+from mhsa_cli.jobs.sweep.trial import Trial, named
 from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
@@ -128,7 +128,7 @@ def train_missing(
 
 def _engine(how: How, folder: SweepDir, target: float, stop: Callable[[], bool], tell: Tell) -> Engine:
     if how.engine == "ray":
-        from mhsa_cli.commands.ray_engine import RayEngine
+        from mhsa_cli.jobs.sweep.ray import RayEngine
 
         return RayEngine(folder, target, how.address, how.jobs, stop, tell)
     if (how.jobs or 1) == 1:

@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType, TracebackType
 
-from mhsa_cli.commands.stderr import losable
+from mhsa_cli.jobs.messages import losable
 
 STDERR = 2
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")

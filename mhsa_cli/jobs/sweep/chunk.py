@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mhsa_cli.commands.books import Book, find_start
-from mhsa_cli.commands.own_block import custom_models
-from mhsa_cli.commands.own_block import facts as recorded
-from mhsa_cli.commands.trials import Trial, write_trial
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.jobs.custom_attention import custom_models
+from mhsa_cli.jobs.custom_attention import facts as recorded
+from mhsa_cli.jobs.sweep.journal import Book, find_start
+from mhsa_cli.jobs.sweep.trial import Trial, write_trial
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
@@ -50,11 +50,11 @@ class Chunk:
 
 def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
     """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
-    from mhsa_cli.commands.resuming import keep_text, planned_text
-    from mhsa_cli.commands.training import GOING_ON, machine, prepare_device
     from mhsa_cli.core.devices import cpu_kind
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.lockstep import Group
+    from mhsa_cli.jobs.resume import keep_text, planned_text
+    from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device
 
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     with_text = planned_text(config, chunk.texts, path)
@@ -105,7 +105,7 @@ def _break_off(run: RunDir, trial: Trial, error: Exception) -> None:
 
 def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     """Leave a trial that cannot be trained here as failed, with the steps that it has; `--resume` tries it again."""
-    from mhsa_cli.commands.training import GOING_ON
+    from mhsa_cli.jobs.train import GOING_ON
 
     steps = sweep.steps(trial.name) if sweep.info(trial.name) else []
     if steps:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mhsa_cli.commands.stderr import LOWER_MEMORY
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.messages import LOWER_MEMORY
 from mhsa_cli.runs.new_folder import check_disk_space
 
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.membership import reported_weights, why_not_planned
-from mhsa_cli.commands.opening import check_weights
-from mhsa_cli.commands.printing import run_argument
-from mhsa_cli.commands.resuming import check_unedited, own_text, run_config
-from mhsa_cli.commands.trials import Trial, planned
+from mhsa_cli.commands.output import run_argument
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
+from mhsa_cli.jobs.load_run import check_weights
+from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
+from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
+from mhsa_cli.jobs.sweep.trial import Trial, planned
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from mhsa_cli.commands.looking import stored_maps
-from mhsa_cli.commands.resuming import other_version
 from mhsa_cli.config.load import Config, check_data
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.load_heads import stored_maps
+from mhsa_cli.jobs.resume import other_version
 from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.metrics import records_of
@@ -78,7 +78,7 @@ def write_trial(
     limits: Mapping[str, float],
 ) -> None:
     """Look at a trained trial and write what it came to; its checkpoint and its curve are on the disk already."""
-    from mhsa_cli.commands.training import finish, look
+    from mhsa_cli.jobs.train import finish, look
 
     model, last = group.model(number), group.last_eval[number]
     maps = look(trial.config, group.task, model, group.step, limits)

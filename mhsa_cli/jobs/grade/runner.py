@@ -17,9 +17,9 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.graded import PRINTED, READY, ROOM, TRACE, Job, serve
-from mhsa_cli.commands.leftovers import end_descendants, end_users_of
 from mhsa_cli.errors import StorageError, UsageError
+from mhsa_cli.jobs.grade.child import PRINTED, READY, ROOM, TRACE, Job, serve
+from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
 from mhsa_cli.text import escape, plural
 

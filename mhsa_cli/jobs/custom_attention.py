@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.stderr import tell
 from mhsa_cli.config.custom_attention import is_file, split, way
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import escape
 
 if TYPE_CHECKING:
-    from mhsa_cli.commands.trials import Trial
     from mhsa_cli.config.load import Config
     from mhsa_cli.core.model.custom import CustomAttention
     from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
+    from mhsa_cli.jobs.sweep.trial import Trial
     from mhsa_cli.runs.run_dir import RunDir
 
 AttentionOption = Annotated[

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.printing import run_argument
-from mhsa_cli.commands.resuming import ELSEWHERE, differences, edited, flat, stated_config
-from mhsa_cli.commands.stderr import tell
-from mhsa_cli.commands.trials import Trial
+from mhsa_cli.commands.output import run_argument
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.resume import ELSEWHERE, differences, edited, flat, stated_config
+from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json

@@ -16,10 +16,10 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Literal, Protocol
 
-from mhsa_cli.commands.chunk import Chunk, Tell, train_chunk
-from mhsa_cli.commands.room import free_memory
-from mhsa_cli.commands.signals import NAMES
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.jobs.signals import NAMES
+from mhsa_cli.jobs.sweep.capacity import free_memory
+from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, train_chunk
 from mhsa_cli.records import Cause
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.disk import refusal

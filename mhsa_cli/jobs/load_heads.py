@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mhsa_cli.commands.opening import tell_edited
-from mhsa_cli.commands.own_block import check_maps, check_shown
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.custom_attention import check_maps, check_shown
+from mhsa_cli.jobs.load_run import tell_edited
 from mhsa_cli.records import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
@@ -46,9 +46,9 @@ def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
-    from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.capture import head_maps
     from mhsa_cli.core.heads.report import head_report
+    from mhsa_cli.jobs.load_run import trained
 
     model, task, config, step = trained(folder, attention)
     check_shown(model)
@@ -74,8 +74,8 @@ def report_of(maps: HeadMaps) -> HeadReport:
 
 def maps_on_tokens(folder: RunDir, tokens: str, attention: str | None = None) -> HeadMaps:
     """Load the newest checkpoint and capture its heads on the given tokens."""
-    from mhsa_cli.commands.opening import trained
     from mhsa_cli.core.heads.capture import head_maps, read_tokens
+    from mhsa_cli.jobs.load_run import trained
 
     check_maps(folder)
     model, task, config, step = trained(folder, attention)

@@ -1,0 +1,1 @@
+"""Grades in processes of their own."""
