@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     ValidationInfo,
     WithJsonSchema,
@@ -18,9 +17,9 @@ from pydantic import (
 from mhsa_cli.config import custom_attention, estimate
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.spelling import nearest
-from mhsa_cli.config.tasks import MAX_SEQ_LEN, Repeat, Section, TaskConfig, Wanted, rule, task_name
+from mhsa_cli.config.tasks import MAX_SEQ_LEN, AnyTask, Repeat, Section, Wanted, rule
 
-__all__ = ["Config", "ModelConfig", "TaskConfig", "TrainConfig"]
+__all__ = ["Config", "ModelConfig", "TrainConfig"]
 
 # The option lists, in one place.
 Norm = Literal["none", "layernorm", "rmsnorm"]
@@ -246,7 +245,7 @@ class TrainConfig(Section):
 class Config(Section):
     """A whole, valid run: the task, the model, the training. Frozen."""
 
-    task: Annotated[TaskConfig, Discriminator(task_name)] = Field(default=Repeat(), description="what is learned")
+    task: AnyTask = Field(default=Repeat(), description="what is learned")
     model: ModelConfig = Field(default=ModelConfig(), description="the network that learns it")
     train: TrainConfig = Field(default=TrainConfig(), description="how it is trained")
 

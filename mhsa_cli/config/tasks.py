@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, Tag, ValidationInfo, WithJsonSchema, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 MAX_VOCAB = 2**20
 MAX_SEQ_LEN = 65536
@@ -43,14 +57,6 @@ class Repeat(Section):
     """One random id in every place: the answer is found wherever a head looks."""
 
     name: Literal["repeat"] = Field(default="repeat", description="one random id said over and over")
-    vocab_size: VocabSize = Field(default=64, description="number of different tokens")
-    seq_len: SeqLen = Field(default=12, description="tokens in a row")
-
-
-class Shift(Section):
-    """Counting upwards: the answer at each position is the token's successor, modulo vocab_size."""
-
-    name: Literal["shift"] = Field(default="shift", description="count upwards: each answer is its token plus one")
     vocab_size: VocabSize = Field(default=64, description="number of different tokens")
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 
@@ -140,6 +146,14 @@ class Induction(Section):
         return value
 
 
+class Shift(Section):
+    """Counting upwards: the answer at each position is the token's successor, modulo vocab_size."""
+
+    name: Literal["shift"] = Field(default="shift", description="count upwards: each answer is its token plus one")
+    vocab_size: VocabSize = Field(default=64, description="number of different tokens")
+    seq_len: SeqLen = Field(default=12, description="tokens in a row")
+
+
 def _path(value: Any) -> str:
     # pydantic's own str refuses file names that are not UTF-8, which exist.
     if not isinstance(value, str):
@@ -164,26 +178,22 @@ class Text(Section):
     )
 
 
-TASK_SCHEMAS: dict[str, type[Section]] = {
-    "repeat": Repeat,
-    "copy": Copy,
-    "reverse": Reverse,
-    "induction": Induction,
-    "shift": Shift,
-    "text": Text,
+# Every task, in the order in which they are shown. The work of each is in core.tasks.TASKS.
+TaskConfig = Repeat | Copy | Reverse | Induction | Shift | Text
+TASK_SCHEMAS: dict[str, type[TaskConfig]] = {
+    schema.model_fields["name"].default: schema for schema in get_args(TaskConfig)
 }
-
-TaskConfig = (
-    Annotated[Repeat, Tag("repeat")]
-    | Annotated[Copy, Tag("copy")]
-    | Annotated[Reverse, Tag("reverse")]
-    | Annotated[Induction, Tag("induction")]
-    | Annotated[Shift, Tag("shift")]
-    | Annotated[Text, Tag("text")]
-)
 
 
 def task_name(value: Any) -> str:
     """Tell which task's schema applies; without a name it is the lesson's."""
     name = value.get("name", "repeat") if isinstance(value, dict) else getattr(value, "name", "")
     return name if isinstance(name, str) else ""
+
+
+def _by_name(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    tagged = [Annotated[schema, Tag(name)] for name, schema in TASK_SCHEMAS.items()]
+    return handler(Annotated[reduce(or_, tagged), Discriminator(task_name)])
+
+
+AnyTask = Annotated[TaskConfig, GetPydanticSchema(_by_name)]

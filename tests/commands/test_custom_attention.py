@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.commands.custom import Marker, write
 from tests.commands.shell import TINY, Said, at_step, facts, metrics, mhsa
 
@@ -228,7 +229,7 @@ def test_a_block_of_one_length_is_trained_and_speaks(marker: Marker) -> None:
     assert said.code == 0 and len(said.json["tokens"]) == 6, said.err
 
 
-@pytest.mark.parametrize("task", ["repeat", "copy", "reverse", "induction", "text"])
+@pytest.mark.parametrize("task", TASK_SCHEMAS)
 def test_every_task_trains_it(task: str, marker: Marker) -> None:
     Path("words.txt").write_text("to be or not to be, that is the question\n" * 20)
     more = ["task.path=words.txt"] if task == "text" else ["vocab_size=11"]

@@ -15,6 +15,7 @@ import pytest
 
 from mhsa_cli import __version__
 from mhsa_cli.config.load import load_config
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.tasks.base import fixed_batch
 from tests.commands.shell import facts, metrics, mhsa
@@ -126,7 +127,7 @@ def test_the_newest_is_the_one_started_last_whatever_the_clock_says(tiny: Path) 
 
 def test_tasks_are_drawn_as_rows() -> None:
     found = mhsa("tasks", "--json").json
-    assert {"repeat", "copy", "reverse", "induction", "shift", "text"} <= {task["name"] for task in found}
+    assert [task["name"] for task in found] == list(TASK_SCHEMAS)
     shown = mhsa("tasks").out
     for task in found:
         assert len(task["inputs"]) == len(task["targets"]) > 2 and task["summary"] in shown

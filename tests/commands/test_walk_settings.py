@@ -16,6 +16,7 @@ from mhsa_cli.core.heads import random_baseline
 from tests.commands import custom
 from tests.commands.shell import Said, mhsa
 from tests.commands.walk import Setting, settings
+from tests.settings import SMALLEST
 
 # So small that the least of nearly every setting fits with the others.
 BASE = {
@@ -25,14 +26,6 @@ BASE = {
     "train.steps_per_epoch": "1",
     "train.batch_size": "1",
     "train.eval_sequences": "1",
-}
-TASKS = {
-    "repeat": {"task.vocab_size": "3", "task.seq_len": "2"},
-    "copy": {"task.vocab_size": "4", "task.seq_len": "4"},
-    "reverse": {"task.vocab_size": "4", "task.seq_len": "4"},
-    "induction": {"task.vocab_size": "3", "task.seq_len": "3"},
-    "shift": {"task.vocab_size": "3", "task.seq_len": "2"},
-    "text": {"task.path": "text.txt", "task.seq_len": "2"},
 }
 PROMPT = {"text": "t"}
 # Allowed by itself, refused beside the others: these are exit 2 for every command, and name the setting.
@@ -57,7 +50,7 @@ def cases() -> Iterator[object]:
     sections = json_schema()["properties"]
     for setting in settings():
         place, _, key = setting.key.partition(".")
-        usual = {**BASE, **TASKS[setting.task or "repeat"]}.get(setting.key)
+        usual = {**BASE, **SMALLEST[setting.task or "repeat"]}.get(setting.key)
         default = sections[place]["default"].get(key) if place != "task" else None
         for which, value in [("least", setting.least), ("most", setting.most), *((c, c) for c in setting.choices)]:
             if value is None or value in (usual, str(default), "null"):
@@ -88,7 +81,7 @@ def run(code: int, *arguments: str) -> Said:
 @pytest.mark.parametrize(("setting", "which", "chosen"), list(cases()))
 def test_each_setting(setting: Setting, which: str, chosen: dict[str, str], place: Path) -> None:
     task, value = setting.task or "repeat", chosen[setting.key]
-    given = [f"{key}={text}" for key, text in {"task.name": task, **BASE, **TASKS[task], **chosen}.items()]
+    given = [f"{key}={text}" for key, text in {"task.name": task, **BASE, **SMALLEST[task], **chosen}.items()]
     if f"{setting.task} {setting.key} {which}" in APART:
         for command in (["train"], ["sweep", "--seeds", "1"], ["trace"]):
             assert setting.key in run(2, *command, *given).err
@@ -126,7 +119,7 @@ def outside() -> Iterator[object]:
 @pytest.mark.parametrize(("setting", "value"), list(outside()))
 def test_a_number_outside_its_bounds_is_refused_and_quoted(setting: Setting, value: str, place: Path) -> None:
     task = setting.task or "repeat"
-    chosen = {"task.name": task, **TASKS[task], setting.key: value}
+    chosen = {"task.name": task, **SMALLEST[task], setting.key: value}
     for command in (["config", "show"], ["train"], ["sweep"]):
         said = run(2, *command, *(f"{key}={text}" for key, text in chosen.items()))
         assert setting.key in said.err and value in said.err and said.out == ""

@@ -16,8 +16,10 @@ from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
 from mhsa_cli.core.tasks.overlap import seen_in_training
-from mhsa_cli.core.tasks.show import example, small_task
+from mhsa_cli.core.tasks.show import example
 from mhsa_cli.errors import UsageError
+from tests import settings
+from tests.faults.rows import reading
 
 
 def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
@@ -25,8 +27,20 @@ def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
     return batch.inputs[0].tolist(), batch.targets[0].tolist()
 
 
-def test_every_task_has_a_schema_a_sentence_and_a_picture() -> None:
-    assert list(TASKS) == list(TASK_SCHEMAS)
+def test_every_list_of_tasks_has_each() -> None:
+    lists = {
+        "mhsa_cli/core/tasks/__init__.py: TASKS": TASKS,
+        "mhsa_cli/config/tasks.py: TaskConfig": TASK_SCHEMAS,
+        "tests/settings.py: SMALLEST": settings.SMALLEST,
+        "tests/faults/rows/reading.py: TASKS": reading.TASKS,
+        "tests/faults/rows/reading.py: TASK_DEFAULTS": reading.TASK_DEFAULTS,
+    }
+    known = {name for names in lists.values() for name in names}
+    assert not {place: missing for place, names in lists.items() if (missing := known - set(names))}
+    assert list(TASKS) == list(TASK_SCHEMAS)  # one order on every screen
+
+
+def test_every_task_has_a_sentence_and_a_picture() -> None:
     for name in TASKS:
         info = example(name)
         assert info.summary and len(info.inputs) == len(info.targets) == 8
@@ -105,7 +119,7 @@ OTHERS: dict[str, Callable[[], Task]] = {
 @pytest.mark.parametrize("name", [*(name for name in TASKS if name != "text"), *OTHERS])
 def test_chance_is_what_guessing_by_position_scores(name: str) -> None:
     """Over many rows, with what the task says of itself, and with what is counted for a task that says nothing."""
-    task = OTHERS[name]() if name in OTHERS else small_task(name)
+    task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
     rows = task.sample(10_000, stream_generator(2, "test", 0), split="eval").targets.tolist()
     loss, accuracy = constant_guess(rows)
     assert loss == pytest.approx(task.chance_loss, abs=0.01) and accuracy == pytest.approx(
@@ -149,7 +163,7 @@ def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_ids_stay_inside_the_vocabulary(name: str) -> None:
-    task = small_task(name)
+    task = TASKS[name].small()
     batch = task.sample(500, stream_generator(5, "test", 0))
     for ids in (batch.inputs, batch.targets[batch.targets != IGNORE]):
         assert int(ids.min()) >= 0 and int(ids.max()) < task.vocab_size

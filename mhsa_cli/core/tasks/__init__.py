@@ -1,10 +1,8 @@
-"""The tasks: one file each, one line in TASKS."""
+"""The tasks: one file each, its name in TASKS, and its settings in config.tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from mhsa_cli.config.schema import TaskConfig
+from mhsa_cli.config.tasks import TaskConfig
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.tasks.induction import Induction
@@ -15,14 +13,7 @@ from mhsa_cli.core.tasks.text import Text
 
 __all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "fixed_batch"]
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "repeat": Repeat,
-    "copy": Copy,
-    "reverse": Reverse,
-    "induction": Induction,
-    "shift": Shift,
-    "text": Text,
-}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Repeat, Copy, Reverse, Induction, Shift, Text)}
 
 
 def build_task(config: TaskConfig) -> Task:

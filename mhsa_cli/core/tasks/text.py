@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,13 @@ class Text(Task):
         share = evaluated / evaluated.sum()
         self.chance_loss = float(-(share * (counts / counts.sum()).log()).sum())
         self.chance_accuracy = float(share[counts.argmax()])
+
+    @classmethod
+    def small(cls) -> Text:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "example.txt"
+            file.write_text("hello attention " * 10, encoding="utf-8")
+            return cls(path=str(file), seq_len=8, eval_fraction=0.5)
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         ids = self.parts[split]
