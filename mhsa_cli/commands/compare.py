@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
+from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.jobs.custom_attention import AttentionsOption
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.listing import final_figures
 from mhsa_cli.text import Head, escape
@@ -50,7 +49,8 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa compare`."""
-    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
+    from mhsa_cli.runs.listing import run_argument
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.run_dir import RunDir
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mhsa_cli.commands.options import HeadsOption, JsonOption, RunArgument, RunsOption
-from mhsa_cli.jobs.custom_attention import AttentionOption
+from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, RunArgument, RunsOption
 
 
 def explain(
@@ -14,11 +13,12 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
-    from mhsa_cli.commands.output import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, report_of
     from mhsa_cli.jobs.load_run import open_run
     from mhsa_cli.renderers.pictures.explain import explain as sentences
     from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
+    from mhsa_cli.runs.listing import run_argument
     from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
     folder = open_run(runs, run)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import AttentionOption, without_maps
+from mhsa_cli.jobs.custom_attention import without_maps
 
 if TYPE_CHECKING:
     from mhsa_cli.core.export.source import Source, Trained

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import AttentionOption
 from mhsa_cli.jobs.messages import tell
 
 PromptOption = Annotated[

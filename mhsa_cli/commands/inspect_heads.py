@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import AttentionOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,9 +92,10 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
 
 
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
-    from mhsa_cli.commands.output import Paper, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.output import Paper, picture_surface, print_json, write_picture
     from mhsa_cli.commands.run_summary import heads_picture, show_heads
     from mhsa_cli.jobs.load_heads import heading
+    from mhsa_cli.runs.listing import run_argument
 
     if file is not None:
         surface = picture_surface(file)

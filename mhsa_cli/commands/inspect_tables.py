@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.output import Paper, picture_surface, print_json, run_argument, write_picture
+from mhsa_cli.commands.output import Paper, picture_surface, print_json, write_picture
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.load_heads import heading, read_addresses, report_of
 from mhsa_cli.jobs.load_run import trained
@@ -17,6 +17,7 @@ from mhsa_cli.records import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
+from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head

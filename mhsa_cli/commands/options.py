@@ -35,6 +35,14 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE.svg|.html|.png", help="Also write the picture to a file."),
 ]
+AttentionOption = Annotated[
+    str | None,
+    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block, which the run was trained with."),
+]
+AttentionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block for this; may be repeated."),
+]
 
 
 def all_overrides(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -19,8 +18,6 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.atomic import write_file_atomic
-from mhsa_cli.runs.listing import is_sweep
-from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape
 
 PICTURE_WIDTH = 96
@@ -65,15 +62,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def run_argument(path: Path) -> str:
-    """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
-    root = runs_root()
-    if path == root / path.name:
-        return escape(shlex.quote(path.name))
-    inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
-    return escape(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
 
 
 def picture_path(given: Path | None) -> Path | None:

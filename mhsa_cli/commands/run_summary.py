@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from mhsa_cli.commands.output import Paper, print_json, run_argument
+from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.custom_attention import without_maps
 from mhsa_cli.records import EpochRecord, HeadMaps, Series
@@ -19,7 +19,7 @@ from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import head_table
 from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import dropped_records
+from mhsa_cli.runs.listing import dropped_records, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape

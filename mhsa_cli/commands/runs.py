@@ -57,10 +57,10 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
-    from mhsa_cli.commands.output import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.jobs.load_run import next_look
     from mhsa_cli.runs.json_file import UPDATE
-    from mhsa_cli.runs.listing import find_run, summarise
+    from mhsa_cli.runs.listing import find_run, run_argument, summarise
     from mhsa_cli.runs.names import runs_root
 
     summary = summarise(find_run(runs_root(root), name))

@@ -63,8 +63,7 @@ def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
 
 
 def _resumes(command: str, word: str, root: Path) -> list[str]:
-    from mhsa_cli.commands.output import run_argument
-    from mhsa_cli.runs.listing import RUN, is_sweep
+    from mhsa_cli.runs.listing import RUN, is_sweep, run_argument
 
     kinds: dict[str, Callable[[Path], bool]] = {"train": lambda path: (path / RUN).is_file(), "sweep": is_sweep}
     if command not in kinds or len(word) >= LONGEST:

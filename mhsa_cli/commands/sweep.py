@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, RunsOption, SetOption, all_overrides
+from mhsa_cli.commands.options import (
+    AttentionsOption,
+    ConfigOption,
+    JsonOption,
+    Overrides,
+    RunsOption,
+    SetOption,
+    all_overrides,
+)
 from mhsa_cli.errors import MhsaError, RunError, UsageError
-from mhsa_cli.jobs.custom_attention import AttentionsOption
 
 if TYPE_CHECKING:
     from mhsa_cli.config.grid import Grid
@@ -73,7 +80,6 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
-    from mhsa_cli.commands.output import run_argument
     from mhsa_cli.commands.sweep_output import exit_code, keep, show, tell_failed
     from mhsa_cli.jobs.custom_attention import named_again
     from mhsa_cli.jobs.messages import saying_kept, tell
@@ -82,6 +88,7 @@ def sweep(
     from mhsa_cli.jobs.sweep.scheduler import How, train_missing
     from mhsa_cli.jobs.sweep.trial import planned
     from mhsa_cli.renderers.kit.console import make_console, surface_of
+    from mhsa_cli.runs.listing import run_argument
     from mhsa_cli.runs.names import runs_root
     from mhsa_cli.runs.sweep_dir import SweepDir
     from mhsa_cli.text import plural

@@ -79,9 +79,10 @@ def document(report: SweepReport) -> dict[str, Any]:
 
 def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
-    from mhsa_cli.commands.output import Paper, print_json, run_argument
+    from mhsa_cli.commands.output import Paper, print_json
     from mhsa_cli.renderers.pictures.small_multiples import small_multiples
     from mhsa_cli.renderers.pictures.sweep import sweep_table
+    from mhsa_cli.runs.listing import run_argument
 
     if as_json:
         print_json({"sweep": str(folder.path), **document(report)})

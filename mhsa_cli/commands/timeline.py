@@ -38,13 +38,14 @@ def timeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
-    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, run_argument, write_picture
+    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
     from mhsa_cli.commands.run_summary import common_chance
     from mhsa_cli.core.heads.history import histories, largest_drop
     from mhsa_cli.jobs.load_heads import is_stale
     from mhsa_cli.jobs.load_run import next_look, open_run, tell_edited
-    from mhsa_cli.renderers.kit.ticks import Thinned
+    from mhsa_cli.records.thinning import Thinned
     from mhsa_cli.renderers.pictures.timeline import timeline_picture
+    from mhsa_cli.runs.listing import run_argument
 
     file, folder = picture_path(output), open_run(runs, run)
     paper = Paper()
@@ -81,8 +82,8 @@ def timeline(
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     """Read the run's snapshots. Raises: RunError if there is none, UsageError if its block shows no weights."""
-    from mhsa_cli.commands.output import run_argument
     from mhsa_cli.jobs.custom_attention import check_maps
+    from mhsa_cli.runs.listing import run_argument
     from mhsa_cli.runs.snapshots import snapshots_from_lines
 
     check_maps(folder)

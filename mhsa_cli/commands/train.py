@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mhsa_cli.commands.options import (
+    AttentionOption,
     ConfigOption,
     JsonOption,
     Overrides,
@@ -17,7 +18,6 @@ from mhsa_cli.commands.options import (
     all_overrides,
 )
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import AttentionOption
 from mhsa_cli.jobs.messages import tell
 
 if TYPE_CHECKING:
@@ -165,8 +165,9 @@ def _start(run: RunDir, changes: list[str]) -> tuple[Config, Config, Loaded]:
 
 def _is_done(run: RunDir, changes: list[str], as_json: bool) -> bool:
     """Say so if a run has nothing left to do; it is only read, so not even its lock file changes."""
-    from mhsa_cli.commands.output import print_json, run_argument
+    from mhsa_cli.commands.output import print_json
     from mhsa_cli.commands.run_summary import result_document
+    from mhsa_cli.runs.listing import run_argument
 
     _, config, checkpoint = _start(run, changes)
     # A run that was killed behind its last step has its results still to write.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.config.custom_attention import is_file, split, way
 from mhsa_cli.errors import RunError, UsageError
@@ -22,14 +20,6 @@ if TYPE_CHECKING:
     from mhsa_cli.jobs.sweep.trial import Trial
     from mhsa_cli.runs.run_dir import RunDir
 
-AttentionOption = Annotated[
-    str | None,
-    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block, which the run was trained with."),
-]
-AttentionsOption = Annotated[
-    list[str] | None,
-    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block for this; may be repeated."),
-]
 FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
 KEY, NO_MAPS = "attention", "no_maps"  # in run.json: the block's file, name and sha256; why there are no maps
 

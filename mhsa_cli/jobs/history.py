@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Series, StepRecord
-from mhsa_cli.renderers.kit.ticks import Thinned
+from mhsa_cli.records.thinning import Thinned
 from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir
 

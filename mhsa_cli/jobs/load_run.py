@@ -43,7 +43,7 @@ def tell_edited(run: RunDir) -> None:
 
 def next_look(path: Path) -> str:
     """Give the command that shows the heads of a run; of one that kept nothing, the command that trains it again."""
-    from mhsa_cli.commands.output import run_argument
+    from mhsa_cli.runs.listing import run_argument
 
     with contextlib.suppress(MhsaError):  # what is wrong with its checkpoints, verify says
         if (path / HEADS).exists() or list_checkpoints(path):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mhsa_cli.commands.output import run_argument
 from mhsa_cli.commands.run_summary import show_run
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config
@@ -26,7 +25,7 @@ from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Record, SaveReco
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.heads import maps_to_dict
-from mhsa_cli.runs.listing import CONFIG, WEIGHTS
+from mhsa_cli.runs.listing import CONFIG, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir

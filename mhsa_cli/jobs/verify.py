@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.output import run_argument
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import Config
 from mhsa_cli.config.problems import ConfigError
@@ -20,7 +19,7 @@ from mhsa_cli.jobs.sweep.trial import Trial, planned
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
-from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, trial_folders
+from mhsa_cli.runs.listing import CONFIG, RUN, SWEEP, run_argument, trial_folders
 from mhsa_cli.runs.metrics_audit import Rhythm
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import DONE, SweepDir

@@ -15,7 +15,7 @@ from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, storage_error, verify_hint
 from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
-from mhsa_cli.runs.names import LONGEST, NEWEST
+from mhsa_cli.runs.names import LONGEST, NEWEST, runs_root
 from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts, is_count
 from mhsa_cli.text import escape
 
@@ -233,3 +233,12 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
 
     near = get_close_matches(text, names, n=3) or names[:3]
     return RunError(f"there is no run '{shown}' in {escape(root)}", "there is: " + ", ".join(map(escape, near)))
+
+
+def run_argument(path: Path) -> str:
+    """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
+    root = runs_root()
+    if path == root / path.name:
+        return escape(shlex.quote(path.name))
+    inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
+    return escape(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))

@@ -8,17 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mhsa_cli.records import Series
-from mhsa_cli.renderers.kit.ticks import (
-    Axis,
-    Thinned,
-    linear_ticks,
-    log_ticks,
-    nice_step,
-    short,
-    step_text,
-    thin,
-    tick_texts,
-)
+from mhsa_cli.records.thinning import Thinned, thin
+from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_ticks, nice_step, short, step_text, tick_texts
 from mhsa_cli.renderers.pictures import curve
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.commands.output import run_argument
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
@@ -16,7 +15,7 @@ from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json
-from mhsa_cli.runs.listing import WEIGHTS
+from mhsa_cli.runs.listing import WEIGHTS, run_argument
 from mhsa_cli.runs.newer_formats import refuse_newer
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir

@@ -8,20 +8,12 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
+from mhsa_cli.records.thinning import Point
 from mhsa_cli.renderers.kit.canvas import Canvas
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.text_lines import Grid
-from mhsa_cli.renderers.kit.ticks import (
-    Axis,
-    Point,
-    linear_ticks,
-    log_tick_text,
-    log_ticks,
-    step_text,
-    step_ticks,
-    tick_texts,
-)
+from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_tick_text, log_ticks, step_text, step_ticks, tick_texts
 
 _EVERY = 3  # columns between two point markers at least, or they hide the line under them
 

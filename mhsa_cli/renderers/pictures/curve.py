@@ -11,11 +11,12 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from mhsa_cli.records import Series
+from mhsa_cli.records.thinning import THIN_TO, Point, thin
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, cut_middle, wrap_phrases
-from mhsa_cli.renderers.kit.ticks import THIN_TO, Axis, Point, short, step_text, thin
+from mhsa_cli.renderers.kit.ticks import Axis, short, step_text
 from mhsa_cli.text import escape
 
 LABELS_FROM = 56  # columns; below, the labels become a legend under the axis

@@ -15,10 +15,11 @@ from rich.live import Live
 from rich.text import Text
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
+from mhsa_cli.records.thinning import Point, Thinned
 from mhsa_cli.renderers.kit.console import Surface, terminal_size
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
 from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble
-from mhsa_cli.renderers.kit.ticks import Point, Thinned, percents, short
+from mhsa_cli.renderers.kit.ticks import percents, short
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.text import escape
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from mhsa_cli.records.thinning import Point, thin
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, cut, wrap_phrases
-from mhsa_cli.renderers.kit.ticks import Axis, Point, log_tick_text, log_ticks, thin
+from mhsa_cli.renderers.kit.ticks import Axis, log_tick_text, log_ticks
 from mhsa_cli.text import escape
 
 Values = Sequence[float | None]
