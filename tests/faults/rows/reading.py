@@ -71,6 +71,7 @@ TRAIN: dict[str, tuple[Any, ...]] = {
     "save_every": ("int?", 1, MOST),
     "keep": ("int", 1, MOST),
 }
+TEXTS = {("task", "path"), ("model", "attention"), ("train", "device")}  # the keys of text
 DEFAULTS: dict[str, dict[str, Any]] = {
     "model": {
         "d_model": 32, "n_heads": 4, "n_kv_heads": None, "n_layers": 1, "d_mlp": 0, "mlp": "gelu", "residual": False,
@@ -114,8 +115,8 @@ def word(text: str) -> Any:
     return math.nan if text in (".nan", ".NaN", ".NAN") else text
 
 
-def plain(node: Any) -> Any:
-    """Turn a parser's node into plain data."""
+def plain(node: Any, at: tuple[str, ...] = ()) -> Any:
+    """Turn a parser's node into plain data; the value of a key of text is what stands there, whatever it looks like."""
     if isinstance(node, yaml.SequenceNode):
         return [plain(item) for item in node.value]
     if isinstance(node, yaml.MappingNode):
@@ -123,11 +124,12 @@ def plain(node: Any) -> Any:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in found:
                 raise RefusedError("a key that is no word, or stands twice")
-            found[key.value] = plain(value)
+            found[key.value] = plain(value, (*at, key.value))
         return found
     if "${" in node.value:
         raise RefusedError("interpolation")
-    return word(node.value) if node.style is None else node.value
+    as_written = node.style is not None or (at in TEXTS and node.value)
+    return node.value if as_written else word(node.value)
 
 
 class Loader(yaml.BaseLoader):
