@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
-
-if TYPE_CHECKING:
-    from mhsa_cli.records import BenchRecord
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.custom_attention import only_if_ours
+from mhsa_cli.config.load import load_config
+from mhsa_cli.records import BenchRecord, ImportSpeed, Machine, NotMeasured
+from mhsa_cli.renderers.pictures.bench import bench_section
 
 QuickOption = Annotated[bool, typer.Option("--quick", help="Measure less, in a few seconds.")]
 
@@ -25,18 +27,11 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa bench`."""
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.config.load import load_config
-    from mhsa_cli.jobs.custom_attention import only_if_ours
-    from mhsa_cli.jobs.train import prepare_device
-
     wanted = load_config(config, all_overrides("bench", overrides, settings))
-    only_if_ours(wanted, "mhsa bench")
-    device = prepare_device(wanted)
-    from mhsa_cli.core.bench.measure import EFFORTS, measure
-    from mhsa_cli.renderers.pictures.bench import bench_section
+    only_if_ours(wanted.model.attention, "mhsa bench")
+    from mhsa_cli.jobs.bench import bench as measured  # torch: not before the config is known to be good
 
-    records = measure(wanted, device, EFFORTS["quick" if quick else "full"])
+    records = measured(wanted, quick)
     if as_json:
         print_json(document(list(records)))
         return
@@ -49,8 +44,6 @@ def bench(
 
 def document(records: Sequence[BenchRecord]) -> dict[str, Any]:
     """Gather the records of each section: a list, or the one record of those that have one; left out in a list."""
-    from mhsa_cli.records import ImportSpeed, Machine, NotMeasured
-
     found: dict[str, Any] = {"machine": None, "steps": [], "stacks": [], "attention": [], "import_torch": None}
     found["not_measured"] = []
     for record in records:

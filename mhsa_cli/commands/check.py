@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError
-
-if TYPE_CHECKING:
-    from mhsa_cli.records.check import Grade
+from mhsa_cli.jobs.grade.runner import Limits, grade_all, grade_in_process
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.records.check import Grade, Wishes
+from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
+from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
 Targets = Annotated[
     list[str],
@@ -87,27 +91,23 @@ def check(
     given: WithOption = None,
 ) -> None:
     """Run `mhsa check`."""
-    from mhsa_cli.check.source.load import split
-    from mhsa_cli.check.source.read_file import read_script
-    from mhsa_cli.commands.deleted_folder import need_folder
-    from mhsa_cli.jobs.grade.runner import Limits, grade_all, grade_in_process
-    from mhsa_cli.records.check import Wishes
-
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other", "leave one out")
     wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
+    from mhsa_cli.jobs.grade.targets import check_readable, expand, named
+
     many = len(targets) > 1 or Path(targets[0]).is_dir()
     try:
         if many:
-            names = _expand(targets, entry)
+            names = expand(targets, entry)
             grades = list(grade_all(names, wishes, limits, jobs, _Teller(len(names))))
         elif as_json:  # then what cannot be loaded has its document, too
-            grades = list(grade_all([_named(targets[0], entry)], wishes, limits))
+            grades = list(grade_all([named(targets[0], entry)], wishes, limits))
         else:
-            target = _named(targets[0], entry)
-            read_script(split(target)[0])  # a typing error is told at once, without a process
+            target = named(targets[0], entry)
+            check_readable(target)
             grades = [grade_in_process(target, wishes, limits)]
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -141,34 +141,6 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
     return given
 
 
-def _named(target: str, entry: str | None) -> str:
-    from mhsa_cli.check.source.load import split
-
-    return target if entry is None or split(target)[1] is not None else f"{target}:{entry}"
-
-
-def _expand(targets: Sequence[str], entry: str | None) -> list[str]:
-    """List what is to be graded: every file of a folder, and what was named. Raises: UsageError."""
-    from mhsa_cli.check.source.folders import files_in
-
-    names = []
-    for target in targets:
-        if not Path(target).is_dir():
-            names.append(_named(target, entry))
-            continue
-        try:
-            files = files_in(Path(target))
-        except OSError as error:
-            raise UsageError(f"{target} cannot be read: {error.strerror}", "give yourself the permission") from error
-        if not files:
-            raise UsageError(
-                f"{target} holds no .py, .ipynb or .md file, nor does any folder in it",
-                "name the folder of the submissions",
-            )
-        names += [str(file) if entry is None else f"{file}:{entry}" for file in files]
-    return list(dict.fromkeys(names))
-
-
 class _Teller:
     """Says on stderr what each grade was, as soon as it is known."""
 
@@ -176,18 +148,12 @@ class _Teller:
         self.count, self.done = count, 0
 
     def __call__(self, grade: Grade) -> None:
-        from mhsa_cli.jobs.messages import tell
-
         self.done += 1
         names = ", ".join(fault.name for fault in grade.faults)
         tell(f"{self.done}/{self.count}  {grade.target}  {grade.verdict}{f': {names}' if names else ''}")
 
 
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
-    from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
-
     if as_json:
         passed = all(grade.passed for grade in grades)
         submissions = [{"target": grade.target, **_document(grade)} for grade in grades]

@@ -11,7 +11,16 @@ import typer
 
 from mhsa_cli.commands.command_line import Command, Group
 from mhsa_cli.commands.options import SetOption
+from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.config.dump import dump_yaml, json_schema, template
+from mhsa_cli.config.estimate import parameters
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.overrides import is_override
+from mhsa_cli.config.problems import ConfigError, Problem
+from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
+from mhsa_cli.runs.output_files import check_new, write_new
+from mhsa_cli.text import escape
 
 app = typer.Typer(cls=Group, rich_markup_mode=None)
 
@@ -32,10 +41,6 @@ def _say(text: str) -> None:
 )
 def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
     """Run `mhsa config init`."""
-    from mhsa_cli.config.load import template
-    from mhsa_cli.runs.output_files import check_new, write_new
-    from mhsa_cli.text import escape
-
     if file == "-":
         _say(template().rstrip("\n"))
         return
@@ -47,9 +52,6 @@ def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; -
 @app.command(cls=Command, help="Check configs and name every problem in them.")
 def check(arguments: Files, settings: SetOption = None) -> None:
     """Run `mhsa config check`."""
-    from mhsa_cli.config.load import ConfigError, Problem, load_config
-    from mhsa_cli.text import escape
-
     files, overrides = _split(arguments, settings)
     if not files:
         raise UsageError("which config? wanted FILE... [KEY=VALUE]...", "`mhsa config show` shows the defaults")
@@ -70,8 +72,6 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
 ) -> None:
     """Run `mhsa config show`."""
-    from mhsa_cli.config.load import dump_yaml, load_config
-
     files, overrides = _split(arguments or [], settings)
     if len(files) > 1:
         raise UsageError(f"found {len(files)} files, wanted one", "settings are written KEY=VALUE, without spaces")
@@ -82,23 +82,15 @@ def show(
 @app.command(cls=Command, help="Write the JSON schema of configs, for editors that complete and check as you type.")
 def schema() -> None:
     """Run `mhsa config schema`."""
-    from mhsa_cli.config.load import json_schema
-
     _say(json.dumps(json_schema(), indent=2))
 
 
 def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str], list[str]]:
-    from mhsa_cli.config.overrides import is_override
-
     files = [argument for argument in arguments if not is_override(argument)]
     return files, [*(argument for argument in arguments if is_override(argument)), *(settings or ())]
 
 
 def _summary(config: object) -> str:
-    from mhsa_cli.config.custom_attention import is_file
-    from mhsa_cli.config.estimate import parameters
-    from mhsa_cli.config.load import Config
-
     assert isinstance(config, Config)
     count = parameters(config.task, config.model)
     unknown = "your own block" if is_file(config.model.attention) else "the file's vocabulary"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption
-
-if TYPE_CHECKING:
-    from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
+from mhsa_cli.commands.run_summary import common_chance, evaluated_on, show_epochs
+from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.load_run import next_look, tell_edited
+from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.runs.listing import dropped_records
+from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.run_dir import RunDir
 
 RunArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to lay over each other; left out, the newest.")
@@ -27,13 +32,6 @@ def curve(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa curve`."""
-    from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
-    from mhsa_cli.commands.run_summary import common_chance, show_epochs
-    from mhsa_cli.jobs.history import History
-    from mhsa_cli.jobs.load_run import next_look, tell_edited
-    from mhsa_cli.renderers.pictures.curve import loss_curve
-    from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.run_dir import RunDir
 
     root, file = runs_root(runs), picture_path(output)
     folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]
@@ -61,9 +59,6 @@ def curve(
 
 def _document(run: RunDir) -> dict[str, Any]:
     """Write one run's curve, and what a reader must know to hold it against another."""
-    from mhsa_cli.commands.run_summary import evaluated_on
-    from mhsa_cli.jobs.history import History
-    from mhsa_cli.runs.listing import dropped_records
 
     info, history = run.read_run_json(), History(run, whole=True)
     return {

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, report_of
+from mhsa_cli.jobs.load_run import open_run
+from mhsa_cli.renderers.pictures.explain import explain as explain_heads
+from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
+from mhsa_cli.runs.listing import run_argument
+from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
 
 def explain(
@@ -13,13 +20,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, report_of
-    from mhsa_cli.jobs.load_run import open_run
-    from mhsa_cli.renderers.pictures.explain import explain as sentences
-    from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
-    from mhsa_cli.runs.listing import run_argument
-    from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
     folder = open_run(runs, run)
     maps = measured_maps(folder, attention)
@@ -36,7 +36,7 @@ def explain(
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
-    for paragraph in sentences(maps, chosen):
+    for paragraph in explain_heads(maps, chosen):
         paper.say(f"{paragraph}\n")
     shown = [head for head in report.heads if chosen is None or head.address in chosen]
     if any(head.label is not None and head.scores for head in shown):  # their evidence tells lifts

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.output import print_json
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.messages import tell
 
 PromptOption = Annotated[
@@ -43,31 +43,23 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa generate`."""
-    from mhsa_cli.commands.output import print_json
-    from mhsa_cli.jobs.load_run import open_run, trained
-
     _check(prompt, steps, temperature, top_k, seed)
     folder = open_run(runs, run)
-    from mhsa_cli.core.heads.capture import read_tokens
-    from mhsa_cli.core.model.generate import generate as tokens_of
+    from mhsa_cli.jobs.generate import generate as go_on  # torch comes with it
 
-    model, task, _, _ = trained(folder, attention)
-    with contextlib.suppress(UnicodeError):
-        prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
-    ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
-    count = model.max_seq_len - len(ids) + 1 if steps is None else steps
-    said = tokens_of(
-        model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=cache and model.custom is None
+    said = go_on(
+        folder, prompt, steps, temperature=temperature, top_k=top_k, seed=seed, cache=cache, attention=attention
     )
-    if len(ids) + count - 1 > task.seq_len:
+    task = said.task
+    if said.beyond:
         tell(f"note: it was trained on {task.seq_len} tokens a row; what it says beyond them was never trained")
     if as_json:
-        found = list(said)
-        document = {"run": folder.name, "prompt": ids.tolist(), "tokens": found, "symbols": task.symbols(found)}
+        found = list(said.tokens)
+        document = {"run": folder.name, "prompt": said.prompt, "tokens": found, "symbols": task.symbols(found)}
         text = {"text": "".join(map(task.write, found))} if task.name == "text" else {}
         print_json({**document, **text})
         return
-    _speak(task, ids.tolist(), said)
+    _speak(task, said.prompt, said.tokens)
 
 
 def _speak(task: Any, prompt: list[int], said: Any) -> None:

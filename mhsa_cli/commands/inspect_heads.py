@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.inspect_tables import More, show_tables
 from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
+from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
+from mhsa_cli.commands.run_summary import heads_picture, show_heads
+from mhsa_cli.config.custom_attention import only_if_ours
 from mhsa_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from mhsa_cli.records import HeadMaps
-    from mhsa_cli.runs.run_dir import RunDir
-    from mhsa_cli.text import Head
+from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps
+from mhsa_cli.jobs.load_run import open_run
+from mhsa_cli.jobs.run_config import run_config
+from mhsa_cli.records import HeadMaps
+from mhsa_cli.runs.heads import maps_to_dict
+from mhsa_cli.runs.listing import run_argument
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import Head
 
 LayerOption = Annotated[str | None, typer.Option("--layer", metavar="L1", help="One layer only; 1 is L1.")]
 TokensOption = Annotated[
@@ -50,11 +56,6 @@ def inspect_heads(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
-    from mhsa_cli.commands.output import picture_path
-    from mhsa_cli.jobs.custom_attention import only_if_ours
-    from mhsa_cli.jobs.load_heads import chosen_heads, maps_on_tokens, measured_maps
-    from mhsa_cli.jobs.load_run import open_run
-    from mhsa_cli.jobs.resume import run_config
 
     file, folder = picture_path(output), open_run(runs, run)
     asked = [
@@ -64,21 +65,27 @@ def inspect_heads(
     ]
     _check(asked, tokens, definition)
     if circuits:
-        only_if_ours(run_config(folder), "--circuits", "reads the weights of our attention")
+        only_if_ours(run_config(folder).model.attention, "--circuits", "reads the weights of our attention")
     if ablate is not None:
-        only_if_ours(run_config(folder), "--ablate", "replaces what heads of our attention say")
-    maps = measured_maps(folder, attention) if tokens is None else maps_on_tokens(folder, tokens, attention)
+        only_if_ours(run_config(folder).model.attention, "--ablate", "replaces what heads of our attention say")
+    maps = measured_maps(folder, attention) if tokens is None else _on_tokens(folder, tokens, attention)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
         _show_maps(folder, maps, chosen, file, as_json)
         return
-    from mhsa_cli.commands import inspect_tables
 
-    more = inspect_tables.More(folder, maps, chosen, attention)
+    more = More(folder, maps, chosen, attention)
     parts = [more.scores(definition)] if scores else []
     parts += [more.circuits()] if circuits else []
     parts += [more.ablation(ablate)] if ablate is not None else []
-    inspect_tables.show(folder, maps, parts, file, as_json)
+    show_tables(folder, maps, parts, file, as_json)
+
+
+def _on_tokens(folder: RunDir, tokens: str, attention: str | None) -> HeadMaps:
+    check_maps(folder)
+    from mhsa_cli.jobs.measure_heads import maps_on_tokens  # torch comes with it
+
+    return maps_on_tokens(folder, tokens, attention)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
@@ -92,11 +99,6 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
 
 
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
-    from mhsa_cli.commands.output import Paper, picture_surface, print_json, write_picture
-    from mhsa_cli.commands.run_summary import heads_picture, show_heads
-    from mhsa_cli.jobs.load_heads import heading
-    from mhsa_cli.runs.listing import run_argument
-
     if file is not None:
         surface = picture_surface(file)
         picture = heads_picture(maps, surface.width, surface, chosen)
@@ -112,7 +114,6 @@ def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Pat
 
 def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:
     """Write the maps and summaries of the chosen heads alone, the maps layer by layer."""
-    from mhsa_cli.runs.heads import maps_to_dict
 
     document = maps_to_dict(maps)
     layers = [

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.commands.output import Paper, picture_surface, print_json, write_picture
-from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.load_heads import heading, read_addresses, report_of
-from mhsa_cli.jobs.load_run import trained
 from mhsa_cli.records import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.circuits import circuits_table
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
+
+if TYPE_CHECKING:
+    from mhsa_cli.jobs.measure_heads import Measurements
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,10 @@ class More:
         self.folder, self.maps, self.addresses, self.attention = folder, maps, addresses, attention
 
     @cached_property
-    def _trained(self) -> Any:
-        return trained(self.folder, self.attention)
+    def _measured(self) -> Measurements:
+        from mhsa_cli.jobs.measure_heads import Measurements  # torch comes with it
+
+        return Measurements(self.folder, self.attention)
 
     def scores(self, definition: str | None) -> Part:
         """Show every score of every head; with a definition also that paper's induction score."""
@@ -52,13 +55,7 @@ class More:
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
         papers: dict[Head, float] | None = None
         if definition is not None:
-            from mhsa_cli.core.heads.prefix_matching import prefix_matching
-
-            model, task, config, step = self._trained
-            if step != self.maps.step:
-                said = f"the newest whole checkpoint is of step {step}, these scores are of step {self.maps.step}"
-                raise RunError(said, "leave out --definition")
-            figures = prefix_matching(model, task, config.train.seed)
+            figures = self._measured.prefix_matching(self.maps.step)
             papers = dict(zip([h.address for h in report.heads], figures, strict=True))
             for head in heads:
                 head["olsson2022"] = papers[Head(head["layer"], head["head"])]
@@ -71,43 +68,29 @@ class More:
 
     def circuits(self) -> Part:
         """Show what the heads' weights compute."""
-        from mhsa_cli.core.heads.circuits import circuits
-        from mhsa_cli.renderers.pictures.circuits import circuits_table
-
-        model, task, config, step = self._trained
-        found = circuits(model, task, config.train.seed, step)
-        heads = [head for head in found.heads if head.address in self.addresses]
-        found = replace(found, heads=heads)
+        found = self._measured.circuits()
+        found = replace(found, heads=[head for head in found.heads if head.address in self.addresses])
 
         def draw(width: int, surface: Surface) -> Lines:
             return circuits_table(found, width=width, surface=surface)
 
-        return Part(step, "", draw, {"circuits": asdict(found)})
+        return Part(self._measured.step, "", draw, {"circuits": asdict(found)})
 
     def ablation(self, text: str) -> Part:
         """Show loss and accuracy without the heads that `text` names."""
         heads = read_addresses(text, self.maps, "--ablate")
-        from mhsa_cli.core.heads.causal import ablate
-        from mhsa_cli.core.heads.probe import build_probe
-
-        model, task, config, step = self._trained
-        probe = build_probe(model, task, config.train.seed)
-        if probe is None:
-            raise UsageError(f"--ablate: rows of {task.seq_len} tokens are too long to measure heads on")
-        found = ablate(model, probe.batch, heads)
-        if not all(math.isfinite(one.loss) for one in found):
-            raise RunError("the loss without these heads is not finite: the weights hold NaN, infinity or huge numbers")
+        found, inputs = self._measured.ablation(heads)
         names = [str(head) for head in heads]
 
         def draw(width: int, surface: Surface) -> Lines:
             return ablation_table(found, width=width, surface=surface)
 
-        document: dict[str, Any] = {"heads": names, "inputs": probe.inputs, "step": step}
+        document: dict[str, Any] = {"heads": names, "inputs": inputs, "step": self._measured.step}
         document = {"ablation": {**document, "ways": [asdict(one) for one in found]}}
-        return Part(step, f"without {', '.join(names)}, on {probe.inputs}", draw, document)
+        return Part(self._measured.step, f"without {', '.join(names)}, on {inputs}", draw, document)
 
 
-def show(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | None, as_json: bool) -> None:
+def show_tables(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Path | None, as_json: bool) -> None:
     """Write the tables to the picture file, if one is wanted, and print them, or their JSON."""
     step = max(part.step for part in parts)
     if file is not None:

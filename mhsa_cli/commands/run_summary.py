@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.text import Text
 
-from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.output import Paper
 from mhsa_cli.errors import RunError
-from mhsa_cli.jobs.custom_attention import without_maps
+from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.records import EpochRecord, HeadMaps, Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
@@ -59,11 +59,8 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
     return {key: info.get(key) for key in ("eval_rows", "eval_rows_seen", "eval_rows_sha256")}
 
 
-def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None], as_json: bool) -> None:
+def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None]) -> None:
     """Print a run that has just ended."""
-    if as_json:
-        print_json(result_document(run))
-        return
     info, paper = run.read_run_json(), Paper()
     chance = info["chance"]["loss"]
     baseline = (chance, f"guessing {chance:.2f}")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
-
-if TYPE_CHECKING:
-    from mhsa_cli.commands.output import Paper
-
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.commands.run_summary import nats
+from mhsa_cli.jobs.load_run import next_look
+from mhsa_cli.renderers.kit.table import Column, table
+from mhsa_cli.runs.json_file import UPDATE
+from mhsa_cli.runs.listing import TRAIN_ONE, final_figures, find_run, list_inside, list_sweeps, run_argument, summarise
+from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape, plural
 
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="One run alone, in lines; left out, all runs in a table.")
@@ -23,12 +28,6 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
     if run is not None:
         _show_one(root, run, as_json)
         return
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.renderers.kit.table import Column, table
-    from mhsa_cli.runs.listing import TRAIN_ONE
-    from mhsa_cli.runs.names import runs_root
-    from mhsa_cli.runs.run_dir import RunDir
-
     found = [_row(summary) for summary in RunDir.list(runs_root(root))]
     if as_json:
         print_json(found)
@@ -57,12 +56,6 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.jobs.load_run import next_look
-    from mhsa_cli.runs.json_file import UPDATE
-    from mhsa_cli.runs.listing import find_run, run_argument, summarise
-    from mhsa_cli.runs.names import runs_root
-
     summary = summarise(find_run(runs_root(root), name))
     row = _row(summary)
     if as_json:
@@ -81,9 +74,6 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
 
 def _say_sweeps(paper: Paper, root: Path) -> None:
     """Name the sweeps, whose trials are runs in folders of their own."""
-    from mhsa_cli.runs.listing import list_inside, list_sweeps
-    from mhsa_cli.text import escape, plural
-
     for path, trials in list_sweeps(root):
         paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {list_inside(path)}")
 
@@ -92,8 +82,6 @@ KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy"
 
 
 def _row(summary: Any) -> dict[str, Any]:
-    from mhsa_cli.runs.listing import final_figures
-
     facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
     figures = final_figures(summary.info)
     return {
@@ -110,8 +98,6 @@ def _row(summary: Any) -> dict[str, Any]:
 
 def _text(key: str, value: Any, dash: str) -> str:
     """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
-    from mhsa_cli.commands.run_summary import nats
-
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return dash if key in ("eval_loss", "eval_accuracy") else ""

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.config.aliases import normalise, sentence_for, setting
+from mhsa_cli.config.expected import base_type, options
+from mhsa_cli.config.pydantic_errors import SPELLINGS, all_keys, field_of, is_list
+from mhsa_cli.config.scalars import write
+from mhsa_cli.config.spelling import nearest
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.errors import UsageError
+from mhsa_cli.runs.listing import RUN, is_sweep, run_argument
 from mhsa_cli.runs.names import LONGEST
 from mhsa_cli.text import escape
 
@@ -37,8 +44,6 @@ _MEANT = {word: command for command, words in SYNONYMS.items() for word in words
 
 def no_such_command(program: str, args: Sequence[str], known: Sequence[str]) -> UsageError:
     """Say that a word is no command, and offer the one that was meant, with what was typed behind it."""
-    from mhsa_cli.config.spelling import nearest
-
     word, *rest = args
     root = " " not in program
     meant = _MEANT.get(word.lower().replace("_", "-")) if root else None
@@ -63,8 +68,6 @@ def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
 
 
 def _resumes(command: str, word: str, root: Path) -> list[str]:
-    from mhsa_cli.runs.listing import RUN, is_sweep, run_argument
-
     kinds: dict[str, Callable[[Path], bool]] = {"train": lambda path: (path / RUN).is_file(), "sweep": is_sweep}
     if command not in kinds or len(word) >= LONGEST:
         return []
@@ -73,11 +76,6 @@ def _resumes(command: str, word: str, root: Path) -> list[str]:
 
 
 def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
-    from mhsa_cli.config.aliases import setting
-    from mhsa_cli.config.pydantic_errors import all_keys
-    from mhsa_cli.config.spelling import nearest
-    from mhsa_cli.config.tasks import TASK_SCHEMAS
-
     if word.endswith((".yaml", ".yml")):
         return [f"--config {escape(shlex.quote(word))}"]
     ready = Path("configs", f"{word}.yaml")
@@ -97,8 +95,6 @@ def no_such_option(ctx: Any, name: str, args: Sequence[str]) -> UsageError:
     takes_settings = any(param.name == "settings" for param in ctx.command.get_params(ctx))
     if takes_settings and (way := _as_setting(ctx.command_path, typed.lstrip("-"), value)):
         return UsageError(message, way)
-    from mhsa_cli.config.spelling import nearest
-
     options = [option for param in ctx.command.get_params(ctx) for option in [*param.opts, *param.secondary_opts]]
     close = nearest(typed, [option for option in options if option.startswith("-")], 3)
     return UsageError(message, f"did you mean {close}?" if close else f"see: {ctx.command_path} --help")
@@ -119,9 +115,6 @@ def _as_typed(name: str, args: Sequence[str]) -> tuple[str, str | None]:
 
 
 def _as_setting(program: str, name: str, value: str | None) -> str | None:
-    from mhsa_cli.config.aliases import normalise, sentence_for, setting
-    from mhsa_cli.config.pydantic_errors import all_keys
-
     keys, word = all_keys(), normalise(name)
     negated = setting(word[3:], keys) if value is None and word.startswith("no_") else None
     key = negated or setting(word, keys)
@@ -132,10 +125,6 @@ def _as_setting(program: str, name: str, value: str | None) -> str | None:
 
 def written(key: str, word: str, value: str | None) -> str:
     """Write the setting that `word` means as one argument; without a value of its own, with one that the key takes."""
-    from mhsa_cli.config.expected import base_type, options
-    from mhsa_cli.config.pydantic_errors import SPELLINGS, field_of, is_list
-    from mhsa_cli.config.scalars import write
-
     field, word = field_of(key), word.removeprefix("use_")
     if value is None or "=" in value or (is_list(tuple(key.split("."))) and "[" not in value):
         choices = options(field)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, tell
 from mhsa_cli.records import Cause, SweepReport
-from mhsa_cli.records.labels import set_words
+from mhsa_cli.renderers.pictures.small_multiples import small_multiples
+from mhsa_cli.renderers.pictures.sweep import sweep_table
+from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.runs.sweep_report import report_document
 from mhsa_cli.text import plural
 
+UNREAD = ("left out", "damaged")  # statuses of trials whose folders tell nothing
 # What a sweep with such failed trials ends with, the worst first.
 EXIT_CODES: Mapping[int, set[Cause]] = {
     MhsaError.exit_code: {"crashed"},
@@ -31,61 +35,10 @@ _REASONS: Mapping[Cause, str] = {
 }
 
 
-def keep(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
-    """Write the report into sweep.json and a row for each trial into sweep.csv."""
-    folder.write({**plan, "report": document(report)})
-    keys = list(report.groups[0].overrides) if report.groups else []
-    columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_target", "seconds"]
-    columns += ["labels", "label_ids"]
-    rows = [
-        [
-            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-            *(t.final_loss, t.final_accuracy, t.steps_to_target, t.seconds),
-            *("; ".join(names) for names in ([one.text for one in t.labels], [one.id for one in t.labels])),
-        ]
-        for t in report.trials
-    ]
-    folder.write_table(columns, rows)
-
-
-def document(report: SweepReport) -> dict[str, Any]:
-    """Write a report as `mhsa sweep --json` prints it."""
-
-    def spread(values: Any) -> dict[str, Any]:
-        return dict(zip(("q25", "median", "q75"), values, strict=True))
-
-    groups = [
-        {
-            "overrides": dict(group.overrides),
-            "models": group.models,
-            "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
-            "steps_to_target": spread(group.steps_to_target),
-            "final_loss": spread(group.final_loss),
-            "labels": [
-                {"heads": set_words(labels), "label_ids": [label.id for label in labels], "models": count}
-                for labels, count in group.label_sets
-            ],
-        }
-        for group in report.groups
-    ]
-    pairs = [asdict(pair) for pair in report.pairs]
-    failed = sum(trial.status == "failed" for trial in report.trials)
-    runs = [
-        {**asdict(trial), "labels": [one.text for one in trial.labels], "label_ids": [one.id for one in trial.labels]}
-        for trial in report.trials
-    ]
-    return {"target": report.target, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
-
-
-def show(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
+def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.renderers.pictures.small_multiples import small_multiples
-    from mhsa_cli.renderers.pictures.sweep import sweep_table
-    from mhsa_cli.runs.listing import run_argument
-
     if as_json:
-        print_json({"sweep": str(folder.path), **document(report)})
+        print_json({"sweep": str(folder.path), **report_document(report)})
         return
     paper = Paper()
     pictures = [
@@ -120,9 +73,10 @@ def _way_out(cause: Cause, sweep: str, alone: bool) -> str:
 
 
 def exit_code(report: SweepReport) -> int:
-    """Give the exit code of the worst failure, 0 if no trial failed."""
+    """Give the exit code of the worst failure; of none, 0 if all trials could be read."""
     causes = _causes(report).keys()
-    return next((code for code, kinds in EXIT_CODES.items() if causes & kinds), 0)
+    unread = any(trial.status in UNREAD for trial in report.trials)
+    return next((code for code, kinds in EXIT_CODES.items() if causes & kinds), RunError.exit_code if unread else 0)
 
 
 def _causes(report: SweepReport) -> Counter[Cause]:

@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.spelling import nearest
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.errors import UsageError
+from mhsa_cli.renderers.kit.table import task_picture
+from mhsa_cli.text import escape
 
 OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task alone; left out, all of them.")]
 
@@ -17,9 +22,7 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
     """Run `mhsa tasks`."""
     if task is not None:
         _check(task)
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.core.tasks.show import examples
-    from mhsa_cli.renderers.kit.table import task_picture
+    from mhsa_cli.jobs.tasks import examples  # torch comes with it
 
     found = [info for info in examples() if task in (None, info.name)]
     if as_json:
@@ -34,9 +37,6 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
 
 
 def _check(task: str) -> None:
-    from mhsa_cli.config.spelling import nearest
-    from mhsa_cli.config.tasks import TASK_SCHEMAS
-    from mhsa_cli.text import escape
 
     if task not in TASK_SCHEMAS:
         close = nearest(task, TASK_SCHEMAS)

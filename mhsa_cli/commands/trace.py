@@ -9,7 +9,12 @@ from typing import Annotated
 import typer
 
 from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.custom_attention import only_if_ours
+from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import MhsaError, UsageError
+from mhsa_cli.renderers.pictures.trace import trace_picture
+from mhsa_cli.text import escape
 
 BatchOption = Annotated[
     int | None, typer.Option("--batch", metavar="N", help="Rows to send through, of the first training batch; else 2.")
@@ -26,22 +31,13 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa trace`."""
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.config.load import load_config
-    from mhsa_cli.jobs.custom_attention import only_if_ours
-    from mhsa_cli.jobs.train import prepare_device
-    from mhsa_cli.text import escape
-
     changes = all_overrides("trace", overrides, settings)
     wanted = load_config(config, changes)
-    only_if_ours(wanted, "mhsa trace")
+    only_if_ours(wanted.model.attention, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
-    device = prepare_device(wanted)
-    from mhsa_cli.core.tasks import build_task
-    from mhsa_cli.core.trace.run import tell
-    from mhsa_cli.renderers.pictures.trace import trace_picture
+    from mhsa_cli.jobs.trace import trace as follow  # torch: not before the config is known to be good
 
-    told = tell(wanted, build_task(wanted.task), batch=rows, forward_only=forward_only, device=device)
+    told = follow(wanted, rows, forward_only)
     if as_json:
         print_json(asdict(told))
     else:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mhsa_cli.commands.options import JsonOption, RunsOption
-from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
-from mhsa_cli.runs.listing import CONFIG, is_sweep
-
-if TYPE_CHECKING:
-    from mhsa_cli.records.verify import Verification
+from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.overrides import is_override
+from mhsa_cli.errors import ANSWERED_NO, OtherVersionError, RunError, StorageError, UsageError
+from mhsa_cli.jobs.verify import verify_run, verify_sweep
+from mhsa_cli.records.verify import Verification
+from mhsa_cli.renderers.pictures.verify import verification_table
+from mhsa_cli.runs.listing import CONFIG, find_run, is_sweep, newest_run
+from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import escape
 
 Arguments = Annotated[
     list[str] | None,
@@ -39,20 +47,12 @@ def verify(
 ) -> None:
     """Run `mhsa verify`."""
     if resume_check is not None:
-        from mhsa_cli.jobs.resume_check import check_resume
-
-        check_resume(resume_check, arguments or [], as_json)
+        _check_resume(resume_check, arguments or [], as_json)
         return
     if len(arguments or ()) > 1:
         raise UsageError(
             f"verify takes one run, found {len(arguments or ())}", "mhsa verify RUN; list the runs: mhsa runs"
         )
-    from mhsa_cli.commands.output import Paper, print_json
-    from mhsa_cli.jobs.verify import verify_run, verify_sweep
-    from mhsa_cli.renderers.pictures.verify import verification_table
-    from mhsa_cli.runs.run_dir import RunDir
-    from mhsa_cli.text import escape
-
     path = _find(runs, arguments[0] if arguments else None)
     found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))
     if as_json:
@@ -80,11 +80,32 @@ def verify(
         )
 
 
+def _check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
+    """Say whether a training with a stop half-way has the bits of the same one without; exit 7 if not."""
+    if is_override(file) and not Path(file).exists():
+        more = " ".join(map(shlex.quote, [file, *overrides]))
+        raise UsageError(
+            f"--resume-check {escape(file)}: a config file comes first, then its settings",
+            f"mhsa verify --resume-check FILE {escape(more)}",
+        )
+    config = load_config(file, overrides)
+    from mhsa_cli.jobs.resume_check import check_resume  # torch: not before the config is known to be good
+
+    found = check_resume(config)
+    total, half, difference, own = found.total, found.half, found.difference, found.machine
+    if as_json:
+        document = {"equal": not difference, "steps": total, "stopped_at": half, "difference": difference or None}
+        print_json({**document, **own})
+    else:
+        where = f"{own['device']}, threads: {own['threads']}, torch {own['torch']}"
+        said = f"not equal: {difference}" if difference else "equal, bit for bit: weights, moments, state and metrics"
+        Paper().say(f"{said}\n{total} steps against {half} + {total - half} after a resume; {where}")
+    if difference:
+        raise typer.Exit(ANSWERED_NO)
+
+
 def _find(root: Path | None, name: str | None) -> Path:
     """Find a sweep, or a run folder, also one whose run.json cannot be read or is gone."""
-    from mhsa_cli.runs.listing import find_run, newest_run
-    from mhsa_cli.runs.names import runs_root
-
     place = runs_root(root)
     if name is None:
         return newest_run(place)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mhsa_cli.config.problems import clip
+from mhsa_cli.errors import UsageError
+from mhsa_cli.text import escape
 
 KINDS = ("softmax", "linear", "uniform")
 SUFFIXES = (".py", ".ipynb", ".md")
@@ -116,3 +119,25 @@ def _bound(tree: ast.Module) -> set[str]:
             found.add(node.id)
         waiting += ast.iter_child_nodes(node)
     return found
+
+
+def only_if_ours(attention: str, what: str, does: str = "looks inside our attention") -> None:
+    """Refuse to look inside a block that is not ours. Raises: UsageError."""
+    if is_file(attention):
+        said = f"{what} {does}; model.attention is {escape(attention)}"
+        raise UsageError(said, f"what is inside yours: mhsa check {escape(attention)}")
+
+
+def among(own: str, given: Sequence[str], who: str) -> str | None:
+    """Find among several --attention the one that names a run's block again, None if the block is ours.
+
+    Raises: UsageError if there is none.
+    """
+    if not is_file(own):
+        return None
+    file, name = split(own)
+    fits = [one for one in given if split(one)[1] == name]
+    exact = [one for one in fits if Path(split(one)[0]).name == Path(file).name] or fits
+    if not exact:
+        raise UsageError(f"{who} was trained with {escape(own)}, which is never imported by itself", way(escape(own)))
+    return exact[0]

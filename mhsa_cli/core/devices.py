@@ -12,6 +12,8 @@ import torch
 from mhsa_cli.core.model.attention import attention_weights, fused_attention
 from mhsa_cli.errors import UsageError
 
+Device = torch.device
+
 
 def resolve_device(name: str) -> torch.device:
     """Turn auto, cpu, mps, cuda or cuda:N into a device that exists, or say what exists instead."""

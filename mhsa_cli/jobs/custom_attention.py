@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mhsa_cli.config.custom_attention import is_file, split, way
+from mhsa_cli.config.custom_attention import among, is_file, split, way
+from mhsa_cli.config.load import Config
+from mhsa_cli.core.model.custom import CustomAttention
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.training.engine import build_model
 from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.load_heads import FOR_MAPS
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import escape
 
-if TYPE_CHECKING:
-    from mhsa_cli.config.load import Config
-    from mhsa_cli.core.model.custom import CustomAttention
-    from mhsa_cli.core.model.transformer import TransformerLM
-    from mhsa_cli.core.tasks import Task
-    from mhsa_cli.jobs.sweep.trial import Trial
-    from mhsa_cli.runs.run_dir import RunDir
+KEY = "attention"  # in run.json: the block's file, name and sha256
 
-FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
-KEY, NO_MAPS = "attention", "no_maps"  # in run.json: the block's file, name and sha256; why there are no maps
+
+def _adopt(target: str) -> CustomAttention:
+    """Import a block; what runs its file is loaded for that alone."""
+    from mhsa_cli.check.build import adopt
+
+    return adopt(target)
 
 
 def begin(config: Config, task: Task) -> TransformerLM | None:
@@ -32,10 +36,7 @@ def begin(config: Config, task: Task) -> TransformerLM | None:
     attention = config.model.attention
     if not is_file(attention):
         return None
-    from mhsa_cli.check.build import adopt
-    from mhsa_cli.core.training.engine import build_model
-
-    model = build_model(config, task, custom=adopt(attention))
+    model = build_model(config, task, custom=_adopt(attention))
     found = model.custom
     assert found is not None
     _introduce(found.attention)
@@ -79,12 +80,10 @@ def again(
     if given is None:
         said = f"{who} was trained with {escape(own)}, which is never imported by itself"
         raise UsageError(said, way(escape(own)))
-    from mhsa_cli.check.build import adopt
-
     name = split(own)[1]
     if split(given)[1] != name:
         raise UsageError(f"--attention names {escape(given)}, {who} was trained with {escape(own)}", way(escape(own)))
-    custom = adopt(given)
+    custom = _adopt(given)
     check_same(custom, info.get(KEY), who, allow)
     return custom
 
@@ -101,27 +100,6 @@ def check_same(custom: CustomAttention, recorded: Any, who: str, allow: bool | N
     tell(f"note: {said}: what is computed here may be something else")
 
 
-def only_if_ours(config: Config, what: str, does: str = "looks inside our attention") -> None:
-    """Refuse to look inside a block that is not ours. Raises: UsageError."""
-    attention = config.model.attention
-    if is_file(attention):
-        said = f"{what} {does}; model.attention is {escape(attention)}"
-        raise UsageError(said, f"what is inside yours: mhsa check {escape(attention)}")
-
-
-def without_maps(run: RunDir) -> str:
-    """Say why a run has no maps of heads; nothing if it has."""
-    why = run.read_run_json().get(NO_MAPS)
-    return escape(why) if isinstance(why, str) else ""
-
-
-def check_maps(run: RunDir) -> None:
-    """Refuse to show heads of a run that has no maps. Raises: UsageError."""
-    why = without_maps(run)
-    if why:
-        raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
-
-
 def check_shown(model: TransformerLM) -> None:
     """Refuse to look at the heads of a block that does not show its weights. Raises: UsageError."""
     custom = model.custom
@@ -129,18 +107,15 @@ def check_shown(model: TransformerLM) -> None:
         raise UsageError(f"{custom.attention.target} has no maps of heads: {custom.found.why}", FOR_MAPS)
 
 
-def custom_models(trials: Sequence[Trial], task: Task, attention: str | None) -> list[TransformerLM] | None:
-    """Build the models of trials whose attention is not ours, from the block that is named for it; None if it is ours.
+def custom_models(configs: Sequence[Config], task: Task, attention: str | None) -> list[TransformerLM] | None:
+    """Build the models of configs whose attention is not ours, from the block that is named for it; None if it is ours.
 
     Raises: UsageError, or RunError if the block's file is not the one that a trial was begun with.
     """
     if attention is None:
         return None
-    from mhsa_cli.check.build import adopt
-    from mhsa_cli.core.training.engine import build_model
-
-    custom = adopt(attention)
-    return [build_model(trial.config, task, custom=custom) for trial in trials]
+    custom = _adopt(attention)
+    return [build_model(config, task, custom=custom) for config in configs]
 
 
 def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
@@ -155,11 +130,7 @@ def try_cells(configs: Sequence[Config], engine: str) -> dict[str, str]:
         raise UsageError(
             f"--engine {engine}: {escape(first)} is a file of this machine alone", "train here, with --jobs"
         )
-    from mhsa_cli.check.build import adopt
-    from mhsa_cli.core.tasks import build_task
-    from mhsa_cli.core.training.engine import build_model
-
-    found = {one: adopt(one) for one in dict.fromkeys(c.model.attention for c in configs) if is_file(one)}
+    found = {one: _adopt(one) for one in dict.fromkeys(c.model.attention for c in configs) if is_file(one)}
     for config in configs:
         if config.model.attention in found:
             build_model(config, build_task(config.task), custom=found[config.model.attention])
@@ -173,29 +144,13 @@ def named_again(configs: Sequence[Config], recorded: Any, given: Sequence[str] |
 
     Raises: UsageError if one is not named again; RunError if its file changed since the sweep began.
     """
-    first = {one.model.attention: one for one in configs if is_file(one.model.attention)}
+    first = dict.fromkeys(one.model.attention for one in configs if is_file(one.model.attention))
     if given is None:
         return {attention: attention for attention in first}
-    named = {attention: among(config, given, who) or "" for attention, config in first.items()}
+    named = {attention: among(attention, given, who) or "" for attention in first}
     for attention, name in named.items():
         told = recorded.get(attention) if isinstance(recorded, dict) else None
         found = sha256(Path(split(name)[0]).read_bytes()).hexdigest() if Path(split(name)[0]).is_file() else None
         if found is not None and found != told:
             raise RunError(f"{escape(split(name)[0])} is not the file {who} was begun with", "put the old file back")
     return named
-
-
-def among(config: Config, given: Sequence[str], who: str) -> str | None:
-    """Find among several --attention the one that names a run's block again, None if the block is ours.
-
-    Raises: UsageError if there is none.
-    """
-    own = config.model.attention
-    if not is_file(own):
-        return None
-    file, name = split(own)
-    fits = [one for one in given if split(one)[1] == name]
-    exact = [one for one in fits if Path(split(one)[0]).name == Path(file).name] or fits
-    if not exact:
-        raise UsageError(f"{who} was trained with {escape(own)}, which is never imported by itself", way(escape(own)))
-    return exact[0]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import check_maps, check_shown
 from mhsa_cli.jobs.load_run import tell_edited
 from mhsa_cli.records import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
@@ -16,6 +14,8 @@ from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
+NO_MAPS = "no_maps"  # in run.json: why a run has no maps
+FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
 _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
 
 
@@ -37,6 +37,19 @@ def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
     return moved_on or (own is not None and own != folder.read_run_json().get(WEIGHTS))
 
 
+def without_maps(run: RunDir) -> str:
+    """Say why a run has no maps of heads; nothing if it has."""
+    why = run.read_run_json().get(NO_MAPS)
+    return escape(why) if isinstance(why, str) else ""
+
+
+def check_maps(run: RunDir) -> None:
+    """Refuse to show heads of a run that has no maps. Raises: UsageError."""
+    why = without_maps(run)
+    if why:
+        raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
+
+
 def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
     """Give maps and measurements: the stored ones without torch, else those of the newest checkpoint.
 
@@ -46,14 +59,9 @@ def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
-    from mhsa_cli.core.heads.capture import head_maps
-    from mhsa_cli.core.heads.report import head_report
-    from mhsa_cli.jobs.load_run import trained
+    from mhsa_cli.jobs.measure_heads import measure  # torch comes with it
 
-    model, task, config, step = trained(folder, attention)
-    check_shown(model)
-    maps = head_maps(model, task, config.train.seed, step)
-    return replace(maps, report=head_report(model, task, config.train.seed))
+    return measure(folder, attention)
 
 
 def heading(folder: RunDir, step: int) -> str:
@@ -70,17 +78,6 @@ def report_of(maps: HeadMaps) -> HeadReport:
     """Give the measurements of maps that have them."""
     assert maps.report is not None
     return maps.report
-
-
-def maps_on_tokens(folder: RunDir, tokens: str, attention: str | None = None) -> HeadMaps:
-    """Load the newest checkpoint and capture its heads on the given tokens."""
-    from mhsa_cli.core.heads.capture import head_maps, read_tokens
-    from mhsa_cli.jobs.load_run import trained
-
-    check_maps(folder)
-    model, task, config, step = trained(folder, attention)
-    check_shown(model)
-    return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
 def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Head]:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mhsa_cli.errors import MhsaError, RunError, StorageError
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
-from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS
+from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS, run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
-
-if TYPE_CHECKING:
-    from mhsa_cli.config.load import Config
-    from mhsa_cli.core.model.transformer import TransformerLM
-    from mhsa_cli.core.tasks import Task
 
 
 def open_run(runs: Path | None, name: str | None) -> RunDir:
@@ -30,8 +25,6 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
 
 def tell_edited(run: RunDir) -> None:
     """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
-    from mhsa_cli.jobs.resume import run_config
-
     try:
         run.read_config_text()  # its hash alone; the settings are read where that differs
     except (RunError, StorageError):
@@ -43,8 +36,6 @@ def tell_edited(run: RunDir) -> None:
 
 def next_look(path: Path) -> str:
     """Give the command that shows the heads of a run; of one that kept nothing, the command that trains it again."""
-    from mhsa_cli.runs.listing import run_argument
-
     with contextlib.suppress(MhsaError):  # what is wrong with its checkpoints, verify says
         if (path / HEADS).exists() or list_checkpoints(path):
             return f"mhsa inspect-heads {run_argument(path)}"
@@ -60,28 +51,3 @@ def check_weights(folder: RunDir, step: int, sha256: str) -> None:
     if told is not None and info.get("step") == step and told != sha256:
         said = f"the checkpoint of step {step} is of another training: its weights are not those of {RUN}"
         raise RunError(f"{said}: sha256 {sha256}, not {escape(str(told))}", verify_hint(folder.path))
-
-
-def trained(folder: RunDir, attention: str | None = None) -> tuple[TransformerLM, Task, Config, int]:
-    """Load the newest whole checkpoint: its model in eval mode, the task, the config, and the step it was saved at.
-
-    `attention` names the block of a run that was trained with somebody's own.
-    Raises: RunError if none is whole, it is of another training, or the config was edited since; UsageError if that
-    block is not named.
-    """
-    from mhsa_cli.core.tasks import build_task
-    from mhsa_cli.core.training.checkpoint import weights_sha256
-    from mhsa_cli.core.training.load import load_trained
-    from mhsa_cli.jobs.custom_attention import again
-    from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
-
-    config = own_text(run_config(folder), folder)
-    info = folder.read_run_json()
-    custom = again(config, info, attention, who=folder.name)
-    step, files, notes = folder.load_checkpoint()
-    for note in notes:
-        tell(f"note: {note}")
-    task = build_task(config.task)
-    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
-    check_weights(folder, step, weights_sha256(model))
-    return model, task, config, step

@@ -1,4 +1,4 @@
-"""One training, new or resumed: records on their way to the disk and to the picture, and the results at the end."""
+"""One training, new or resumed: every record on its way to the disk, and what the run folder holds at the end."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-import typer
-
-from mhsa_cli.commands.run_summary import show_run
 from mhsa_cli.config.estimate import estimate
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.load import Config, dump_yaml
+from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
+from mhsa_cli.core.heads.capture import head_maps
+from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.jobs.custom_attention import NO_MAPS
+from mhsa_cli.jobs.custom_attention import begin, facts
 from mhsa_cli.jobs.history import History
-from mhsa_cli.jobs.messages import saying_kept, tell
+from mhsa_cli.jobs.load_heads import NO_MAPS
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.records import EpochRecord, EvalRecord, HeadMaps, Record, SaveRecord, Series, SnapshotRecord
-from mhsa_cli.renderers.kit.console import make_console, surface_of
-from mhsa_cli.renderers.pictures.live import LiveTraining
+from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, SnapshotRecord
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import CONFIG, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
+from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
-
-if TYPE_CHECKING:
-    from mhsa_cli.core.model.transformer import TransformerLM
-    from mhsa_cli.core.tasks import Task
-    from mhsa_cli.core.training.engine import Trainer
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
 # What a run says of the end that it had, if it had one, no longer holds once it goes on.
@@ -42,21 +44,17 @@ GOING_ON: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None
 BLOCKS = 4 * 4096  # bytes: each of its four files may leave nearly a block of the disk empty
 
 
-def prepare_device(config: Config) -> Any:
+def prepare_device(config: Config) -> Device:
     """Find the device and check attention on it; a CPU needs no check. Raises: UsageError."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must stand before CUDA starts, for equal bits
-    from mhsa_cli.core.devices import resolve_device, self_check
-
     device = resolve_device(config.train.device)
     if device.type != "cpu":
         self_check(device)
     return device
 
 
-def machine(config: Config, device: Any) -> dict[str, Any]:
+def machine(config: Config, device: Device) -> dict[str, Any]:
     """Describe what the bits of a run depend on besides its config."""
-    from mhsa_cli.core.devices import torch_version
-
     return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
 
 
@@ -72,50 +70,32 @@ def check_room(config: Config, folder: Path) -> None:
     check_disk_space(folder, (NUMBERS_PER_PARAMETER * size * count + BLOCKS) * (min(train.keep, saves) + 1))
 
 
-def run_training(
-    config: Config,
-    task: Task,
-    device: Any,
-    run: RunDir,
-    as_json: bool,
-    files: Mapping[str, bytes] | None = None,
-    model: TransformerLM | None = None,
-) -> None:
-    """Train, keep everything in the run folder, and show what came of it. `files` is the checkpoint to go on from.
-
-    `model` is the untrained one where its attention is not ours.
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training needs. `files` is the checkpoint to go on from; `model` is the untrained one where its
+    attention is not ours.
     """
-    from mhsa_cli.core.training.engine import Trainer
 
-    with StopSignal(animated=surface_of(make_console(stderr=True)).animate) as stop:
-        earlier = run.read_run_json().get("seconds")
-        before = earlier if isinstance(earlier, int | float) else 0.0
-        started = time.monotonic()
-        trainer: Trainer | None = None
-        try:
-            trainer = Trainer(config, task, device, model=model, resume=files, stop=stop)
-            facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": trainer.parameters}
-            facts |= {"seed": config.train.seed, "total_steps": trainer.total, **machine(config, device)}
-            run.update(**GOING_ON, **facts)
-            series, epochs = _loop(trainer, run)
-            seconds = round(before + time.monotonic() - started, 3)
-            stopped = trainer.step < trainer.total
-            last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
-            model = trainer.model()
-            maps = look(config, task, model, trainer.step)
-            finish(run, config, task, model, maps, last, seconds, "stopped" if stopped else "finished")
-        except BaseException as error:
-            stop.hold()
-            _leave(error, trainer, run, before + time.monotonic() - started, resumed=files is not None)
-            raise
-    stop.forgive_lost_output()
-    with saying_kept(run.path):
-        show_run(run, series, epochs, as_json)
-    if stop.caught is not None:
-        if stopped:
-            more = f"mhsa train --resume {run_argument(run.path)}"
-            tell(f"stopped after step {trainer.step} of {trainer.total}; to go on: {more}")
-        raise typer.Exit(128 + stop.caught)
+    config: Config
+    task: Task
+    device: Device
+    run: RunDir
+    files: Mapping[str, bytes] | None = None
+    model: TransformerLM | None = None
+
+
+@contextlib.contextmanager
+def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[Prepared]:
+    """Make the folder of a new run and own it. Raises: UsageError, StorageError."""
+    device, task = prepare_device(config), build_task(config.task)
+    model = begin(config, task)
+    check_room(config, prepare_root(root))
+    with RunDir.create(root, name, stem=f"{config.task.name}-h{config.model.n_heads}", command=command) as run:
+        with preparing(run):
+            run.write_config(dump_yaml(config))
+            keep_text(config, run)
+            run.update(**facts(model))
+        yield Prepared(config, task, device, run, model=model)
 
 
 @contextlib.contextmanager
@@ -130,55 +110,102 @@ def preparing(run: RunDir) -> Iterator[None]:
         raise
 
 
-def _leave(error: BaseException, trainer: Trainer | None, run: RunDir, seconds: float, resumed: bool) -> None:
-    """Note how a training broke off, where the run folder can still be written."""
-    if isinstance(error, StorageError):
-        return
-    failed = isinstance(error, Exception)  # else a second Ctrl-C
-    if not failed and trainer is not None:
-        _tell_cut_off(trainer, run)
-    try:
-        whole = None if isinstance(error, NonFiniteError) else trainer  # a state that is not finite is not saved
-        step = (_saved_step(run) or 0) if whole is None else whole.step
-        if isinstance(error, NonFiniteError):
-            kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
-            more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
-            hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
-            error.hint = "\n  ".join(hint for hint in hints if hint is not None)
-        run.update(status="failed" if failed else "interrupted", step=step, seconds=round(seconds, 3))
-    except MhsaError as second:
-        tell(f"note: {second}")
+class Training:
+    """One training: inside `with` iterate `records()`, then `finish()`.
+
+    An error that leaves the block, also one of whoever watches, is noted in the run folder with how to go on.
+    """
+
+    def __init__(self, prepared: Prepared, stop: StopSignal) -> None:
+        self.config, self.task, self.run = prepared.config, prepared.task, prepared.run
+        self._prepared, self._stop = prepared, stop
+        self._trainer: Trainer | None = None
+        earlier = self.run.read_run_json().get("seconds")
+        self._before = earlier if isinstance(earlier, int | float) else 0.0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Training:
+        with contextlib.ExitStack() as stack:
+            stack.push(self)  # what goes wrong here is noted as well
+            given, config = self._prepared, self.config
+            self._trainer = Trainer(
+                config, self.task, given.device, model=given.model, resume=given.files, stop=self._stop
+            )
+            known = {"task": self.task.name, "n_heads": config.model.n_heads, "parameters": self.trainer.parameters}
+            known |= {"seed": config.train.seed, "total_steps": self.trainer.total, **machine(config, given.device)}
+            self.run.update(**GOING_ON, **known)
+            self.history = History(self.run)
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._stop.hold()
+            self._leave(error)
+
+    @property
+    def trainer(self) -> Trainer:
+        """The engine."""
+        assert self._trainer is not None, "inside `with`"
+        return self._trainer
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before its last step."""
+        return self.trainer.step < self.trainer.total
+
+    def records(self) -> Iterator[Record]:
+        """Train, writing every record where it belongs; yields those that the run folder did not hold already."""
+        return train_and_keep(self.trainer, self.run, self.history)
+
+    def finish(self) -> None:
+        """Look at the heads and write the results."""
+        trainer, status = self.trainer, "stopped" if self.stopped else "finished"
+        seconds = round(self._seconds, 3)
+        last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
+        model = trainer.model()
+        maps = look(self.config, self.task, model, trainer.step)
+        finish(self.run, self.config, self.task, model, maps, last, seconds, status)
+
+    @property
+    def _seconds(self) -> float:
+        return self._before + time.monotonic() - self._began
+
+    def _leave(self, error: BaseException) -> None:
+        """Note how a training broke off, where the run folder can still be written."""
+        if isinstance(error, StorageError):
+            return
+        run, seconds = self.run, round(self._seconds, 3)
+        failed = isinstance(error, Exception)  # else a second Ctrl-C
+        if not failed and self._trainer is not None:
+            self._tell_cut_off()
+        try:
+            # A state that is not finite is not saved.
+            whole = None if isinstance(error, NonFiniteError) else self._trainer
+            step = (_saved_step(run) or 0) if whole is None else whole.step
+            if isinstance(error, NonFiniteError):
+                kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
+                more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
+                resumed = self._prepared.files is not None
+                hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
+                error.hint = "\n  ".join(hint for hint in hints if hint is not None)
+            run.update(status="failed" if failed else "interrupted", step=step, seconds=seconds)
+        except MhsaError as second:
+            tell(f"note: {second}")
+
+    def _tell_cut_off(self) -> None:
+        """Say after a second Ctrl-C which step is saved, and how to go on from it."""
+        saved = _saved_step(self.run)
+        kept = "none is saved yet" if saved is None else f"saved is step {saved}"
+        more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(self.run.path)}"
+        tell(f"stopped at once after step {self.trainer.step} of {self.trainer.total}; {kept}{more}")
 
 
 def _saved_step(run: RunDir) -> int | None:
     """Find the step of a run's newest checkpoint; None where there is none."""
     return max((item.step for item in run.checkpoints()), default=None)
-
-
-def _tell_cut_off(trainer: Trainer, run: RunDir) -> None:
-    """Say after a second Ctrl-C which step is saved, and how to go on from it."""
-    saved = _saved_step(run)
-    kept = "none is saved yet" if saved is None else f"saved is step {saved}"
-    more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
-    tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")
-
-
-def _loop(trainer: Trainer, run: RunDir) -> tuple[list[Series], Sequence[EpochRecord | None]]:
-    """Pass every record on to the disk and to the picture; returns the curve and the epochs to be shown."""
-    console, history = make_console(stderr=True), History(run)
-    task = trainer.task
-    view = LiveTraining(
-        console,
-        surface_of(console),
-        total_steps=trainer.total,
-        baseline=(task.chance_loss, f"guessing {task.chance_loss:.2f}"),
-        trained=trainer.trained,
-        history=history.series(),
-    )
-    with view:
-        for record in train_and_keep(trainer, run, history):
-            view.add(record)
-    return view.series(), history.epochs
 
 
 def train_and_keep(trainer: Trainer, run: RunDir, history: History) -> Iterator[Record]:
@@ -203,9 +230,6 @@ def look(
 
     Of a block that does not show its weights there are no maps, and the note says so.
     """
-    from mhsa_cli.core.heads.capture import head_maps
-    from mhsa_cli.core.heads.report import head_report
-
     if model.custom is not None and not model.custom.found.shows:
         target = model.custom.attention.target
         return HeadMaps(step, task.name, [], [], [], f"{target}: {model.custom.found.why}")
@@ -225,9 +249,6 @@ def finish(
     **more: Any,
 ) -> None:
     """Write what an ended run holds; its status comes last, when all else is on the disk."""
-    from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
-    from mhsa_cli.core.training.checkpoint import weights_sha256
-
     train, digest = config.train, weights_sha256(model)
     if maps.weights:
         run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})

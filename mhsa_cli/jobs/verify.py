@@ -13,7 +13,7 @@ from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights
-from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
+from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
 from mhsa_cli.jobs.sweep.trial import Trial, planned
 from mhsa_cli.records.verify import Check, Verification

@@ -105,7 +105,10 @@ def test_a_missing_extra_is_said_before_anything_is_made() -> None:
 
 
 def test_trials_of_another_machine_are_told() -> None:
-    with mock.patch("mhsa_cli.core.devices.cpu_kind", lambda: "Abacus, BEADS"):
+    with (
+        mock.patch("mhsa_cli.jobs.sweep.chunk.cpu_kind", lambda: "Abacus, BEADS"),
+        mock.patch("mhsa_cli.jobs.sweep.report.cpu_kind", lambda: "Abacus, BEADS"),
+    ):
         said = mhsa("sweep", *GRID, "--name", "s")
         assert said.code == 0 and "bits may differ" not in said.err
     assert facts(Path("runs/s/n_heads=2_seed=43"))["cpu"] == "Abacus, BEADS"

@@ -175,7 +175,7 @@ def test_what_cannot_go_on_is_trained_from_the_start_and_said(harm: Any, why: st
 
 
 def test_what_another_torch_began_is_trained_from_the_start(unbroken: dict[str, Any]) -> None:
-    with mock.patch("mhsa_cli.core.devices.torch_version", lambda: "1.0"):
+    with mock.patch("mhsa_cli.jobs.train.torch_version", lambda: "1.0"):
         broken_off(13, 4, 11)
     said, made = resume()
     assert [step for models, step in made if models == 3] == [*range(1, 25)] * 2

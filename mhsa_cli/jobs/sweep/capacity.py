@@ -54,7 +54,7 @@ def stack_that_fits(config: Config, memory: int | None) -> int | None:
     return count
 
 
-def check_room(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None) -> None:
+def check_capacity(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None) -> None:
     """Make sure that a sweep's trials fit on the disk and one of each cell into memory, `jobs` at a time.
 
     Each cell's configs differ in their seeds alone. `jobs` is None where other machines train.

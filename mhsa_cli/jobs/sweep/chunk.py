@@ -8,22 +8,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mhsa_cli.config.load import dump_yaml
+from mhsa_cli.core.devices import cpu_kind
+from mhsa_cli.core.heads.random_baseline import null_limits
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.custom_attention import custom_models
 from mhsa_cli.jobs.custom_attention import facts as recorded
+from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import Book, find_start
-from mhsa_cli.jobs.sweep.trial import Trial, write_trial
+from mhsa_cli.jobs.sweep.outcome import write_trial
+from mhsa_cli.jobs.sweep.trial import Trial
+from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
-
-if TYPE_CHECKING:
-    from mhsa_cli.core.training.lockstep import Group
 
 SAVE_SECONDS = 60.0  # between two checkpoints of a chunk; a chunk of seconds writes none but the last
 PARTS = 100  # times that a chunk tells its losses
@@ -50,17 +54,11 @@ class Chunk:
 
 def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
     """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
-    from mhsa_cli.core.devices import cpu_kind
-    from mhsa_cli.core.tasks import build_task
-    from mhsa_cli.core.training.lockstep import Group
-    from mhsa_cli.jobs.resume import keep_text, planned_text
-    from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device
-
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     with_text = planned_text(config, chunk.texts, path)
     device, task = prepare_device(config), build_task(with_text.task)
     own = {**machine(config, device), "cpu": cpu_kind()}
-    models = custom_models(trials, task, chunk.attention)
+    models = custom_models([trial.config for trial in trials], task, chunk.attention)
     start = find_start(sweep, trials, own, tell)
     runs = list[RunDir]()
     try:
@@ -105,8 +103,6 @@ def _break_off(run: RunDir, trial: Trial, error: Exception) -> None:
 
 def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     """Leave a trial that cannot be trained here as failed, with the steps that it has; `--resume` tries it again."""
-    from mhsa_cli.jobs.train import GOING_ON
-
     steps = sweep.steps(trial.name) if sweep.info(trial.name) else []
     if steps:
         run = RunDir.open(sweep.path, sweep.path / trial.name, write=True)
@@ -180,8 +176,6 @@ def _write(
     tell: Tell,
 ) -> None:
     """Write every checkpoint, then every result; after a stop the results are left to `--resume`."""
-    from mhsa_cli.core.heads.random_baseline import null_limits
-
     trained, seconds, began = clock.seconds, clock.share(len(runs)), time.monotonic()
     ended = group.step == group.total
     for number in group.runs:

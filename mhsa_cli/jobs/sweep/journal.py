@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
+from mhsa_cli.core.training.lockstep import log_every
+from mhsa_cli.core.training.snapshots import snapshot_steps
 from mhsa_cli.errors import OtherVersionError, RunError
+from mhsa_cli.jobs.load_run import check_weights
+from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
 from mhsa_cli.jobs.sweep.trial import Trial, named
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
@@ -90,12 +95,6 @@ def find_start(
 
 def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> Start:
     """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
-    from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
-    from mhsa_cli.core.training.lockstep import log_every
-    from mhsa_cli.core.training.snapshots import snapshot_steps
-    from mhsa_cli.jobs.load_run import check_weights
-    from mhsa_cli.jobs.resume import check_same_machine, check_unedited
-
     files, books, seconds = [], [], 0.0
     for trial in trials:
         run = RunDir(sweep.path / trial.name)

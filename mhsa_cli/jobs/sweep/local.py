@@ -16,6 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Literal, Protocol
 
+from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.signals import NAMES
 from mhsa_cli.jobs.sweep.capacity import free_memory
@@ -64,8 +65,6 @@ class Engine(Protocol):
 
 def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> Fault | None:
     """Train a chunk; what goes wrong becomes a fault in plain words, without the memory that hung on the error."""
-    from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
-
     try:
         train_chunk(path, chunk, target, stop, tell)
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.resume import ELSEWHERE, differences, edited, flat, stated_config
+from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, flat, stated_config
 from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
+from types import TracebackType
 from typing import Any, Protocol
 
 from mhsa_cli.config.custom_attention import is_file
@@ -15,10 +16,9 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, Here, Workers
+from mhsa_cli.jobs.sweep.plan import How
 from mhsa_cli.jobs.sweep.trial import Trial, named
-from mhsa_cli.records.progress import ChunkPlan
-from mhsa_cli.renderers.kit.console import make_console, surface_of
-from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
+from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
 
@@ -27,7 +27,18 @@ STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what i
 
 
 class Watcher(Protocol):
-    """Whoever shows how the work goes on."""
+    """Whoever shows how the work goes on, inside `with`."""
+
+    def __enter__(self) -> object:
+        """Begin to show."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+
+    def hear(self, message: ChunkProgress | str) -> None:
+        """A chunk tells how far it is."""
 
     def begin(self, plan: ChunkPlan) -> None:
         """A chunk begins."""
@@ -79,24 +90,19 @@ def largest_stack(config: Config, memory: int | None = None) -> int:
     return well if fits is None else min(well, fits)
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """Where a sweep trains: in `jobs` processes here, or with the engine "ray" as so many tasks of a cluster."""
-
-    engine: str = "local"
-    jobs: int | None = None
-    address: str | None = None
-
-
 def train_missing(
     folder: SweepDir,
     plan: Mapping[str, Any],
     trials: Sequence[Trial],
     how: How,
     stop: StopSignal,
+    show: Callable[..., Watcher],
     blocks: Mapping[str, str] | None = None,
 ) -> int:
-    """Train what has no result yet and show how far it is; returns how many chunks met an internal error."""
+    """Train what has no result yet; returns how many chunks met an internal error.
+
+    `show` makes what shows how far it is, of the numbers of trials, of those done, of steps left and of chunks at once.
+    """
     missing = [trial for trial in trials if not folder.is_done(trial.name)]
     if not missing:
         return 0
@@ -113,9 +119,7 @@ def train_missing(
     work = [replace(chunk, texts=plan.get("texts") or {}) for chunk in work]
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
-    console = make_console(stderr=True)
-    slots = min(engine.slots, len(work))
-    view = LiveSweep(console, surface_of(console), trials=len(trials), done=done, work=left, slots=slots)
+    view = show(trials=len(trials), done=done, work=left, slots=min(engine.slots, len(work)))
     told.append(view.hear)
     running = Work(folder, engine, work, names, view)
     try:

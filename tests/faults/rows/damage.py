@@ -172,7 +172,7 @@ def trained(server: ForkServer) -> Path:
 def uses(path: Path) -> dict[str, Any]:
     """What every reader makes of a run: what it reads, or the error it says; a checkpoint's notes are said as well."""
     from mhsa_cli.core.training.checkpoint import read_state
-    from mhsa_cli.jobs.resume import check_unedited, own_text, run_config
+    from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
     from mhsa_cli.runs.heads import maps_from_dict
     from mhsa_cli.runs.metrics import records_of
     from mhsa_cli.runs.run_dir import RunDir
@@ -226,7 +226,7 @@ def check(case: Case, place: Place) -> None:
     import torch
 
     torch.set_num_threads(1)
-    with mock.patch("mhsa_cli.jobs.resume.parse", lambda text, name: parsed(text)):
+    with mock.patch("mhsa_cli.jobs.run_config.parse", lambda text, name: parsed(text)):
         damage_and_look(case, place)
 
 

@@ -1,0 +1,68 @@
+"""A run in the formats of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.core.export import EXPORTS, SINGLE
+from mhsa_cli.core.export.source import Source, Trained
+from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.load_run import check_weights
+from mhsa_cli.jobs.run_config import run_config
+from mhsa_cli.runs.heads import maps_from_dict
+from mhsa_cli.runs.listing import HEADS
+from mhsa_cli.runs.output_files import check_new, write_new
+from mhsa_cli.runs.run_dir import RunDir
+
+
+def check_format(to: str) -> None:
+    """Refuse a format that there is not. Raises: UsageError."""
+    if to not in EXPORTS:
+        said = f"--to {to}: no such format" if to else "--to is missing"
+        raise UsageError(said, f"formats: {', '.join(EXPORTS)}")
+
+
+def export(folder: RunDir, to: str, output: Path | None, attention: str | None) -> tuple[Path, list[Path]]:
+    """Write a run in a format, to `output` or to a new place named after run and format; gives place and files.
+
+    Raises: UsageError if something is there already, RunError, StorageError.
+    """
+    path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
+    check_new(path)
+    return path, write_new(path, EXPORTS[to](_source(folder, attention)))
+
+
+def _source(folder: RunDir, attention: str | None) -> Source:
+    """Read a run's data; its model is loaded by the formats that need it, if it is ours or `attention` names it."""
+    config, info = run_config(folder), folder.read_run_json()
+    closed = is_file(config.model.attention) and attention is None
+    heads = folder.read_heads() if (folder.path / HEADS).exists() else None
+    if heads is not None:
+        maps_from_dict(heads)  # raises what is wrong with it
+    return Source(
+        name=folder.name,
+        config=config,
+        info=info,
+        heads=heads,
+        metrics=folder.read_metrics(),
+        head_scores=folder.read_head_scores(),
+        trained=lambda: _trained(folder, attention),
+        checkpoint=_checkpoint(folder) if closed else None,
+    )
+
+
+def _checkpoint(folder: RunDir) -> dict[str, bytes]:
+    """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
+    from mhsa_cli.core.training.checkpoint import digest, weights_of
+
+    loaded = folder.load_checkpoint()
+    check_weights(folder, loaded.step, digest(weights_of(loaded.files)))
+    return dict(loaded.files)
+
+
+def _trained(folder: RunDir, attention: str | None) -> Trained:
+    from mhsa_cli.jobs.load_model import trained  # torch comes with it
+
+    model, task, _, step = trained(folder, attention)
+    return Trained(model, task, step)
