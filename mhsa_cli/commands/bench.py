@@ -39,7 +39,7 @@ def bench(
     for number, (_, section) in enumerate(groupby(records, key=lambda record: record.section)):
         if number:
             paper.say()
-        paper.draw(bench_section(list(section), width=paper.width, surface=paper.surface))
+        paper.draw(bench_section(list(section), paper.surface))
 
 
 def document(records: Sequence[BenchRecord]) -> dict[str, Any]:

@@ -163,9 +163,9 @@ def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -
     if markdown:
         paper.say((grades_markdown(grades) if many else grade_markdown(grades[0])).rstrip("\n"))
     elif many:
-        paper.draw(grades_table(grades, width=paper.width, surface=paper.surface))
+        paper.draw(grades_table(grades, paper.surface))
     else:
-        paper.draw(grade_picture(grades[0], width=paper.width, surface=paper.surface))
+        paper.draw(grade_picture(grades[0], paper.surface))
 
 
 def _document(grade: Grade) -> dict[str, Any]:

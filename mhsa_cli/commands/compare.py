@@ -64,13 +64,13 @@ def _picture(found: Comparison, surface: Surface) -> Lines:
     heads = (
         unmatched(found.note, width)
         if found.matching is None
-        else matched_heads(found.matching, found.labels, names, found.note, width=width, surface=surface)
+        else matched_heads(found.matching, found.labels, names, surface, found.note)
     )
     return comparison(
         [
-            differing_settings(*found.settings, names, width=width, surface=surface),
-            beside("final", figures, names, width=width, surface=surface),
-            loss_curve(series, width=width, surface=surface, baseline=baseline, log=True),
+            differing_settings(*found.settings, names, surface),
+            beside("final", figures, names, surface),
+            loss_curve(series, surface, baseline=baseline, log=True),
             heads,
         ]
     )

@@ -45,13 +45,13 @@ def curve(
         baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
         scale = log if log is not None else not single
     if file is not None:
-        picture = loss_curve(series, width=88, surface=picture_surface(file), baseline=baseline, log=scale)
+        picture = loss_curve(series, picture_surface(file).narrow(8), baseline=baseline, log=scale)
         write_picture(file, picture, "loss of " + ", ".join(f.name for f in folders))
     if as_json:
         print_json({"runs": [_document(folder) for folder in folders]})
         return
     paper = Paper()
-    paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline, log=scale))
+    paper.draw(loss_curve(series, paper.surface, baseline=baseline, log=scale))
     if single:
         show_epochs(paper, histories[0].epochs)
     paper.offer(f"\nnext: {next_look(folders[0].path)}")

@@ -101,7 +101,7 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
     if file is not None:
         surface = picture_surface(file)
-        picture = heads_picture(maps, surface.width, surface, chosen)
+        picture = heads_picture(maps, surface, chosen)
         write_picture(file, picture, f"attention maps of {folder.name}")
     if as_json:
         print_json({"run": str(folder.path), **_document(maps, chosen)})

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One table: its words, how it is drawn at a width on a surface, its JSON, and the step it was measured at."""
+    """One table: its words, how it is drawn on a surface, its JSON, and the step it was measured at."""
 
     step: int
     heading: str
@@ -61,8 +61,8 @@ class More:
                 head["olsson2022"] = papers[Head(head["layer"], head["head"])]
         document["heads"] = heads
 
-        def draw(width: int, surface: Surface) -> Lines:
-            return score_table(shown, width=width, surface=surface, papers=papers)
+        def draw(surface: Surface) -> Lines:
+            return score_table(shown, surface, papers=papers)
 
         return Part(self.maps.step, report.verdict.text, draw, document)
 
@@ -71,8 +71,8 @@ class More:
         found = self._measured.circuits()
         found = replace(found, heads=[head for head in found.heads if head.address in self.addresses])
 
-        def draw(width: int, surface: Surface) -> Lines:
-            return circuits_table(found, width=width, surface=surface)
+        def draw(surface: Surface) -> Lines:
+            return circuits_table(found, surface)
 
         return Part(self._measured.step, "", draw, {"circuits": asdict(found)})
 
@@ -82,8 +82,8 @@ class More:
         found, inputs = self._measured.ablation(heads)
         names = [str(head) for head in heads]
 
-        def draw(width: int, surface: Surface) -> Lines:
-            return ablation_table(found, width=width, surface=surface)
+        def draw(surface: Surface) -> Lines:
+            return ablation_table(found, surface)
 
         document: dict[str, Any] = {"heads": names, "inputs": inputs, "step": self._measured.step}
         document = {"ablation": {**document, "ways": [asdict(one) for one in found]}}
@@ -95,7 +95,7 @@ def show_tables(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Pat
     step = max(part.step for part in parts)
     if file is not None:
         surface = picture_surface(file)
-        picture = Lines([line for part in parts for line in part.draw(surface.width, surface)])
+        picture = Lines([line for part in parts for line in part.draw(surface)])
         write_picture(file, picture, f"heads of {folder.name}")
     if as_json:
         document: dict[str, Any] = {"run": str(folder.path), "step": step, "task": maps.task}
@@ -110,6 +110,6 @@ def show_tables(folder: RunDir, maps: HeadMaps, parts: Sequence[Part], file: Pat
             paper.say(f"of step {part.step}, the newest whole checkpoint:")
         if part.heading:
             paper.say(part.heading)
-        paper.draw(part.draw(paper.width, paper.surface))
+        paper.draw(part.draw(paper.surface))
         paper.say()
     paper.offer(f"next: mhsa explain {run_argument(folder.path)}")

@@ -64,7 +64,7 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
     info, paper = run.read_run_json(), Paper()
     chance = info["chance"]["loss"]
     baseline = (chance, f"guessing {chance:.2f}")
-    paper.draw(loss_curve(series, width=paper.width, surface=paper.surface, baseline=baseline))
+    paper.draw(loss_curve(series, paper.surface, baseline=baseline))
     show_epochs(paper, epochs)
     show_facts(paper, info)
     paper.say()
@@ -86,7 +86,7 @@ def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
     columns = [Column("epoch", "right"), Column("train loss", "right"), Column("eval loss", "right")]
     if rows:
         paper.say()
-        paper.draw(table([*columns, Column("accuracy", "right")], rows, width=paper.width, surface=paper.surface))
+        paper.draw(table([*columns, Column("accuracy", "right")], rows, paper.surface))
 
 
 def nats(loss: float) -> str:
@@ -111,16 +111,16 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
 
 def show_heads(paper: Paper, maps: HeadMaps, heads: Sequence[Head] | None = None) -> None:
     """Print the maps and what a reader must know of their task."""
-    paper.draw(heads_picture(maps, paper.width, paper.surface, heads))
+    paper.draw(heads_picture(maps, paper.surface, heads))
     if maps.report is not None:
         paper.say(f"\n{' '.join(explain_model(maps.report))}")
     elif maps.note:
         paper.say(maps.note)
 
 
-def heads_picture(maps: HeadMaps, width: int, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
+def heads_picture(maps: HeadMaps, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
     """Draw maps, and under them what was measured of these heads."""
-    picture = head_maps(maps, width=width, surface=surface, heads=heads)
+    picture = head_maps(maps, surface, heads=heads)
     if maps.report is None:
         return picture
-    return picture + Lines([Text()]) + head_table(maps, width=width, surface=surface, heads=heads)
+    return picture + Lines([Text()]) + head_table(maps, surface, heads=heads)

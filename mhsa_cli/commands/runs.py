@@ -49,7 +49,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
         Column("started (UTC)", drop=6),
     ]
     rows = [[_text(key, row[key], paper.surface.glyphs.dash) for key in KEYS] for row in found]
-    paper.draw(table(columns, rows, width=paper.width, surface=paper.surface))
+    paper.draw(table(columns, rows, paper.surface))
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa runs RUN")
     _say_sweeps(paper, runs_root(root))
 

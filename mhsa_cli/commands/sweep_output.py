@@ -47,9 +47,9 @@ def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json
         if own
     ]
     if pictures:
-        paper.draw(small_multiples(pictures, width=paper.width, surface=paper.surface))
+        paper.draw(small_multiples(pictures, paper.surface))
         paper.say()
-    paper.draw(sweep_table(report, width=paper.width, surface=paper.surface))
+    paper.draw(sweep_table(report, paper.surface))
     paper.offer(f"\nwrote {folder.path}")
     for trial in report.trials:
         if trial.is_finished:

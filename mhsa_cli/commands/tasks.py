@@ -30,7 +30,7 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
         return
     paper = Paper()
     for info in found:
-        paper.draw(task_picture(info, width=paper.width, surface=paper.surface))
+        paper.draw(task_picture(info, paper.surface))
         paper.say()
     example = f"task.name={task or 'reverse'}" + (" task.path=FILE" if task == "text" else "")
     paper.offer(f"next: mhsa train {example}\nor: mhsa config init my.yaml")

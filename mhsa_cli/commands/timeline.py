@@ -50,21 +50,19 @@ def timeline(
     baseline = None if chance is None else (chance, f"guessing {chance:.2f}")
     drawn = [Thinned(zip(one.steps, one.values, strict=True)).series(one.name, one.role) for one in found.series]
 
-    def picture(width: int, surface: Surface) -> Lines:
-        return timeline_picture(
-            drawn, found.histories, width=width, surface=surface, baseline=baseline, drop=found.drop, target=target
-        )
+    def picture(surface: Surface) -> Lines:
+        return timeline_picture(drawn, found.histories, surface, baseline=baseline, drop=found.drop, target=target)
 
     if file is not None:
         surface = picture_surface(file)
-        write_picture(file, picture(surface.width, surface), f"heads of {folder.name} over training")
+        write_picture(file, picture(surface), f"heads of {folder.name} over training")
     if as_json:
         print_json(_document(folder, found))
         return
     if replay:
         _replay(paper, found)
     else:
-        paper.draw(picture(paper.width, paper.surface))
+        paper.draw(picture(paper.surface))
         for note in found.notes:
             paper.say(note)
     again = paper.surface.animate and not replay

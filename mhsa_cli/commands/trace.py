@@ -42,7 +42,7 @@ def trace(
         print_json(asdict(told))
     else:
         paper = Paper()
-        paper.draw(trace_picture(told, width=paper.width, surface=paper.surface))
+        paper.draw(trace_picture(told, paper.surface))
         file = [] if config is None else ["--config", config]
         paper.offer(f"\nnext: {escape(shlex.join(['mhsa', 'train', *file, *changes]))}")
     if not all(check.passed for check in told.checks):

@@ -59,7 +59,7 @@ def verify(
         print_json(_document(path, found))
     else:
         paper = Paper()
-        paper.draw(verification_table(found, width=paper.width, surface=paper.surface))
+        paper.draw(verification_table(found, paper.surface))
         if found.usable:
             paper.say("\nstill of use:")
             for line in found.usable:

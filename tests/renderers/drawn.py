@@ -24,6 +24,13 @@ SURFACES: dict[str, Surface] = {
     "ascii": replace(COLOR, depth="none", glyphs=ASCII),
     "ascii-colour": replace(COLOR, glyphs=ASCII),
 }
+
+
+def on(width: int, kind: str = "truecolor") -> Surface:
+    """Give a surface of so many columns."""
+    return replace(SURFACES[kind], width=width)
+
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

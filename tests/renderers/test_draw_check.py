@@ -13,31 +13,31 @@ from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from tests.renderers import graded as g
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import COLOR, SURFACES, golden, on
 
 REPORTS = [g.ONE, g.TWO, g.MIXED, g.UNKNOWN, g.RIGHT, g.EDGE, g.RAISES, g.HANGS]
 
 
 def said(grade: Grade, width: int = 120) -> str:
     """Give a report as one line of words."""
-    return " ".join(grade_picture(grade, width=width, surface=COLOR).plain.split())
+    return " ".join(grade_picture(grade, on(width)).plain.split())
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_reports_stay_as_they_were(width: int) -> None:
     rule = "\n\n" + "-" * width + "\n\n"
-    golden(f"check-{width}", rule.join(grade_picture(one, width=width, surface=COLOR).plain for one in REPORTS))
+    golden(f"check-{width}", rule.join(grade_picture(one, on(width)).plain for one in REPORTS))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_table_of_a_class_stays_as_it_was(width: int) -> None:
-    golden(f"check-class-{width}", grades_table(g.CLASS, width=width, surface=COLOR).plain)
+    golden(f"check-class-{width}", grades_table(g.CLASS, on(width)).plain)
 
 
 def test_ascii_without_colour_stays_as_it_was() -> None:
     ascii_only = [replace(one, target=one.target.replace("ü", "u")) for one in g.CLASS]
-    parts = [grade_picture(g.ONE, width=70, surface=SURFACES["ascii"]).plain]
-    text = "\n\n".join([*parts, grades_table(ascii_only, width=70, surface=SURFACES["ascii"]).plain])
+    parts = [grade_picture(g.ONE, on(70, "ascii")).plain]
+    text = "\n\n".join([*parts, grades_table(ascii_only, on(70, "ascii")).plain])
     assert text.isascii()
     golden("check-70-ascii", text)
 
@@ -51,8 +51,8 @@ def fits(line: Text, width: int) -> bool:
 def test_nothing_is_wider_than_its_width_or_moves_the_cursor(surface: str) -> None:
     grades = [*g.CLASS, *(g.hostile(verdict) for verdict in words.VERDICTS)]
     for width in range(20, 201, 7):
-        pictures = [grade_picture(grade, width=width, surface=SURFACES[surface]) for grade in grades]
-        for picture in [*pictures, grades_table(grades, width=width, surface=SURFACES[surface])]:
+        pictures = [grade_picture(grade, on(width, surface)) for grade in grades]
+        for picture in [*pictures, grades_table(grades, on(width, surface))]:
             assert all(fits(line, width) and line.plain.isprintable() for line in picture)
 
 
@@ -64,8 +64,8 @@ def test_any_texts_and_figures_keep_within_the_width(texts: list[str], figure: f
     laws = [Law(a, passed, figure, b, edge) for passed in (True, False, None) for edge in (True, False)]
     fault, remarks = NamedFault(f, h, a, 3, b, figure, f), [Remark("x", text) for text in (c, d, e)]
     grade = Grade(c, verdict, {d: e}, laws, [fault], remarks[:2], remarks[2:], 1.0)  # type: ignore[arg-type]
-    pictures = [grade_picture(one, width=width, surface=COLOR) for one in (grade, replace(grade, faults=[], tried=[]))]
-    for picture in [*pictures, grades_table([grade, g.ONE], width=width, surface=COLOR)]:
+    pictures = [grade_picture(one, on(width)) for one in (grade, replace(grade, faults=[], tried=[]))]
+    for picture in [*pictures, grades_table([grade, g.ONE], on(width))]:
         assert all(fits(line, width) and line.plain.isprintable() for line in picture)
 
 
@@ -103,7 +103,7 @@ def test_how_a_fault_is_known_is_said_of_one_variant_once() -> None:
 
 
 def test_laws_that_fail_come_first_and_say_what_was_seen() -> None:
-    lines = grade_picture(g.ONE, width=80, surface=COLOR).plain.splitlines()
+    lines = grade_picture(g.ONE, COLOR).plain.splitlines()
     table_of_laws = lines[lines.index("law                                      result       worst") + 1 :]
     assert [line.split("  ")[0] for line in table_of_laws[:10]] == [
         "the output equals the reference",
@@ -152,14 +152,14 @@ def test_nothing_is_said_that_is_not_there() -> None:
 
 
 def test_a_class_has_a_row_each_and_a_summary() -> None:
-    wide = grades_table(g.CLASS, width=120, surface=COLOR).plain.splitlines()
+    wide = grades_table(g.CLASS, on(120)).plain.splitlines()
     assert wide[0] == "CausalSelfAttention of the files in submissions/week 3/"
     assert wide[1].split() == ["submission", "verdict", "where", "found"]
     assert " ".join(wide[4].split()) == "ben_and_carla.py WRONG line 41 scale by the full width"
     assert " ".join(wide[6].split()) == "emil/attention.py WRONG line 41 mask is not a buffer; scale by the full width"
     last = "8 submissions: 2 right, 4 wrong, 2 not callable; most frequent: scale by the full width (in 3)"
     assert wide[-1] == last
-    narrow = grades_table(g.CLASS, width=80, surface=COLOR).plain.splitlines()
+    narrow = grades_table(g.CLASS, COLOR).plain.splitlines()
     at = narrow.index("ben_and_carla.py   WRONG         line 41")
     assert narrow[at + 1] == "  scale by the full width"
 
@@ -194,10 +194,12 @@ def test_what_all_targets_share_is_said_once(targets: list[str], names: list[str
 @pytest.mark.parametrize("width", [20, 40, 60, 100])
 def test_a_name_that_may_have_to_be_typed_is_never_cut(width: int) -> None:
     long = "all/week_one/a_student_with_a_long_name/my_very_own_attention.py:A"
-    for surface in (COLOR, replace(COLOR, bounded=False)):
-        text = grades_table([g.RIGHT, replace(g.ONE, target=long)], width=width, surface=surface).plain
+    for surface in (on(width), replace(on(width), bounded=False)):
+        text = grades_table([g.RIGHT, replace(g.ONE, target=long)], surface).plain
         assert long in text and text.index(long) < text.index("WRONG")
-        assert any(long in line and "WRONG" in line for line in text.splitlines()) == (width == 100 or surface != COLOR)
+        assert any(long in line and "WRONG" in line for line in text.splitlines()) == (
+            width == 100 or not surface.bounded
+        )
 
 
 def test_every_fault_reads_as_words() -> None:
@@ -214,7 +216,5 @@ def test_a_figure_that_is_no_number_is_shown() -> None:
 
 def test_a_table_sets_a_text_under_its_row() -> None:
     rows = [["a", "1"], ["b", "2"]]
-    lines = table(
-        [Column("x"), Column("y")], rows, width=22, surface=COLOR, under={0: "under a, over two lines", 1: ""}
-    )
+    lines = table([Column("x"), Column("y")], rows, on(22), under={0: "under a, over two lines", 1: ""})
     assert lines.plain.splitlines() == ["x  y", "a  1", "  under a, over two", "  lines", "b  2"]

@@ -15,7 +15,7 @@ from mhsa_cli.renderers.pictures.compare import (
     unmatched,
 )
 from mhsa_cli.text import Head
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import COLOR, SURFACES, golden, on
 
 NAMES = ("copy-h4", "a/long\nname")
 MATCHING = Matching(
@@ -34,12 +34,12 @@ SETTINGS = (
 
 
 def picture(width: int, surface: str = "truecolor") -> Lines:
-    on = SURFACES[surface]
+    there = on(width, surface)
     return comparison(
         [
-            differing_settings(*SETTINGS, NAMES, width=width, surface=on),
-            beside("final", [["eval loss", "0.0009", "0.0019"]], NAMES, width=width, surface=on),
-            matched_heads(MATCHING, LABELS, NAMES, width=width, surface=on),
+            differing_settings(*SETTINGS, NAMES, there),
+            beside("final", [["eval loss", "0.0009", "0.0019"]], NAMES, there),
+            matched_heads(MATCHING, LABELS, NAMES, there),
         ]
     )
 
@@ -58,7 +58,7 @@ def test_a_comparison_keeps_within_its_width(width: int, surface: str) -> None:
 
 
 def test_settings_are_written_as_in_a_config_and_a_missing_one_is_blank() -> None:
-    lines = differing_settings(*SETTINGS, ("a", "b"), width=80, surface=COLOR).plain.splitlines()
+    lines = differing_settings(*SETTINGS, ("a", "b"), COLOR).plain.splitlines()
     assert [line.split() for line in lines] == [
         ["differs", "a", "b"],
         ["model.n_heads", "4", "8"],
@@ -69,12 +69,12 @@ def test_settings_are_written_as_in_a_config_and_a_missing_one_is_blank() -> Non
         ["model.bias", "false"],
     ]
     assert lines[-1].endswith("false") and len(lines[-1]) == len(lines[0])  # under b
-    assert differing_settings({}, {}, NAMES, width=80, surface=COLOR).plain == "the configs are equal"
+    assert differing_settings({}, {}, NAMES, COLOR).plain == "the configs are equal"
 
 
 def test_columns_of_labels_are_there_only_with_labels() -> None:
     def drawn(labels: tuple[dict[tuple[int, int], str], ...]) -> list[str]:
-        return matched_heads(MATCHING, (labels[0], labels[1]), ("a", "b"), width=90, surface=COLOR).plain.splitlines()
+        return matched_heads(MATCHING, (labels[0], labels[1]), ("a", "b"), on(90)).plain.splitlines()
 
     assert drawn(LABELS)[1].split() == ["a", "looks", "at", "b", "looks", "at", "cost"]
     assert drawn(LABELS)[2].split() == ["L0.H0", "previous", "token", "L0.H2", "previous", "token", "0.03"]
@@ -96,7 +96,7 @@ def test_the_sentence_is_honest(cost: float, random: float, words: str) -> None:
     sentence = matching_sentence(matching)
     assert words in sentence and ("hardly" in sentence) == ("hardly" in words)
     note = "the best pairing never costs more than random ones" in " ".join(
-        matched_heads(matching, ({}, {}), NAMES, width=80, surface=COLOR).plain.split()
+        matched_heads(matching, ({}, {}), NAMES, COLOR).plain.split()
     )
     assert note == (random - cost > 0.1)
 

@@ -21,9 +21,9 @@ PICTURE = """
     console = make_console()
     surface = surface_of(console)
     console.print(loss_curve([Series("[/x] :smile: [n_heads]", range(9), [4.0 - i / 3 for i in range(9)])],
-                             width=console.width, surface=surface, baseline=(4.16, "guessing")))
+                             surface, baseline=(4.16, "guessing")))
     maps = HeadMaps(3, "copy", ["a", "b"], [[[[1.0, 0.0], [0.5, 0.5]]]], [HeadSummary(0, 0, 1.0)])
-    console.print(head_maps(maps, width=console.width, surface=surface))
+    console.print(head_maps(maps, surface))
     console.print(Text("caf\\udce9 \\u65e5"))
 """
 CLEAN = {"PATH": os.environ["PATH"], "TERM": "xterm-256color"}

@@ -12,7 +12,7 @@ from mhsa_cli.records.thinning import Thinned, thin
 from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_ticks, nice_step, short, step_text, tick_texts
 from mhsa_cli.renderers.pictures import curve
 from mhsa_cli.renderers.pictures.curve import loss_curve
-from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden
+from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden, on
 
 NAN, INF = math.nan, math.inf
 GUESS = (math.log(64), "guessing 4.16")
@@ -31,21 +31,21 @@ GUESS = (math.log(64), "guessing 4.16")
 )
 def test_pictures_stay_as_they_were(name: str, surface: str, width: int, log: bool) -> None:
     train = falling()
-    lines = loss_curve([train, evals(train)], width=width, surface=SURFACES[surface], baseline=GUESS, log=log)
+    lines = loss_curve([train, evals(train)], on(width, surface), baseline=GUESS, log=log)
     golden(name, lines.plain)
 
 
 @pytest.mark.parametrize("surface", ["none", "ascii", "truecolor"])
 def test_several_runs_stay_as_they_were(surface: str) -> None:
     runs = [falling(233, name=f"copy-h{heads}", middle=50 + 11 * heads) for heads in (1, 2, 5)]
-    golden(f"runs-80-{surface}", loss_curve(runs, width=80, surface=SURFACES[surface], log=True).plain)
+    golden(f"runs-80-{surface}", loss_curve(runs, on(80, surface), log=True).plain)
 
 
 def test_without_colour_several_lines_are_told_apart_by_letters() -> None:
     runs = [falling(100, name="one", middle=20), falling(100, name="two", middle=60)]
-    lines = loss_curve(runs, width=80, surface=SURFACES["none"]).plain
+    lines = loss_curve(runs, on(80, "none")).plain
     assert "aaa" in lines and "bbb" in lines and "a one" in lines and "b two" in lines
-    colored = loss_curve(runs, width=80, surface=COLOR)
+    colored = loss_curve(runs, COLOR)
     assert "aaa" not in colored.plain
     styles = {str(span.style) for line in colored for span in line.spans if "#" in str(span.style)}
     assert len(styles) == 2
@@ -75,9 +75,8 @@ _series = st.builds(
 def test_any_content_draws_within_its_width(series, width, height, surface, log, baseline, x_max, y_max) -> None:  # type: ignore[no-untyped-def]
     lines = loss_curve(
         series,
-        width=width,
+        on(width, surface),
         height=height,
-        surface=SURFACES[surface],
         log=log,
         baseline=baseline,
         x_max=x_max,
@@ -97,14 +96,14 @@ def test_any_content_draws_within_its_width(series, width, height, surface, log,
 )
 @pytest.mark.parametrize("log", [False, True])
 def test_odd_curves_draw(values: list[float], log: bool) -> None:
-    lines = loss_curve([Series("train", range(len(values)), values)], width=61, surface=COLOR, log=log)
+    lines = loss_curve([Series("train", range(len(values)), values)], on(61), log=log)
     drawn = any("\u2800" < char <= "\u28ff" for line in lines.lines[1:13] for char in line.plain[:45])
     assert drawn == any(math.isfinite(value) and (value > 0 or not log) for value in values)
 
 
 def test_a_million_points_draw() -> None:
     count = 1_000_000
-    lines = loss_curve([Series("train", range(count), [1.0] * (count - 1) + [7.0])], width=80, surface=COLOR)
+    lines = loss_curve([Series("train", range(count), [1.0] * (count - 1) + [7.0])], COLOR)
     assert "train 7.00" in lines.plain
 
 
@@ -113,38 +112,36 @@ def test_a_million_points_draw() -> None:
 )
 def test_a_gap_has_a_marker_and_a_note(value: float | None, note: str) -> None:
     values = [4.0] * 25 + [value] + [2.0] * 13
-    lines = loss_curve([Series("train", range(1, 40), values)], width=70, surface=COLOR)
+    lines = loss_curve([Series("train", range(1, 40), values)], on(70))
     assert note in lines.plain and "last at step" not in lines.plain
     assert lines.plain.count("×") == 2  # one in the plot, one before the note
-    whole = loss_curve([Series("train", range(1, 40), [4.0] * 25 + [3.0] + [2.0] * 13)], width=70, surface=COLOR)
+    whole = loss_curve([Series("train", range(1, 40), [4.0] * 25 + [3.0] + [2.0] * 13)], on(70))
     assert "×" not in whole.plain
 
 
 def test_a_gap_is_not_bridged() -> None:
     line = [1.0] * 10 + [NAN] * 20 + [1.0] * 10
-    row = next(
-        r for r in loss_curve([Series("train", range(40), line)], width=83, surface=COLOR).lines[1:] if "┤" in r.plain
-    )
+    row = next(r for r in loss_curve([Series("train", range(40), line)], on(83)).lines[1:] if "┤" in r.plain)
     middle = row.plain[25:45]
     assert row.plain[8:12].strip() and not any("\u2800" < char <= "\u28ff" for char in middle)
 
 
 def test_values_above_a_fixed_frame_are_said() -> None:
     series = [Series("train", range(1, 6), [4.0, 4.0, 99.5, 4.0, 1.0])]
-    assert "above the frame: 99.50 at step 3" in loss_curve(series, width=60, surface=COLOR, y_max=8.0).plain
-    assert "above the frame" not in loss_curve(series, width=60, surface=COLOR).plain
+    assert "above the frame: 99.50 at step 3" in loss_curve(series, on(60), y_max=8.0).plain
+    assert "above the frame" not in loss_curve(series, on(60)).plain
 
 
 def test_zero_has_no_place_on_a_log_scale_and_that_is_said() -> None:
     series = [Series("train", range(3), [4.0, 0.0, 1.0])]
-    assert "no place on a log scale" in loss_curve(series, width=60, surface=COLOR, log=True).plain
-    assert "no place on a log scale" not in loss_curve(series, width=60, surface=COLOR).plain
+    assert "no place on a log scale" in loss_curve(series, on(60), log=True).plain
+    assert "no place on a log scale" not in loss_curve(series, on(60)).plain
 
 
 @pytest.mark.parametrize("end", [0.5, 3.0, 6.0])
 def test_labels_of_equal_ends_stand_in_rows_of_their_own(end: float) -> None:
     series = [Series(f"run-{i}", [0, 1], [float(i), end]) for i in range(7)]
-    rows = loss_curve(series, width=90, surface=COLOR).plain.splitlines()
+    rows = loss_curve(series, on(90)).plain.splitlines()
     assert sorted(name for row in rows for name in row.split() if name.startswith("run-")) == [
         f"run-{i}" for i in range(7)
     ]
@@ -153,14 +150,14 @@ def test_labels_of_equal_ends_stand_in_rows_of_their_own(end: float) -> None:
 
 def test_more_labels_than_rows_become_a_legend() -> None:
     series = [Series(f"run-{i}", [0, 1], [3.0, 1.0]) for i in range(17)]
-    lines = loss_curve(series, width=90, height=11, surface=COLOR)
+    lines = loss_curve(series, on(90), height=11)
     assert all(f"run-{i}" in lines.plain for i in range(17)) and len(lines.lines) > 14
 
 
 def test_below_56_columns_labels_stand_under_the_axis() -> None:
     train = falling(50)
-    wide = loss_curve([train], width=56, surface=COLOR, baseline=GUESS).plain.splitlines()
-    narrow = loss_curve([train], width=55, surface=COLOR, baseline=GUESS).plain.splitlines()
+    wide = loss_curve([train], on(56), baseline=GUESS).plain.splitlines()
+    narrow = loss_curve([train], on(55), baseline=GUESS).plain.splitlines()
     assert "step" in wide[-1] and "guessing 4.16" in "".join(wide[:13])
     assert "step" not in narrow[-1] and "guessing 4.16" in narrow[-1]
 
@@ -168,30 +165,30 @@ def test_below_56_columns_labels_stand_under_the_axis() -> None:
 def test_points_never_hide_the_whole_line() -> None:
     train = Series("train", range(200), [2.0] * 200)
     points = replace(train, name="eval", role="eval")
-    row = max(loss_curve([train, points], width=80, surface=COLOR).lines[1:13], key=lambda line: line.plain.count("●"))
+    row = max(loss_curve([train, points], COLOR).lines[1:13], key=lambda line: line.plain.count("●"))
     assert sum("\u2800" < char <= "\u28ff" for char in row.plain) > row.plain.count("●") > 10
 
 
 def test_the_line_paints_over_the_baseline() -> None:
     series = [Series("train", [0, 100], [2.0, 2.0])]
-    lines = loss_curve(series, width=80, surface=COLOR, baseline=(2.0, "guessing"))
+    lines = loss_curve(series, COLOR, baseline=(2.0, "guessing"))
     assert "╌╌" not in lines.plain
-    assert "╌╌" in loss_curve(series, width=80, surface=COLOR, baseline=(1.0, "guessing")).plain
+    assert "╌╌" in loss_curve(series, COLOR, baseline=(1.0, "guessing")).plain
 
 
 @pytest.mark.parametrize("width", [40, 60])
 def test_of_a_long_name_both_ends_stay(width: int) -> None:
     names = ["a-long-name-of-a-run-with-all-of-its-settings-" + end for end in ("1", "2", "2 eval")]
-    shown = loss_curve([falling(name=name) for name in names], width=width, surface=SURFACES["none"]).plain
+    shown = loss_curve([falling(name=name) for name in names], on(width, "none")).plain
     assert [line.count("a-lo") for line in shown.splitlines() if "a-lo" in line] == [1, 1, 1]
     assert all(any(end in line for line in shown.splitlines() if "a-lo" in line) for end in ("-1 ", "-2 ", "2 eval "))
 
 
 def test_names_are_printed_as_they_are() -> None:
     names = ["[/x]", ":smile:", "[n_heads]", "[red]x"]
-    lines = loss_curve([Series(name, [1, 2], [2.0, 1.0]) for name in names], width=120, surface=COLOR).plain
+    lines = loss_curve([Series(name, [1, 2], [2.0, 1.0]) for name in names], on(120)).plain
     assert all(name in lines for name in names)
-    odd = loss_curve([Series("\x1b[31mred\r\udce9", [1, 2], [2.0, 1.0])], width=120, surface=COLOR).plain
+    odd = loss_curve([Series("\x1b[31mred\r\udce9", [1, 2], [2.0, 1.0])], on(120)).plain
     assert "\\x1b[31mred\\r\\xe9" in odd
 
 
@@ -256,5 +253,5 @@ def test_the_lines_of_a_run_share_its_colour_whatever_they_are_called() -> None:
     """Of four lines of three runs, one of which has no training curve, none takes another run's colour."""
     runs = [("a", "train", "a"), ("z", "eval", "a"), ("a eval", "eval", "b"), ("a e", "train", "c")]
     series = [Series(name, [1, 2], [0.5, 0.25], role, run) for name, role, run in runs]
-    styles = [line.style for line in curve._prepare(series, COLOR, 80)]
+    styles = [line.style for line in curve._prepare(series, COLOR)]
     assert styles[0] == styles[1] and len(set(styles)) == 3

@@ -20,7 +20,7 @@ from mhsa_cli.records import (
 )
 from mhsa_cli.renderers.pictures.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
-from tests.renderers.drawn import COLOR, SURFACES, golden, maps
+from tests.renderers.drawn import COLOR, SURFACES, golden, maps, on
 
 PREVIOUS = HeadScore(
     0,
@@ -64,51 +64,51 @@ def measured(report: HeadReport) -> HeadMaps:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_table_is_wider_than_its_paper(width: int) -> None:
-    for surface in SURFACES.values():
+    for surface in (on(width, kind) for kind in SURFACES):
         for lines in (
-            head_table(measured(REPORT), width=width, surface=surface),
-            score_table(REPORT, width=width, surface=surface, papers={(0, 0): 0.1, (0, 1): 0.2, (0, 2): 0.3}),
-            ablation_table([Ablation("none", 0.5, 1.0, 0, 0)], width=width, surface=surface),
+            head_table(measured(REPORT), surface),
+            score_table(REPORT, surface, papers={(0, 0): 0.1, (0, 1): 0.2, (0, 2): 0.3}),
+            ablation_table([Ablation("none", 0.5, 1.0, 0, 0)], surface),
         ):
             assert lines.columns <= width
 
 
 def test_tables_stay_as_they_were() -> None:
-    golden("head-table", head_table(measured(REPORT), width=80, surface=COLOR).plain)
-    golden("head-table-withheld", head_table(measured(WITHHELD), width=80, surface=COLOR).plain)
-    golden("head-table-ascii", head_table(maps(12, 3), width=60, surface=SURFACES["ascii"]).plain)
-    golden("head-scores", score_table(REPORT, width=90, surface=COLOR).plain)
+    golden("head-table", head_table(measured(REPORT), COLOR).plain)
+    golden("head-table-withheld", head_table(measured(WITHHELD), COLOR).plain)
+    golden("head-table-ascii", head_table(maps(12, 3), on(60, "ascii")).plain)
+    golden("head-scores", score_table(REPORT, on(90)).plain)
     ways = [Ablation("none", 0.0019, 1.0, 0, 0), Ablation("uniform", 3.1441, 0.352, 3.1422, 0.1234)]
-    golden("head-ablation", ablation_table(ways, width=60, surface=COLOR).plain)
+    golden("head-ablation", ablation_table(ways, on(60)).plain)
 
 
 def test_only_chosen_heads_have_a_line() -> None:
-    text = head_table(measured(REPORT), width=80, surface=COLOR, heads=[(0, 1)]).plain
+    text = head_table(measured(REPORT), COLOR, heads=[(0, 1)]).plain
     assert "L0.H1" in text and "L0.H0" not in text and "L0.H2" not in text
 
 
 def test_nothing_is_named_where_labels_are_withheld() -> None:
-    text = head_table(measured(WITHHELD), width=80, surface=COLOR).plain + "\n".join(explain(measured(WITHHELD)))
+    text = head_table(measured(WITHHELD), COLOR).plain + "\n".join(explain(measured(WITHHELD)))
     assert "looks at" not in text.replace("looking", "") and "previous" not in text
     assert "mhsa train task.name=copy" in text and "not given: small" in text
 
 
 def test_a_head_without_distances_to_try_says_so() -> None:
     report = HeadReport(VERDICT, [replace(head, trained_gaps={}, unseen_gaps={}) for head in REPORT.heads])
-    assert "too short to try" in score_table(report, width=80, surface=COLOR).plain
+    assert "too short to try" in score_table(report, COLOR).plain
 
 
 def test_a_narrow_terminal_loses_far_distances_and_no_names() -> None:
     far = {gap: 0.01 * gap for gap in range(8, 20)}
     heads = [replace(head, trained_gaps={7: 0.5, 12: 0.4}, unseen_gaps=far) for head in REPORT.heads]
-    text = score_table(replace(REPORT, heads=heads), width=60, surface=COLOR).plain
+    text = score_table(replace(REPORT, heads=heads), on(60)).plain
     at = text[text.index("induction at") :]
     assert all(f"\n{head.name}  " in at for head in heads) and "7*" in at and "12*" in at.splitlines()[0]
     assert "no room for: 15, 16, 17, 18, 19" in at
 
 
 def test_what_no_column_shows_has_no_legend() -> None:
-    wide, narrow = (head_table(measured(REPORT), width=width, surface=COLOR).plain for width in (100, 60))
+    wide, narrow = (head_table(measured(REPORT), on(width)).plain for width in (100, 60))
     assert "by distance back: weight" in wide and "by distance back: weight" not in narrow
     assert "no room for: by distance back" in narrow.replace("\n", " ")
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from mhsa_cli.renderers.files.html import to_html
 from mhsa_cli.renderers.pictures.curve import loss_curve
-from tests.renderers.drawn import SURFACES, falling
+from tests.renderers.drawn import falling, on
 
 
 class Reader(HTMLParser):
@@ -33,7 +33,7 @@ class Reader(HTMLParser):
 
 
 def test_a_page_is_one_file_with_the_picture_and_its_text() -> None:
-    picture = loss_curve([falling(50)], width=60, surface=SURFACES["none"])
+    picture = loss_curve([falling(50)], on(60, "none"))
     page = to_html(picture, title="run [/x] </title>")
     reader = Reader()
     reader.feed(page)

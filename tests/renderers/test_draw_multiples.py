@@ -5,12 +5,12 @@ import math
 import pytest
 
 from mhsa_cli.renderers.pictures.small_multiples import ROWS, small_multiples
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import CURVES, curve
 
 
 def plain(curves: list = CURVES, width: int = 80, surface: str = "truecolor") -> list[str]:  # type: ignore[type-arg]
-    return small_multiples(curves, width=width, surface=SURFACES[surface]).plain.splitlines()
+    return small_multiples(curves, on(width, surface)).plain.splitlines()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -25,7 +25,7 @@ def test_panels_in_ascii_stay_as_they_were() -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_panels_keep_within_their_width(width: int, surface: str) -> None:
-    lines = small_multiples(CURVES, width=width, surface=SURFACES[surface]).lines
+    lines = small_multiples(CURVES, on(width, surface)).lines
     assert all(line.cell_len <= width for line in lines)
     assert surface != "ascii" or all(line.plain.isascii() for line in lines)
     assert surface != "none" or not any(getattr(span.style, "color", None) for line in lines for span in line.spans)
@@ -119,4 +119,4 @@ def test_odd_curves_are_drawn_all_the_same(values: list[float | None]) -> None:
 
 
 def test_no_curves_are_said() -> None:
-    assert small_multiples([], width=80, surface=COLOR).plain == "no curves recorded yet"
+    assert small_multiples([], COLOR).plain == "no curves recorded yet"

@@ -8,7 +8,7 @@ import pytest
 
 from mhsa_cli.renderers.kit.console import make_console
 from mhsa_cli.renderers.pictures.replay import LONGEST, SECONDS, chosen_frames, frame_picture, play
-from tests.renderers.drawn import COLOR, SURFACES, maps
+from tests.renderers.drawn import COLOR, SURFACES, maps, on
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 23, 99, 100, 101, 150, 2345])
@@ -21,13 +21,13 @@ def test_a_replay_has_all_frames_or_as_many_as_time_allows(count: int) -> None:
 
 
 def test_a_frame_says_its_step_and_loss_and_what_does_not_fit() -> None:
-    whole = frame_picture(maps(), 0.25, width=80, surface=SURFACES["none"])
+    whole = frame_picture(maps(), 0.25, on(80, "none"))
     assert whole.lines[0].plain == "step 360   loss 0.250" and "fit" not in whole.plain
     size = len(whole.lines)
-    assert frame_picture(maps(), 0.25, width=80, height=size, surface=SURFACES["none"]).plain == whole.plain
-    cut = frame_picture(maps(), 0.25, width=80, height=size - 3, surface=SURFACES["none"])
+    assert frame_picture(maps(), 0.25, SURFACES["none"], height=size).plain == whole.plain
+    cut = frame_picture(maps(), 0.25, SURFACES["none"], height=size - 3)
     assert "3 lines do not fit below" in cut.lines[0].plain and cut.lines[1:] == whole.lines[1:]
-    assert frame_picture(maps(), None, width=80, surface=COLOR).lines[0].plain == "step 360"
+    assert frame_picture(maps(), None, COLOR).lines[0].plain == "step 360"
     assert whole.columns <= 76  # the echo of ^C must not wrap a line
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from mhsa_cli.renderers.files.vector_marks import CELL_WIDTH
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.heatmap import head_maps
-from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps
+from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps, on
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -27,7 +26,7 @@ def parts(svg: str, tag: str) -> list[ElementTree.Element]:
 
 
 def test_a_heatmap_of_colours_only_is_not_blank() -> None:
-    svg = to_svg(head_maps(maps(12, 2), width=80, surface=COLOR).lines, title="heads")
+    svg = to_svg(head_maps(maps(12, 2), COLOR).lines, title="heads")
     filled = [rect for rect in parts(svg, "rect") if rect.get("fill") and float(rect.get("width", 0)) >= CELL_WIDTH]
     assert len(filled) > 40 and len({rect.get("fill") for rect in filled}) > 10
 
@@ -40,7 +39,7 @@ def test_equal_neighbours_are_one_rectangle() -> None:
 
 def test_it_says_what_it_is_and_loads_nothing() -> None:
     train = falling()
-    svg = to_svg(loss_curve([train, evals(train)], width=80, surface=COLOR).lines, title="a <loss> & more")
+    svg = to_svg(loss_curve([train, evals(train)], COLOR).lines, title="a <loss> & more")
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img" and parts(svg, "title")[0].text == "a <loss> & more"
     assert re.findall(r"\bhttps?:[^\"' ]*", svg) == ["http://www.w3.org/2000/svg"]  # the namespace, not a link
@@ -50,8 +49,8 @@ def test_it_says_what_it_is_and_loads_nothing() -> None:
 
 def test_lines_and_blocks_need_no_font() -> None:
     train = falling()
-    lines = loss_curve([train, evals(train)], width=80, surface=COLOR, baseline=(4.16, "guessing")).lines
-    half = head_maps(maps(17, 3), width=80, surface=COLOR).lines
+    lines = loss_curve([train, evals(train)], COLOR, baseline=(4.16, "guessing")).lines
+    half = head_maps(maps(17, 3), COLOR).lines
     svg = to_svg([*lines, *half], title="")
     text = "".join(element.text or "" for element in parts(svg, "text"))
     assert "guessing" in text and not re.search("[\u2500-\u25ff\u2800-\u28ff]", text)
@@ -84,7 +83,7 @@ def test_the_panel_follows_the_reader_and_text_follows_the_panel() -> None:
 @pytest.mark.parametrize("name", sorted(RENDERERS))
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 def test_every_format_takes_every_picture(name: str, surface: str) -> None:
-    lines = loss_curve([Series("[/x] <&>", [1, 2], [2.0, 1.0])], width=70, surface=replace(SURFACES[surface], width=70))
+    lines = loss_curve([Series("[/x] <&>", [1, 2], [2.0, 1.0])], on(70, surface))
     written = RENDERERS[name](lines, "title")
     assert b"title" in written and RENDERERS[name](Lines(), "")
     assert name == "png" or (written.endswith(b"\n") and b"/x" in written)

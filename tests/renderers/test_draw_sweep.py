@@ -6,12 +6,12 @@ import pytest
 
 from mhsa_cli.records import GroupStats, SweepReport
 from mhsa_cli.renderers.pictures.sweep import interval, sweep_table
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import FAILED, FEWER, GROUPS, NONE, PAIRS, REPORT, SAID, TRIALS
 
 
 def plain(report: SweepReport = REPORT, width: int = 120, surface: str = "truecolor") -> str:
-    return sweep_table(report, width=width, surface=SURFACES[surface]).plain
+    return sweep_table(report, on(width, surface)).plain
 
 
 def joined(text: str) -> str:
@@ -31,7 +31,7 @@ def test_a_sweep_in_ascii_stays_as_it_was() -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_a_sweep_keeps_within_its_width(width: int, surface: str) -> None:
-    lines = sweep_table(REPORT, width=width, surface=SURFACES[surface]).lines
+    lines = sweep_table(REPORT, on(width, surface)).lines
     whole = {"· sweep/n_heads-8/seed-49", ". sweep/n_heads-8/seed-49"}  # the name of a trial is not broken
     assert all(line.cell_len <= width or line.plain in whole for line in lines)
     assert any("sweep/n_heads-8/seed-49" in line.plain.split() for line in lines)
@@ -118,14 +118,14 @@ def test_trials_that_did_not_finish_are_listed_with_their_reason() -> None:
 
 def test_a_sweep_of_one_group_and_of_nothing() -> None:
     alone = replace(GROUPS[2], overrides={})
-    text = sweep_table(SweepReport([alone], [], [], 0.9), width=80, surface=COLOR).plain
+    text = sweep_table(SweepReport([alone], [], [], 0.9), COLOR).plain
     assert text.splitlines()[0].split()[0] == "success" and "· 4 x offset 6 (11 of 16)" in text
-    assert sweep_table(SweepReport([], [], [], 0.9), width=80, surface=COLOR).plain.startswith("success")
+    assert sweep_table(SweepReport([], [], [], 0.9), COLOR).plain.startswith("success")
 
 
 def test_steps_that_are_no_number_are_said_so() -> None:
     group = replace(GROUPS[0], steps_to_target=(3.0, float("nan"), float("inf")))
-    assert "NaN (3" in sweep_table(replace(REPORT, groups=[group]), width=120, surface=COLOR).plain
+    assert "NaN (3" in sweep_table(replace(REPORT, groups=[group]), on(120)).plain
 
 
 def test_a_setting_that_was_not_trained_shows_no_figures() -> None:

@@ -15,7 +15,7 @@ from mhsa_cli.renderers.kit.table import Column, bars, by_distance, legend, tabl
 from mhsa_cli.renderers.kit.text_lines import Grid, cut, pad, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.text import escape
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import SURFACES, golden, on
 
 COLUMNS = [
     Column("run", flexible=True),
@@ -35,11 +35,11 @@ TASK = TaskInfo("copy", "Say it again.", ["17", "4", "9", "17", "4"], ["·", "·
 
 @pytest.mark.parametrize("width", [80, 50, 24])
 def test_tables_stay_as_they_were(width: int) -> None:
-    golden(f"table-{width}", table(COLUMNS, ROWS, width=width, surface=COLOR, highlight=0).plain)
+    golden(f"table-{width}", table(COLUMNS, ROWS, on(width), highlight=0).plain)
 
 
 def test_columns_align_with_wide_characters() -> None:
-    lines = table(COLUMNS, ROWS, width=120, surface=COLOR).lines
+    lines = table(COLUMNS, ROWS, on(120)).lines
     loss = [
         cell_len(line.plain.split(value)[0]) + cell_len(value)
         for line, value in zip(lines, ["loss", "0.0025", "4.16"], strict=False)
@@ -48,22 +48,22 @@ def test_columns_align_with_wide_characters() -> None:
 
 
 def test_user_text_is_never_markup() -> None:
-    text = table(COLUMNS, ROWS, width=120, surface=COLOR).plain
+    text = table(COLUMNS, ROWS, on(120)).plain
     assert "[/x]" in text and ":smile: [red]x [n_heads]" in text
 
 
 def test_the_least_important_columns_go_first_and_are_named() -> None:
-    narrow = table(COLUMNS, ROWS, width=42, surface=COLOR).plain
+    narrow = table(COLUMNS, ROWS, on(42)).plain
     head = narrow.splitlines()[0]
     assert "steps" in head and "started" not in head and "note" not in head
     assert narrow.splitlines()[-1] == "no room for: started, note"
-    assert "no room" not in table(COLUMNS, ROWS, width=120, surface=COLOR).plain
+    assert "no room" not in table(COLUMNS, ROWS, on(120)).plain
 
 
 def test_a_legend_explains_the_columns_that_are_there() -> None:
     said = [("", "runs here"), ("started", "started: when"), ("steps", "steps: how many")]
-    assert legend(COLUMNS, ROWS, said, width=120, surface=COLOR).plain == "runs here   started: when   steps: how many"
-    assert legend(COLUMNS, ROWS, said, width=42, surface=COLOR).plain == "runs here   steps: how many"
+    assert legend(COLUMNS, ROWS, said, on(120)).plain == "runs here   started: when   steps: how many"
+    assert legend(COLUMNS, ROWS, said, on(42)).plain == "runs here   steps: how many"
 
 
 @settings(max_examples=80)
@@ -73,13 +73,13 @@ def test_a_legend_explains_the_columns_that_are_there() -> None:
     surface=st.sampled_from(sorted(SURFACES)),
 )
 def test_any_table_keeps_within_its_width(rows: list[list[str]], width: int, surface: str) -> None:
-    lines = table(COLUMNS, rows, width=width, surface=SURFACES[surface])
+    lines = table(COLUMNS, rows, on(width, surface))
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
 
 
 def test_wrapped_cells_lose_no_word() -> None:
     words = ["attention", "is", "a", "weighted", "mean", "of", "values"]
-    text = table([Column("A"), Column("B", wraps=True)], [["x", " ".join(words)]], width=21, surface=COLOR).plain
+    text = table([Column("A"), Column("B", wraps=True)], [["x", " ".join(words)]], on(21)).plain
     assert [word for word in text.split() if word in words] == words
 
 
@@ -98,13 +98,13 @@ def test_by_distance_averages_diagonals() -> None:
 
 @pytest.mark.parametrize("width", [80, 23])
 def test_task_pictures_stay_as_they_were(width: int) -> None:
-    golden(f"task-{width}", task_picture(TASK, width=width, surface=COLOR).plain)
+    golden(f"task-{width}", task_picture(TASK, on(width)).plain)
 
 
 @given(st.lists(st.text(max_size=12), max_size=30), st.lists(st.text(max_size=12), max_size=30), st.integers(20, 200))
 def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str], width: int) -> None:
     info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5)
-    lines = task_picture(info, width=width, surface=COLOR).lines
+    lines = task_picture(info, on(width)).lines
     assert all(line.cell_len <= width for line in lines)
     upper = [line for line in lines if line.plain.startswith("  input")]
     lower = [line for line in lines if line.plain.startswith("  target")]
@@ -144,12 +144,12 @@ def test_a_grid_never_splits_a_wide_character() -> None:
 def test_a_figure_is_never_cut_to_another_figure(surface: str) -> None:
     columns = [Column("name"), Column("loss", "right"), Column("share", "right")]
     rows = [["a name of some length", "123456789.25", "12.5%"], ["b", "-4.5e300 (7)", "x1234567890"]]
-    on = SURFACES[surface]
-    first, second = (line.split() for line in table(columns, rows, width=20, surface=on).plain.splitlines()[1:])
-    mark = on.glyphs.cut_text
+    narrow = on(20, surface)
+    first, second = (line.split() for line in table(columns, rows, narrow).plain.splitlines()[1:])
+    mark = narrow.glyphs.cut_text
     assert first[-2:] == [mark, "12.5%"]
     assert second == ["b", mark, "x1234567890"[: 6 - len(mark)] + mark]  # text keeps its beginning
-    assert "123456789.25" in table(columns, rows, width=60, surface=on).plain
+    assert "123456789.25" in table(columns, rows, on(60, surface)).plain
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ LISTED = [
 @pytest.mark.parametrize("width", [20, 30, 53, 55, 75, 120])
 @pytest.mark.parametrize("bounded", [True, False])
 def test_what_may_have_to_be_typed_is_never_cut_and_no_word_is_broken(width: int, bounded: bool) -> None:
-    text = table(RUNS, LISTED, width=width, surface=replace(COLOR, bounded=bounded)).plain
+    text = table(RUNS, LISTED, replace(on(width), bounded=bounded)).plain
     words = text.split()
     assert all(word in words for row in LISTED for word in (*row[0].split(), *row[1].split(), row[3]) if word)
     assert "…" not in text and ("no room for: task" in text) == (bounded and 54 <= width < 60)
@@ -193,19 +193,19 @@ def test_what_may_have_to_be_typed_is_never_cut_and_no_word_is_broken(width: int
 @settings(max_examples=80)
 @given(rows=st.lists(st.lists(st.text(max_size=60), max_size=4), max_size=5), width=st.integers(20, 200))
 def test_only_a_single_word_is_wider_than_a_table_that_cuts_nothing(rows: list[list[str]], width: int) -> None:
-    picture = table(RUNS, rows, width=width, surface=COLOR)
+    picture = table(RUNS, rows, on(width))
     assert all(line.cell_len <= width or " " not in line.plain.strip(" ") for line in picture)
     shown = "".join(picture.plain.split())
     assert all("".join(escape(row[0]).split()) in shown for row in rows if row)
 
 
 def test_a_table_of_figures_keeps_to_the_width_of_a_pipe() -> None:
-    piped = replace(COLOR, bounded=False)
-    assert table(COLUMNS, ROWS, width=42, surface=piped).plain == table(COLUMNS, ROWS, width=42, surface=COLOR).plain
+    piped = replace(on(42), bounded=False)
+    assert table(COLUMNS, ROWS, piped).plain == table(COLUMNS, ROWS, on(42)).plain
     said = [("", "runs here"), ("task", "task: of the run")]
-    assert legend(RUNS, LISTED, said, width=57, surface=piped).plain.endswith("task: of the run")
-    assert legend(RUNS, LISTED, said, width=57, surface=COLOR).plain == "runs here"
-    assert legend(RUNS, LISTED, said, width=30, surface=COLOR).plain.endswith("task: of the run")
+    assert legend(RUNS, LISTED, said, replace(piped, width=57)).plain.endswith("task: of the run")
+    assert legend(RUNS, LISTED, said, on(57)).plain == "runs here"
+    assert legend(RUNS, LISTED, said, on(30)).plain.endswith("task: of the run")
 
 
 @given(st.text(alphabet="ab日 ", max_size=70), st.integers(4, 40))

@@ -14,7 +14,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
 from mhsa_cli.renderers.pictures.curve import curve_parts, loss_curve
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
-from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden
+from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden, on
 
 STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]
 GUESS = (math.log(64), "guessing 4.16")
@@ -54,7 +54,7 @@ def heads(long: bool = False) -> list[HeadHistory]:
 )
 def test_pictures_stay_as_they_were(name: str, surface: str, width: int, long: bool) -> None:
     series = [falling(), evals(falling())]
-    lines = timeline_picture(series, heads(long), width=width, surface=SURFACES[surface], baseline=GUESS, drop=DROP)
+    lines = timeline_picture(series, heads(long), on(width, surface), baseline=GUESS, drop=DROP)
     golden(name, lines.plain)
 
 
@@ -72,8 +72,7 @@ def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, a
     lines = timeline_picture(
         [marked],
         [history(0, lifts)],
-        width=width,
-        surface=SURFACES["none"],
+        on(width, "none"),
         drop=(at, 0.5),
         log_steps=log_steps,
     )
@@ -86,7 +85,7 @@ def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, a
     end = len(tick) - 1
     assert strip.rindex("█") == end  # both end where the axis ends
     assert next(text for text in texts if "^" in text).index("^") == cross
-    colored = timeline_picture([marked], [history(0, lifts)], width=width, surface=COLOR, log_steps=log_steps)
+    colored = timeline_picture([marked], [history(0, lifts)], on(width), log_steps=log_steps)
     painted = backgrounds(next(line for line in colored if line.plain.startswith("L0.H0")))
     first, high = strip.index("│") + 1, painted[end]
     assert high is not None and painted.index(high) == cross
@@ -96,7 +95,7 @@ def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, a
 def test_a_cell_holds_the_last_snapshot_and_nothing_stands_after_it() -> None:
     train = Series("train", range(360), [1.0] * 360)
     half: list[float | None] = [0.0, 0.0, 0.0, 0.0, 0.6, None, 0.6]  # up to step 32 of 360
-    strip = rows_of(timeline_picture([train], [history(0, half)], width=80, surface=SURFACES["none"]))["L0.H0"]
+    strip = rows_of(timeline_picture([train], [history(0, half)], on(80, "none")))["L0.H0"]
     cells = strip.split("│")[1]
     assert (
         cells.rstrip().split("  ")[0].strip()
@@ -109,54 +108,54 @@ def test_shades_and_digits_follow_the_lift() -> None:
     lifts: list[float | None] = [step / 17 for step in range(18)]
     one = [history(0, lifts)]
     for name, order in (("none", "▁▂▃▄▅▆▇█"), ("ascii", ".123456789")):
-        lines = timeline_picture([], one, width=120, surface=SURFACES[name])
+        lines = timeline_picture([], one, on(120, name))
         strip = next(line.plain for line in lines if line.plain.startswith("L0.H0"))
         cells = strip[7:].split(" ")[0]
         assert set(cells) <= set(order) and list(cells) == sorted(cells, key=order.index)
         assert cells[0] == order[0] and cells[-1] == order[-1]
-    plain = timeline_picture([], one, width=120, surface=SURFACES["16"]).plain
-    assert "▁" in plain and plain == timeline_picture([], one, width=120, surface=SURFACES["none"]).plain
-    painted = timeline_picture([], one, width=120, surface=COLOR)
+    plain = timeline_picture([], one, on(120, "16")).plain
+    assert "▁" in plain and plain == timeline_picture([], one, on(120, "none")).plain
+    painted = timeline_picture([], one, on(120))
     assert "▂" not in painted.plain and len(set(backgrounds(painted.lines[16]))) > 12
 
 
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 def test_what_is_below_zero_and_what_is_unknown_is_marked(surface: str) -> None:
-    lines = timeline_picture([], [history(0, [-0.3, None, 0.2])], width=80, surface=SURFACES[surface]).plain
+    lines = timeline_picture([], [history(0, [-0.3, None, 0.2])], on(80, surface)).plain
     assert "-: below 0" not in lines and "- in a strip: below 0" in lines and "?: not measured" in lines
-    fine = timeline_picture([], [history(0, [-0.04, 0.1, 0.2])], width=80, surface=SURFACES[surface]).plain
+    fine = timeline_picture([], [history(0, [-0.04, 0.1, 0.2])], on(80, surface)).plain
     assert "below 0," not in fine and "not measured" not in fine
     assert "another offset" not in lines
     offset = replace(history(0, [None, 0.1], target="offset"), distance=5)
-    assert "another offset" in timeline_picture([], [offset], width=80, surface=SURFACES[surface]).plain
+    assert "another offset" in timeline_picture([], [offset], on(80, surface)).plain
 
 
 def test_only_a_label_is_told_without_closest_to() -> None:
     for width in (60, 80, 120):
-        lines = timeline_picture([], heads(True), width=width, surface=SURFACES["none"])
+        lines = timeline_picture([], heads(True), on(width, "none"))
         rows = rows_of(lines)
         assert ("closest to induction" in rows["L0.H2"]) == ("ended as" in lines.plain)
         assert "looks like offset 6, but idle" in lines.plain  # in its row or below, never cut
         assert "previous token" in lines.plain
-        bare = timeline_picture([], [replace(h, label="") for h in heads()], width=width, surface=SURFACES["none"])
+        bare = timeline_picture([], [replace(h, label="") for h in heads()], on(width, "none"))
         assert "closest to" in bare.plain and "ended as" not in bare.plain and "token" not in bare.plain
-    asked = timeline_picture([], heads(), width=120, surface=COLOR, target="induction").plain
+    asked = timeline_picture([], heads(), on(120), target="induction").plain
     assert "lift on induction" in asked and "closest" not in asked and "token" not in asked
-    nothing = timeline_picture([], [history(0, [None, None], target="")], width=80, surface=COLOR).plain
+    nothing = timeline_picture([], [history(0, [None, None], target="")], COLOR).plain
     assert "not measured" in nothing
 
 
 def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
-    wide = rows_of(timeline_picture([], heads(), width=120, surface=SURFACES["none"]))
+    wide = rows_of(timeline_picture([], heads(), on(120, "none")))
     assert wide["L0.H0"].split()[-4:] == ["0.97", "48", "30", "+32"]
     assert wide["L0.H1"].split()[-4:] == ["0.90", "96", "72", "-16"]
     assert wide["L1.H0"].split()[-4:] == ["0.03", "–", "–", "–"]
     zero = [replace(heads()[0], onset=0, width=0, lead=0)]
-    assert rows_of(timeline_picture([], zero, width=120, surface=SURFACES["none"]))["L0.H0"].endswith("0      0     0")
-    lines = timeline_picture([], heads(), width=120, surface=SURFACES["none"]).plain
+    assert rows_of(timeline_picture([], zero, on(120, "none")))["L0.H0"].endswith("0      0     0")
+    lines = timeline_picture([], heads(), on(120, "none")).plain
     assert "an onset may be up to 32 steps earlier" in lines  # 160 came after 128, 96 after 64, 48 after 32
-    assert "steps earlier" not in timeline_picture([], zero, width=120, surface=SURFACES["none"]).plain
-    narrow = timeline_picture([], heads(), width=60, surface=SURFACES["none"]).plain
+    assert "steps earlier" not in timeline_picture([], zero, on(120, "none")).plain
+    narrow = timeline_picture([], heads(), on(60, "none")).plain
     assert "no room for: lift, width" in narrow and "onset" in narrow
     assert "no room" not in "\n".join(wide.values())
 
@@ -164,14 +163,14 @@ def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
 def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
     many = [replace(heads()[number % 4], layer=number // 8, head=number % 8) for number in range(64)]
     for surface in SURFACES.values():
-        lines = timeline_picture([falling()], many, width=80, surface=surface, baseline=GUESS)
+        lines = timeline_picture([falling()], many, surface, baseline=GUESS)
         rows = [line.plain for line in lines if line.plain.startswith("L")][:64]
         assert [row.split()[0] for row in rows] == [f"L{n // 8}.H{n % 8}" for n in range(64)]
-    one = timeline_picture([falling()], [history(0, [0.4])], width=80, surface=SURFACES["none"]).plain
+    one = timeline_picture([falling()], [history(0, [0.4])], on(80, "none")).plain
     assert "1 snapshot;" in one and "L0.H0 │▄ " in one
-    assert "no snapshots of heads" in timeline_picture([falling()], [], width=80, surface=COLOR).plain
+    assert "no snapshots of heads" in timeline_picture([falling()], [], COLOR).plain
     wide = [replace(heads()[0], layer=11, head=13)]
-    assert "L11.H13 │" in timeline_picture([], [*heads(), *wide], width=80, surface=SURFACES["none"]).plain
+    assert "L11.H13 │" in timeline_picture([], [*heads(), *wide], on(80, "none")).plain
 
 
 _lifts = st.lists(st.one_of(st.none(), st.floats(-2, 2)), min_size=1, max_size=18)
@@ -205,8 +204,7 @@ def test_any_content_draws_within_its_width(histories, width, surface, steps, ta
     lines = timeline_picture(
         [falling(steps)] if steps else [],
         histories,
-        width=width,
-        surface=SURFACES[surface],
+        on(width, surface),
         baseline=GUESS,
         drop=drop,
         target=target,
@@ -220,13 +218,13 @@ def test_log_steps_begin_at_zero() -> None:
     axis = Axis(0.0, 1023.0, log1p=True)
     assert [axis.place(step) for step in (0, 1, 3, 31, 1023)] == pytest.approx([0, 0.1, 0.2, 0.5, 1])
     assert step_ticks(axis, 5) == [0, 1, 10, 100, 1000] and step_ticks(Axis(0.0, 360.0), 4) == [0, 100, 200, 300]
-    frame = curve_parts([falling()], width=80, surface=COLOR, log_steps=True, left=20, right=30).frame
+    frame = curve_parts([falling()], COLOR, log_steps=True, left=20, right=30).frame
     assert frame.margin == 20 and frame.columns == 80 - 20 - 1 - 31
-    parts = curve_parts([falling()], width=80, surface=COLOR)
-    assert (parts.plot + parts.notes).plain == loss_curve([falling()], width=80, surface=COLOR).plain
+    parts = curve_parts([falling()], COLOR)
+    assert (parts.plot + parts.notes).plain == loss_curve([falling()], COLOR).plain
 
 
 @pytest.mark.parametrize("surface", SURFACES)
 def test_a_lift_beyond_all_bounds_is_drawn_as_the_most(surface: str) -> None:
-    lines = timeline_picture([falling()], [history(0, [1.0, 1e308, 0.5])], width=60, surface=SURFACES[surface])
+    lines = timeline_picture([falling()], [history(0, [1.0, 1e308, 0.5])], on(60, surface))
     assert lines.columns <= 60

@@ -6,7 +6,7 @@ import pytest
 
 from mhsa_cli.records import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.renderers.pictures.trace import trace_picture
-from tests.renderers.drawn import COLOR, SURFACES, golden
+from tests.renderers.drawn import COLOR, SURFACES, golden, on
 
 SIZES = {"B": 2, "T": 5, "D": 16, "H": 4, "G": 2, "d_head": 4, "V": 64}
 
@@ -61,13 +61,13 @@ TRACE = Trace(
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_traces_stay_as_they_were(width: int) -> None:
-    golden(f"trace-{width}", trace_picture(TRACE, width=width, surface=COLOR).plain)
+    golden(f"trace-{width}", trace_picture(TRACE, on(width)).plain)
 
 
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_a_trace_keeps_within_its_width(width: int, surface: str) -> None:
-    lines = trace_picture(TRACE, width=width, surface=SURFACES[surface]).lines
+    lines = trace_picture(TRACE, on(width, surface)).lines
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
     if not surface.startswith("ascii"):
         return
@@ -75,42 +75,38 @@ def test_a_trace_keeps_within_its_width(width: int, surface: str) -> None:
 
 
 def test_what_a_narrow_terminal_leaves_out_is_named() -> None:
-    narrow, wide = (trace_picture(TRACE, width=width, surface=COLOR).plain for width in (60, 160))
+    narrow, wide = (trace_picture(TRACE, on(width)).plain for width in (60, 160))
     assert "no room for: how, std, mean, bytes, strides" in narrow and "no room" not in wide
     for text in (narrow, wide):
         assert "(B, H, T, d_head) = (2, 4, 5, 4)   view" in text and "(B, T, D+2·G·d_head) = (2, 5, 32)" in text
 
 
 def test_layers_like_the_first_are_told_in_a_line_and_others_in_full() -> None:
-    text = trace_picture(TRACE, width=80, surface=COLOR).plain
+    text = trace_picture(TRACE, COLOR).plain
     assert "layers 1..2: the same shapes, 5G FLOPs together" in text and "layer 1:" not in text
     other = [replace(s, data="new") if (s.layer, s.name) == (2, "q") else s for s in TRACE.steps]
-    text = trace_picture(replace(TRACE, steps=other), width=80, surface=COLOR).plain
+    text = trace_picture(replace(TRACE, steps=other), COLOR).plain
     assert "layer 1: the same shapes, 2.5G FLOPs" in text and "layer 2: attention" in text
     alone = [s for s in TRACE.steps if not s.layer]
-    assert (
-        "the same shapes" not in trace_picture(replace(TRACE, steps=alone, n_layers=1), width=80, surface=COLOR).plain
-    )
+    assert "the same shapes" not in trace_picture(replace(TRACE, steps=alone, n_layers=1), COLOR).plain
 
 
 def test_a_failed_check_is_a_word_and_stands_out() -> None:
-    lines = trace_picture(TRACE, width=80, surface=COLOR).lines
+    lines = trace_picture(TRACE, COLOR).lines
     line = next(line for line in lines if line.plain.startswith("FAIL"))
     assert line.spans and line.plain == "FAIL  another last token moves earlier logits by at most 1.0e-01"
 
 
 def test_the_cache_says_what_sharing_saves_and_when_it_does_not_grow() -> None:
-    assert (
-        "n_kv_heads saves 50%: with as many as heads it is 1,920" in trace_picture(TRACE, width=80, surface=COLOR).plain
-    )
+    assert "n_kv_heads saves 50%: with as many as heads it is 1,920" in trace_picture(TRACE, COLOR).plain
     fixed = replace(TRACE, cache=TraceCache(False, 0, 1152, 1152, 5))
-    text = trace_picture(fixed, width=80, surface=COLOR).plain
+    text = trace_picture(fixed, COLOR).plain
     assert "1,152 bytes, however many tokens" in text and "saves" not in text
 
 
 def test_gradients_are_left_out_where_none_were_made() -> None:
     bare = replace(TRACE, parts=[replace(part, gradient_norm=None) for part in TRACE.parts])
-    assert "gradient" not in trace_picture(bare, width=80, surface=COLOR).plain
+    assert "gradient" not in trace_picture(bare, COLOR).plain
 
 
 @pytest.mark.parametrize(
@@ -125,4 +121,4 @@ def test_gradients_are_left_out_where_none_were_made() -> None:
     ],
 )
 def test_counts_are_short(number: int, short: str) -> None:
-    assert f"forward pass: {short} FLOPs" in trace_picture(replace(TRACE, flops=number), width=80, surface=COLOR).plain
+    assert f"forward pass: {short} FLOPs" in trace_picture(replace(TRACE, flops=number), COLOR).plain

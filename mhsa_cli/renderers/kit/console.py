@@ -10,7 +10,7 @@ import codecs
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Literal
 
 from rich.console import Console
@@ -20,6 +20,7 @@ from mhsa_cli.renderers.kit.glyphs import FULL, Glyphs, choose_glyphs
 Depth = Literal["none", "16", "256", "truecolor"]
 
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH, DEFAULT_HEIGHT = 20, 200, 80, 25
+LEAST_WIDTH = 16  # columns of a part of a picture
 _QUIET_PLACES = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG")  # terminals that keep every frame of an animation
 # What stands for a white space in a token, where the stream cannot show it; as wide, so that columns stay columns.
 _PLAIN = {"␣": "_", "↵": "$", "⇥": ">"}
@@ -49,6 +50,10 @@ class Surface:
     def paints(self) -> bool:
         """Tell whether a cell's colour can carry a value (16 colours cannot: they are the user's theme)."""
         return self.depth in ("256", "truecolor")
+
+    def narrow(self, columns: int) -> Surface:
+        """Give a surface that is so many columns narrower, but never less than LEAST_WIDTH wide."""
+        return replace(self, width=max(LEAST_WIDTH, self.width - columns))
 
 
 def _number(text: str | None) -> int | None:

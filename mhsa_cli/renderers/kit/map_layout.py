@@ -56,10 +56,9 @@ class Plan:
     per_row: int
 
 
-def choose_plan(
-    rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], width: int, surface: Surface
-) -> Plan:
+def choose_plan(rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], surface: Surface) -> Plan:
     """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
+    width = surface.width
     axis = min(MAX_TOKEN, max((cell_len(escape(token)) for token in tokens), default=0)) + 1
     if sum(map(len, rows)) == 1:
         for kind in (PERCENT_CELL, *_kinds(surface, wide=True)):

@@ -53,9 +53,8 @@ class Column:
 def table(
     columns: Sequence[Column],
     rows: Sequence[Sequence[str]],
-    *,
-    width: int,
     surface: Surface,
+    *,
     highlight: int | None = None,
     under: Mapping[int, str] = NO_TEXTS,
 ) -> Lines:
@@ -64,7 +63,7 @@ def table(
     Rows shorter than the columns are filled with blanks. `under` holds by a row's number what is set below it over the
     whole width. A note names the columns that had no room.
     """
-    width = table_width(columns, width, surface)
+    width = table_width(columns, surface)
     cells, widths = _layout(columns, rows, width)
     if not widths:
         return _records(columns, cells, width, highlight, under)
@@ -82,29 +81,25 @@ def table(
     return Lines(lines)
 
 
-def table_width(columns: Sequence[Column], width: int, surface: Surface) -> int:
+def table_width(columns: Sequence[Column], surface: Surface) -> int:
     """Return how wide a table may be: as wide as it likes in a pipe, if it holds what may have to be typed."""
-    return width if surface.bounded or not any(column.whole for column in columns) else _UNBOUNDED
+    return surface.width if surface.bounded or not any(column.whole for column in columns) else _UNBOUNDED
 
 
 def legend(
     columns: Sequence[Column],
     rows: Sequence[Sequence[str]],
     phrases: Sequence[tuple[str, str]],
-    *,
-    width: int,
     surface: Surface,
 ) -> Lines:
     """Set the phrases (column, words) that explain a table of this width, but for columns that are not there."""
-    there = {"", *shown_titles(columns, rows, width=width, surface=surface)}
-    return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title in there], width))
+    there = {"", *shown_titles(columns, rows, surface)}
+    return Lines(wrap_phrases([[(words, DIM)] for title, words in phrases if title in there], surface.width))
 
 
-def shown_titles(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, surface: Surface
-) -> list[str]:
+def shown_titles(columns: Sequence[Column], rows: Sequence[Sequence[str]], surface: Surface) -> list[str]:
     """List the titles of the columns that a table of this width has room for."""
-    _, shown = _layout(columns, rows, table_width(columns, width, surface))
+    _, shown = _layout(columns, rows, table_width(columns, surface))
     return [columns[i].title for i in shown or range(len(columns))]
 
 
@@ -249,9 +244,9 @@ def by_distance(weights: Sequence[Sequence[float]], columns: int = 16) -> list[f
     return means
 
 
-def task_picture(info: TaskInfo, *, width: int, surface: Surface) -> Lines:
+def task_picture(info: TaskInfo, surface: Surface) -> Lines:
     """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
-    width = max(20, width)
+    width = surface.width
     tail = f"guessing: {fixed(info.chance_loss, 2)} nats, {percents(info.chance_accuracy)} right"
     lines = wrap_phrases([[(escape(info.name), BOLD)], [(escape(info.summary), PLAIN)]], width)
     mark = surface.glyphs.cut_text

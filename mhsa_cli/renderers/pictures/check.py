@@ -24,27 +24,26 @@ SIDE_BY_SIDE = 100  # columns; below, what was found stands under its row
 LONGEST = 300  # columns of one finding in a table of many grades
 
 
-def grade_picture(grade: Grade, *, width: int, surface: Surface) -> Lines:
-    """Report one grade, at most `width` columns wide: verdict, faults, how it was called, laws, notes, next step."""
-    width = max(20, width)
+def grade_picture(grade: Grade, surface: Surface) -> Lines:
+    """Report one grade: verdict, faults, how it was called, laws, notes, next step."""
     parts = [
-        _verdict(grade, width, surface),
-        *_faults(grade, width),
-        _tried(grade, width),
-        _found(grade, width, surface),
-        _laws(grade, width, surface),
-        _notes(grade, width),
-        _next(grade, width, surface),
+        _verdict(grade, surface),
+        *_faults(grade, surface.width),
+        _tried(grade, surface.width),
+        _found(grade, surface),
+        _laws(grade, surface),
+        _notes(grade, surface.width),
+        _next(grade, surface),
     ]
     return comparison([part for part in parts if part.lines])
 
 
-def _verdict(grade: Grade, width: int, surface: Surface) -> Lines:
+def _verdict(grade: Grade, surface: Surface) -> Lines:
     """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
-    lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], width)
+    lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], surface.width)
     facts = [[(escape(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
-    return Lines([*lines, *_beside([fact for fact in facts if fact], width, surface)])
+    return Lines([*lines, *_beside([fact for fact in facts if fact], surface)])
 
 
 def _faults(grade: Grade, width: int) -> list[Lines]:
@@ -70,15 +69,15 @@ def _tried(grade: Grade, width: int) -> Lines:
     return Lines([*_hanging([("tried", DIM)], width), *tries] if tries else [])
 
 
-def _found(grade: Grade, width: int, surface: Surface) -> Lines:
+def _found(grade: Grade, surface: Surface) -> Lines:
     """Say how it is built and called."""
     if not grade.found:
         return Lines()
     rows = [[name, words.on_one_line(value)] for name, value in grade.found.items()]
-    return table([Column("found", flexible=True), Column("", wraps=True)], rows, width=width, surface=surface)
+    return table([Column("found", flexible=True), Column("", wraps=True)], rows, surface)
 
 
-def _laws(grade: Grade, width: int, surface: Surface) -> Lines:
+def _laws(grade: Grade, surface: Surface) -> Lines:
     """Set the laws, those that fail first, and under each of those what was seen."""
     if not grade.laws:
         return Lines()
@@ -86,7 +85,7 @@ def _laws(grade: Grade, width: int, surface: Surface) -> Lines:
     rows = [[law.name, words.law_state(law), "" if law.worst is None else short(law.worst)] for law in laws]
     columns = [Column("law", wraps=True), Column("result"), Column("worst", "right", drop=1)]
     under = {number: words.law_found(law) for number, law in enumerate(laws)}
-    return table(columns, rows, width=width, surface=surface, under=under)
+    return table(columns, rows, surface, under=under)
 
 
 def _notes(grade: Grade, width: int) -> Lines:
@@ -98,16 +97,16 @@ def _notes(grade: Grade, width: int) -> Lines:
     return Lines(lines)
 
 
-def _next(grade: Grade, width: int, surface: Surface) -> Lines:
+def _next(grade: Grade, surface: Surface) -> Lines:
     """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
     purpose, command = words.next_step(grade)
-    return Lines(_beside([[(f"{purpose}:", DIM)], [(escape(command), PLAIN)]], width, surface, 1) if command else [])
+    return Lines(_beside([[(f"{purpose}:", DIM)], [(escape(command), PLAIN)]], surface, 1) if command else [])
 
 
-def _beside(phrases: Sequence[Sequence[Piece]], width: int, surface: Surface, gap: int = 3) -> list[Text]:
+def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) -> list[Text]:
     """Set phrases side by side where there is room; in a pipe one that is too long stays whole, to be typed again."""
     longest = max(sum(cell_len(text) for text, _ in phrase) for phrase in phrases)
-    return wrap_phrases(phrases, width if surface.bounded else max(width, longest), gap)
+    return wrap_phrases(phrases, surface.width if surface.bounded else max(surface.width, longest), gap)
 
 
 def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:
@@ -117,26 +116,25 @@ def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text
     return [Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)]
 
 
-def grades_table(grades: Sequence[Grade], *, width: int, surface: Surface) -> Lines:
-    """Set a row a submission, at most `width` columns wide: its verdict, where, and what was found; then a summary."""
-    width = max(20, width)
+def grades_table(grades: Sequence[Grade], surface: Surface) -> Lines:
+    """Set a row a submission: its verdict, where, and what was found; then a summary."""
     names, shared = words.short_names([grade.target for grade in grades])
     columns = [
         Column("submission", whole=True),
         Column("verdict"),
         Column("where", whole=True, drop=1),
     ]
-    beside = table_width(columns, width, surface) >= SIDE_BY_SIDE
+    beside = table_width(columns, surface) >= SIDE_BY_SIDE
     findings = [cut(words.finding(grade), LONGEST, surface.glyphs.cut_text) for grade in grades]
     rows = [
         [name, words.VERDICTS[grade.verdict], words.on_one_line(words.place(grade))]
         for name, grade in zip(names, grades, strict=True)
     ]
-    lines = Lines(_hanging([(shared, DIM)], width)) if shared else Lines()
+    lines = Lines(_hanging([(shared, DIM)], surface.width)) if shared else Lines()
     if beside:
         columns.append(Column("found", wraps=True))
         rows = [[*row, finding] for row, finding in zip(rows, findings, strict=True)]
-        lines += table(columns, rows, width=width, surface=surface)
+        lines += table(columns, rows, surface)
     elif rows:
-        lines += table(columns, rows, width=width, surface=surface, under=dict(enumerate(findings)))
-    return lines + Lines(_hanging([(words.summary(grades), BOLD)], width))
+        lines += table(columns, rows, surface, under=dict(enumerate(findings)))
+    return lines + Lines(_hanging([(words.summary(grades), BOLD)], surface.width))

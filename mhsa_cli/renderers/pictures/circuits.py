@@ -29,11 +29,11 @@ DIRECT = "what a head itself adds to the right answer's logit, less what it adds
 THROUGH = {"queries": "its queries", "keys": "its keys", "values": "its values"}
 
 
-def circuits_table(circuits: Circuits, *, width: int, surface: Surface) -> Lines:
-    """Draw circuits at most `width` columns wide: a line a head, what the columns mean, compositions, notes."""
-    width = max(20, width)
+def circuits_table(circuits: Circuits, surface: Surface) -> Lines:
+    """Draw circuits: a line a head, what the columns mean, compositions, notes."""
+    width = surface.width
     lines = wrap_phrases([[(f"circuits at step {circuits.step:,}", BOLD)], [(escape(circuits.inputs), DIM)]], width)
-    lines += [*_heads(circuits, width, surface), *_pairs(circuits, width)]
+    lines += [*_heads(circuits, surface), *_pairs(circuits, width)]
     if circuits.residual_error is not None:
         parts = f"the direct parts add up to the logits within {circuits.residual_error:.1e}"
         lines += [Text(), *wrap_phrases([[(parts, PLAIN)]], width)]
@@ -42,7 +42,7 @@ def circuits_table(circuits: Circuits, *, width: int, surface: Surface) -> Lines
     return Lines(lines)
 
 
-def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
+def _heads(circuits: Circuits, surface: Surface) -> list[Text]:
     """Set the table and its legend; what no head has gets no column."""
     heads = circuits.heads
     columns, meanings = [Column("head", whole=True)], []
@@ -63,11 +63,11 @@ def _heads(circuits: Circuits, width: int, surface: Surface) -> list[Text]:
             for row, text in zip(rows, texts, strict=True):
                 row.append(text)
     if len(columns) == 1:
-        return wrap_phrases([[("no circuit of these heads is known", PLAIN)]], width)
-    lines = list(table(columns, rows, width=width, surface=surface))
-    shown = shown_titles(columns, rows, width=width, surface=surface)  # a column without room needs no meaning
+        return wrap_phrases([[("no circuit of these heads is known", PLAIN)]], surface.width)
+    lines = list(table(columns, rows, surface))
+    shown = shown_titles(columns, rows, surface)  # a column without room needs no meaning
     for title, meaning in meanings:
-        lines += _note(f"{title}: {meaning}", width) if title in shown else []
+        lines += _note(f"{title}: {meaning}", surface.width) if title in shown else []
     return lines
 
 

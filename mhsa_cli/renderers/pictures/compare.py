@@ -30,30 +30,29 @@ def comparison(parts: Sequence[Lines]) -> Lines:
     return Lines(lines)
 
 
-def differing_settings(
-    first: Mapping[str, Any], second: Mapping[str, Any], names: Names, *, width: int, surface: Surface
-) -> Lines:
+def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], names: Names, surface: Surface) -> Lines:
     """Set the settings that differ in two columns, as YAML writes them; blank where a run has no such setting."""
     keys = list(dict.fromkeys([*first, *second]))
     if not keys:
-        return _words("the configs are equal", width)
+        return _words("the configs are equal", surface.width)
     rows = [[key, *(_value(run[key]) if key in run else "" for run in (first, second))] for key in keys]
-    return beside("differs", rows, names, width=width, surface=surface)
+    return beside("differs", rows, names, surface)
 
 
-def beside(title: str, rows: Sequence[Sequence[str]], names: Names, *, width: int, surface: Surface) -> Lines:
+def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Surface) -> Lines:
     """Set rows (what, first, second) under the names of two runs."""
     columns = [Column(title, whole=True), *(Column(escape(name), "right", whole=True) for name in names)]
-    return table(columns, rows, width=width, surface=surface)
+    return table(columns, rows, surface)
 
 
 def matched_heads(
-    matching: Matching, labels: tuple[Labels, Labels], names: Names, note: str = "", *, width: int, surface: Surface
+    matching: Matching, labels: tuple[Labels, Labels], names: Names, surface: Surface, note: str = ""
 ) -> Lines:
     """List the pairs with their costs and, where there are any, labels; the heads left over; and what it means.
 
     `note` is what else must be known of the maps.
     """
+    width = surface.width
     labelled = any(labels)
     columns, rows = [], []
     for number, name in enumerate(names):
@@ -67,7 +66,7 @@ def matched_heads(
         rows.append([*cells[0], *cells[1], fixed(cost, 2)])
     told = _words(f"heads matched by their maps on {matching.inputs}", width)
     told += _words(note, width) if note else Lines([])
-    told += table([*columns, Column("cost", "right")], rows, width=width, surface=surface)
+    told += table([*columns, Column("cost", "right")], rows, surface)
     for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
         if heads:
             told += _words(f"unmatched in {name}: {', '.join(map(str, heads))}", width)
@@ -100,7 +99,7 @@ def _notes(matching: Matching, width: int) -> Lines:
 
 
 def _words(text: str, width: int) -> Lines:
-    return Lines(wrap_phrases([[(escape(text), PLAIN)]], max(20, width)))
+    return Lines(wrap_phrases([[(escape(text), PLAIN)]], width))
 
 
 def _value(value: Any) -> str:

@@ -60,9 +60,8 @@ class CurveParts(NamedTuple):
 
 def loss_curve(
     series: Sequence[Series],
-    *,
-    width: int,
     surface: Surface,
+    *,
     height: int = 12,
     baseline: tuple[float, str] | None = None,
     log: bool = False,
@@ -70,15 +69,14 @@ def loss_curve(
     y_max: float | None = None,
     title: str = "loss (nats)",
 ) -> Lines:
-    """Draw series over steps, at most `width` columns wide and `height` rows of plot plus axis and notes.
+    """Draw series over steps and `height` rows of plot plus axis and notes.
 
     `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
     needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     """
     plot, notes, _ = curve_parts(
         series,
-        width=width,
-        surface=surface,
+        surface,
         height=height,
         baseline=baseline,
         log=log,
@@ -91,9 +89,8 @@ def loss_curve(
 
 def curve_parts(
     series: Sequence[Series],
-    *,
-    width: int,
     surface: Surface,
+    *,
     height: int = 12,
     baseline: tuple[float, str] | None = None,
     log: bool = False,
@@ -108,12 +105,12 @@ def curve_parts(
 
     `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step.
     """
-    width, height = max(16, width), max(2, height)
-    lines = _prepare(series, surface, width)
+    width, height = surface.width, max(2, height)
+    lines = _prepare(series, surface)
     x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, baseline, log, y_max)
     ticks = value_ticks(y_axis, height)
     margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
-    labels = _labels(lines, baseline, y_axis, surface, width)
+    labels = _labels(lines, baseline, y_axis, surface)
     label_width = max((label.width for label in labels), default=0)
     beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
     taken = max(right, label_width if beside else 0)
@@ -138,7 +135,7 @@ def curve_parts(
     return CurveParts(plot, Lines([*under, *notes]), frame)
 
 
-def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Line]:
+def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
     """Thin each series and choose its colour; the lines of one of several runs share theirs."""
     owners = list(dict.fromkeys(one.run or one.name for one in series))
     many = sum(one.role != "eval" for one in series) > 1
@@ -147,7 +144,7 @@ def _prepare(series: Sequence[Series], surface: Surface, width: int) -> list[_Li
         is_eval, index = one.role == "eval", owners.index(one.run or one.name)
         letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
         # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
-        points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * width))
+        points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * surface.width))
         lines.append(_Line(escape(one.name), points, is_eval, line_style(index, surface.depth), letter))
     return lines
 
@@ -175,10 +172,8 @@ def _step_axis(lines: Sequence[_Line], x_max: int | None, log_steps: bool) -> Ax
     return Axis(float(low) if high / 2 < low < high else 0.0, float(max(1, high)))
 
 
-def _labels(
-    lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Axis, surface: Surface, width: int
-) -> list[_Label]:
-    glyphs = surface.glyphs
+def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Axis, surface: Surface) -> list[_Label]:
+    glyphs, width = surface.glyphs, surface.width
     labels = []
     for line in lines:
         last = line.last()

@@ -23,7 +23,7 @@ WAYS = {
 }
 
 
-def head_table(maps: HeadMaps, *, width: int, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
+def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None = None) -> Lines:
     """Summarise heads in a line each: what it looks at, how much, how spread, what it causes, weight by distance.
 
     `heads` are addresses; left out, all. What is withheld or was not measured is missing.
@@ -58,14 +58,10 @@ def head_table(maps: HeadMaps, *, width: int, surface: Surface, heads: Sequence[
         ("effect", "effect: nats lost if it alone spreads evenly"),
         ("by distance back", "by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none"),
     ]
-    return table(columns, rows, width=width, surface=surface) + legend(
-        columns, rows, said, width=width, surface=surface
-    )
+    return table(columns, rows, surface) + legend(columns, rows, said, surface)
 
 
-def score_table(
-    report: HeadReport, *, width: int, surface: Surface, papers: Mapping[Head, float] | None = None
-) -> Lines:
+def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, float] | None = None) -> Lines:
     """Set every head's lift on every target, and its other scores, in a table; induction also at other distances.
 
     `papers` adds a column: the prefix matching score of Olsson et al. 2022, by address.
@@ -86,7 +82,7 @@ def score_table(
     ]
     limits = [max((h.scores[n].null or 0.0 for h in report.heads if n in h.scores), default=0.0) for n in names]
     rows.append(["random", *(fixed(limit, 2) for limit in limits)])
-    lines = table(columns, rows, width=width, surface=surface)
+    lines = table(columns, rows, surface)
     said = [
         ("", "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it"),
         ("", "random: 99 % of untrained heads stay below"),
@@ -98,17 +94,17 @@ def score_table(
             "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
         ),
     ]
-    lines += legend(columns, rows, said, width=width, surface=surface)
-    return lines + gap_table(report, width=width, surface=surface)
+    lines += legend(columns, rows, said, surface)
+    return lines + gap_table(report, surface)
 
 
-def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
+def gap_table(report: HeadReport, surface: Surface) -> Lines:
     """Set each head's induction lift by distance between repeats; `*` marks distances that training used."""
     trained = sorted({gap for head in report.heads for gap in head.trained_gaps})
     unseen = sorted({gap for head in report.heads for gap in head.unseen_gaps})
     gaps = sorted({*trained, *unseen})
     if not gaps:
-        return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], width))
+        return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], surface.width))
     # The farthest are lost first in a narrow terminal, those of the training last.
     drops = {gap: number for number, gap in enumerate([*trained, *(gap for gap in unseen if gap not in trained)])}
     columns = [Column("induction at", whole=True)]
@@ -119,8 +115,8 @@ def gap_table(report: HeadReport, *, width: int, surface: Surface) -> Lines:
         rows.append([head.name, *(fixed(lifts[gap], 2) if gap in lifts else "" for gap in gaps)])
     said = "lift where a random block of so many symbols repeats"
     said += "; * training used this distance" if trained else ""
-    picture = table(columns, rows, width=width, surface=surface)
-    return Lines([Text(), *picture.lines, *wrap_phrases([[(said, DIM)]], width)])
+    picture = table(columns, rows, surface)
+    return Lines([Text(), *picture.lines, *wrap_phrases([[(said, DIM)]], surface.width)])
 
 
 def _lift(head: HeadScore, name: str) -> str:
@@ -134,7 +130,7 @@ def _shape(head: HeadScore) -> list[str]:
     return [figure(value) for value in (head.entropy, head.uniformity, head.confidence, head.positionality)]
 
 
-def ablation_table(ablations: Sequence[Ablation], *, width: int, surface: Surface) -> Lines:
+def ablation_table(ablations: Sequence[Ablation], surface: Surface) -> Lines:
     """Set loss and accuracy with heads acted on in every way beside those of the model as it is."""
     columns = [Column("these heads"), Column("loss", "right"), Column("change", "right"), Column("+-", "right", drop=1)]
     columns.append(Column("accuracy", "right"))
@@ -149,7 +145,7 @@ def ablation_table(ablations: Sequence[Ablation], *, width: int, surface: Surfac
         for one in ablations
     ]
     said = "nats on the probe rows; +-: standard error over the rows"
-    return table(columns, rows, width=width, surface=surface) + Lines(wrap_phrases([[(said, DIM)]], width))
+    return table(columns, rows, surface) + Lines(wrap_phrases([[(said, DIM)]], surface.width))
 
 
 def figure(value: float | None) -> str:

@@ -17,21 +17,20 @@ from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, wrap
 from mhsa_cli.text import Head, escape
 
 
-def head_maps(maps: HeadMaps, *, width: int, surface: Surface, heads: Collection[Head] | None = None) -> Lines:
-    """Draw the attention maps of every head, or of those at the addresses `heads`, at most `width` columns wide.
+def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | None = None) -> Lines:
+    """Draw the attention maps of every head, or of those at the addresses `heads`.
 
     One cell is one (query, key) pair; longer samples are pooled by whole blocks, and the caption says so. A single
     head shows percents and tokens where they fit. Colour is viridis, linear from 0 to 1, the same for all heads.
     """
-    width = max(20, width)
     rows = _select(maps, heads)
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
-    plan = choose_plan(rows, length, maps.tokens, width, surface)
+    plan = choose_plan(rows, length, maps.tokens, surface)
     body = Lines()
     for row in rows:
         for part in balanced(row, plan.per_row):
-            body = body + _draw_row(part, plan, maps.tokens, width, surface) + Lines([Text()])
-    return _heading(maps, plan, width, surface) + body + _caption(rows, plan, length, width, surface)
+            body = body + _draw_row(part, plan, maps.tokens, surface) + Lines([Text()])
+    return _heading(maps, plan, surface) + body + _caption(rows, plan, length, surface)
 
 
 def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
@@ -49,10 +48,10 @@ def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]
     return rows
 
 
-def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], width: int, surface: Surface) -> Lines:
+def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: Surface) -> Lines:
     titles = [title_lines(panel.summary, plan.title) for panel in row]
     top = max(map(len, titles))
-    grid = Grid(width, top + (1 if plan.axis else 0) + plan.tall)
+    grid = Grid(surface.width, top + (1 if plan.axis else 0) + plan.tall)
     for number, panel in enumerate(row):
         left = number * (plan.panel + GAP) + plan.axis
         for y, text in enumerate(titles[number]):
@@ -76,21 +75,20 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
             grid.put(left + k * step, top, pad(texts[k], step - 1, "right"), DIM)
 
 
-def _heading(maps: HeadMaps, plan: Plan, width: int, surface: Surface) -> Lines:
+def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
     """Say what is shown; the sample stands here in full when its tokens do not fit beside the maps."""
     phrases: list[list[Piece]] = [[("attention weights", BOLD)]]
     phrases.append([(f"{escape(maps.task)}, step {maps.step}", DIM)])
-    lines = wrap_phrases(phrases, width)
+    lines = wrap_phrases(phrases, surface.width)
     if plan.axis or not maps.tokens:
         return Lines([*lines, Text()])
     shown = " ".join(escape(token) for token in maps.tokens)
-    room = 2 * width - len("sample ") - 2
-    return Lines(
-        [*lines, *wrap_phrases([[("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]], width), Text()]
-    )
+    room = 2 * surface.width - len("sample ") - 2
+    sample: list[Piece] = [("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]
+    return Lines([*lines, *wrap_phrases([sample], surface.width), Text()])
 
 
-def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, width: int, surface: Surface) -> Lines:
+def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: Surface) -> Lines:
     """Explain the picture by phrases that wrap and are never cut."""
     glyphs = surface.glyphs
     cells = [value for row in rows for panel in row for line in panel.cells for value in line]
@@ -121,7 +119,7 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, width: in
         phrases.append([(f"? is not a finite number: {names}", alarm_style(surface.depth))])
     if any(value is not None and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6 for value in cells):
         phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm_style(surface.depth))])
-    return Lines(wrap_phrases(phrases, width))
+    return Lines(wrap_phrases(phrases, surface.width))
 
 
 def _count(panel: Panel, is_fine: Callable[[float], bool]) -> int:

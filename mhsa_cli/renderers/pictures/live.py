@@ -148,11 +148,9 @@ class LiveTraining:
         status = Lines([self._status(width)])
         if height < LEAST_ROWS:
             return status
-        surface = replace(self._surface, width=width, height=height)
         curve = loss_curve(
             self.series() or [Series("train", [], [])],
-            width=width,
-            surface=surface,
+            replace(self._surface, width=width),
             height=min(12, height - 6),
             baseline=self._baseline,
             log=self._log,

@@ -149,10 +149,9 @@ class LiveSweep:
             return status
         curves = self._curves()
         side = max(1, min(len(curves), width // LEAST_COLUMNS))
-        surface = replace(self._surface, width=width, height=height)
         last = max((chunk.plan.steps for chunk in self._running.values()), default=1)
-        size = min(width, PANEL) if side == 1 else width
-        shown = small_multiples(curves[:side], width=size, surface=surface, side=side, last=last)
+        surface = replace(self._surface, width=min(width, PANEL) if side == 1 else width)
+        shown = small_multiples(curves[:side], surface, side=side, last=last)
         if len(curves) > side:
             shown += Lines([assemble([(f"and {len(curves) - side} more groups in training", DIM)])])
         return shown + status if len(shown.lines) < height else status

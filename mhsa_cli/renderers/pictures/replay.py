@@ -6,12 +6,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.live import Live
 
 from mhsa_cli.records import HeadMaps
-from mhsa_cli.renderers.kit.console import Surface, terminal_size
+from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface, terminal_size
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, Piece, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short, step_text
@@ -29,22 +30,20 @@ def chosen_frames(count: int) -> list[int]:
     return [round(number * (count - 1) / (most - 1)) for number in range(most)]
 
 
-def frame_picture(
-    maps: HeadMaps, loss: float | None, *, width: int, surface: Surface, height: int | None = None
-) -> Lines:
-    """Draw one frame for a terminal of `width` columns: step and loss, and under them the maps.
+def frame_picture(maps: HeadMaps, loss: float | None, surface: Surface, *, height: int | None = None) -> Lines:
+    """Draw one frame for a terminal, the surface: step and loss, and under them the maps.
 
     With `height` rows, the first line says how much of it will be cut off at the bottom.
     """
-    width = max(20, width - FREE_COLUMNS)
-    picture = head_maps(maps, width=width, surface=surface)
+    surface = replace(surface, width=max(MIN_WIDTH, surface.width - FREE_COLUMNS))
+    picture = head_maps(maps, surface)
     facts: list[list[Piece]] = [[(f"step {step_text(maps.step)}", BOLD)]]
     if loss is not None and not math.isnan(loss):
         facts.append([(f"loss {short(loss)}", PLAIN)])
     missing = 0 if height is None else len(picture.lines) + 1 - height
     if missing > 0:
         facts.append([(f"{missing} lines do not fit below", DIM)])
-    return Lines(wrap_phrases(facts, width)[:1]) + picture
+    return Lines(wrap_phrases(facts, surface.width)[:1]) + picture
 
 
 def play(
@@ -69,10 +68,10 @@ def play(
                 maps, loss = frames[number]
                 width, height = terminal_size(console.file, environ)
                 console.size = (width, height)  # type: ignore[assignment]
-                picture = frame_picture(maps, loss, width=width, surface=surface, height=height)
+                picture = frame_picture(maps, loss, replace(surface, width=width), height=height)
                 live.update(picture, refresh=True)
                 if number < len(frames) - 1:
                     sleep(max(0.0, SECONDS - (clock() - started)))
         finally:
             maps, loss = frames[number]
-            live.update(frame_picture(maps, loss, width=console.width, surface=surface))  # what stays is whole
+            live.update(frame_picture(maps, loss, replace(surface, width=console.width)))  # what stays is whole

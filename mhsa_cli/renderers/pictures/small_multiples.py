@@ -22,7 +22,7 @@ _SIDE_BY_SIDE = ((120, 4), (80, 3), (60, 2))  # from this many columns on, so ma
 
 
 def small_multiples(
-    curves: Sequence[Curve], *, width: int, surface: Surface, side: int | None = None, last: int | None = None
+    curves: Sequence[Curve], surface: Surface, *, side: int | None = None, last: int | None = None
 ) -> Lines:
     """Draw a panel for each (title, steps, median, low, high): the median as a line, low to high as a shaded band.
 
@@ -30,18 +30,17 @@ def small_multiples(
     `side` panels stand side by side, else as many as there is room for; the axis of steps ends at `last`, else at the
     last one there is.
     """
-    width = max(20, width)
     if not curves:
-        return Lines(wrap_phrases([[("no curves recorded yet", DIM)]], width))
+        return Lines(wrap_phrases([[("no curves recorded yet", DIM)]], surface.width))
     x_axis, y_axis = _axes(curves, last)
     ticks = [(log_tick_text(tick), tick) for tick in log_ticks(y_axis.low, y_axis.high, ROWS - 2)]
     margin = max([2, *(len(text) + 1 for text, _ in ticks)])
-    side = side or next((count for least, count in _SIDE_BY_SIDE if width >= least), 1)
+    side = side or next((count for least, count in _SIDE_BY_SIDE if surface.width >= least), 1)
     # Only the first panel of a row carries the ticks' numbers; the plots are equally wide whatever their number.
-    columns = (width - margin - side - _GAP * (side - 1)) // side
+    columns = (surface.width - margin - side - _GAP * (side - 1)) // side
     lines = Lines([])
     for start in range(0, len(curves), side):
-        row = Grid(width, ROWS + 3)
+        row = Grid(surface.width, ROWS + 3)
         for place, curve in enumerate(curves[start : start + side]):
             own = margin if place == 0 else 0
             left = 0 if place == 0 else margin + place * (1 + columns + _GAP)
@@ -50,7 +49,7 @@ def small_multiples(
             row.put(left + own, 0, cut(escape(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
             _copy(panel.grid, row, left, 1)
         lines += Lines(row.lines())
-    return lines + _legend(curves, width, surface)
+    return lines + _legend(curves, surface)
 
 
 def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
@@ -104,7 +103,7 @@ def _copy(source: Grid, target: Grid, left: int, top: int) -> None:
             target.styles[top + y][left + x] = source.styles[y][x]
 
 
-def _legend(curves: Sequence[Curve], width: int, surface: Surface) -> Lines:
+def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
     glyphs = surface.glyphs
     line = "⠤⠤" if glyphs.braille else "--"
     style = line_style(0, surface.depth)
@@ -118,4 +117,4 @@ def _legend(curves: Sequence[Curve], width: int, surface: Surface) -> Lines:
         phrases.append([("values of 0 or less have no place on a log scale", DIM)])
     if any(value is None or not math.isfinite(value) for _, _, median, *_ in curves for value in median):
         phrases.append([("a gap: the median is not finite there", DIM)])
-    return Lines(wrap_phrases(phrases, width))
+    return Lines(wrap_phrases(phrases, surface.width))

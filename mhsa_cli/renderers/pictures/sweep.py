@@ -25,17 +25,16 @@ LABELS_FROM = 100  # columns; below, the labels are listed under the table
 _INDENT = 2
 
 
-def sweep_table(report: SweepReport, *, width: int, surface: Surface) -> Lines:
+def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     """Draw the groups, then the sentences of their pairs, then the trials that did not finish."""
-    width = max(20, width)
-    lines = _groups(report, width, surface)
-    for part in (_pairs(report, width, surface), _failed(report.trials, width, surface)):
+    lines = _groups(report, surface)
+    for part in (_pairs(report, surface), _failed(report.trials, surface)):
         if part.lines:
             lines = lines + Lines([Text()]) + part
     return lines
 
 
-def _groups(report: SweepReport, width: int, surface: Surface) -> Lines:
+def _groups(report: SweepReport, surface: Surface) -> Lines:
     keys = list(dict.fromkeys(key for group in report.groups for key in group.overrides))
     goal = f"steps to {percent(report.target)}"
     columns = [Column(escape(title), "right", whole=True) for title in _short_names(keys)]
@@ -46,31 +45,31 @@ def _groups(report: SweepReport, width: int, surface: Surface) -> Lines:
         Column("final loss", "right", drop=3),
     ]
     labelled = any(group.label_sets for group in report.groups)
-    beside = labelled and width >= LABELS_FROM
+    beside = labelled and surface.width >= LABELS_FROM
     columns += [Column("most common heads", wraps=True, drop=4)] if beside else []
     rows = []
     for group in report.groups:
         row = [group.overrides.get(key, "") for key in keys]
-        loss = group.final_loss if width >= QUARTILES_FROM else (group.final_loss[1],) * 3
+        loss = group.final_loss if surface.width >= QUARTILES_FROM else (group.final_loss[1],) * 3
         if group.n:
             row += [f"{group.k}/{group.n}", interval(group.wilson95, surface.glyphs.dash)]
             row += [_spread(group.steps_to_target, _whole, surface), _spread(loss, short, surface)]
         else:
             row += ["not trained", *[surface.glyphs.dash] * 3]
         rows.append([*row, *([_common(group)] if beside else [])])
-    lines = table(columns, rows, width=width, surface=surface) + _legend(report, width)
-    return lines + _labels(report, keys, width, surface) if labelled and not beside else lines
+    lines = table(columns, rows, surface) + _legend(report, surface.width)
+    return lines + _labels(report, keys, surface) if labelled and not beside else lines
 
 
-def _labels(report: SweepReport, keys: Sequence[str], width: int, surface: Surface) -> Lines:
+def _labels(report: SweepReport, keys: Sequence[str], surface: Surface) -> Lines:
     """List each group's most common labels where the table has no room for them."""
-    lines = [Text(), *wrap_phrases([[("most common heads", DIM)]], width)]
+    lines = [Text(), *wrap_phrases([[("most common heads", DIM)]], surface.width)]
     for group in report.groups:
         if group.label_sets:
             values = [
                 f"{name}={group.overrides.get(key, '')}" for name, key in zip(_short_names(keys), keys, strict=True)
             ]
-            lines += _item(escape(": ".join([*([" ".join(values)] if values else []), _common(group)])), width, surface)
+            lines += _item(escape(": ".join([*([" ".join(values)] if values else []), _common(group)])), surface)
     return Lines(lines)
 
 
@@ -124,20 +123,20 @@ def _common(group: GroupStats) -> str:
     return f"{set_words(labels)} ({count} of {group.models})"
 
 
-def _pairs(report: SweepReport, width: int, surface: Surface) -> Lines:
+def _pairs(report: SweepReport, surface: Surface) -> Lines:
     lines: list[Text] = []
     count = len(report.pairs)
     begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
     told = [pair for pair in begun if count <= SENTENCES or _is_shown(pair.difference)]
     for pair in told:
-        lines += _item(escape(pair.words), width, surface)
+        lines += _item(escape(pair.words), surface)
     if len(told) < len(begun):
         more = f"{len(begun) - len(told)} of {count} comparisons: no difference that this number of seeds could show"
-        lines += _item(more, width, surface)
+        lines += _item(more, surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)
         by_chance = f"of {total} such sentences about equal groups, about {total / 20:.0f} would name a difference"
-        lines += wrap_phrases([[(f"each at 95 %, paired by seed: {by_chance}", DIM)]], width)
+        lines += wrap_phrases([[(f"each at 95 %, paired by seed: {by_chance}", DIM)]], surface.width)
     return Lines(lines)
 
 
@@ -145,25 +144,25 @@ def _is_shown(difference: Difference) -> bool:
     return difference.low is not None and difference.high is not None and not difference.low <= 0 <= difference.high
 
 
-def _failed(trials: Sequence[TrialResult], width: int, surface: Surface) -> Lines:
+def _failed(trials: Sequence[TrialResult], surface: Surface) -> Lines:
     failed = [trial for trial in trials if not trial.is_finished]
     if not failed:
         return Lines([])
     counts = Counter(trial.status for trial in failed)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     head = f"{surface.glyphs.cross} not finished: {escape(told)} of {len(trials)} trials"
-    lines = wrap_phrases([[(head, alarm_style(surface.depth))]], width)
+    lines = wrap_phrases([[(head, alarm_style(surface.depth))]], surface.width)
     for trial in failed[:FAILED_SHOWN]:
         why = trial.message or trial.status
-        lines += _item(f"{escape(trial.run)} (seed {trial.seed}): {escape(why)}", width, surface)
+        lines += _item(f"{escape(trial.run)} (seed {trial.seed}): {escape(why)}", surface)
     if len(failed) > FAILED_SHOWN:
         lines.append(assemble([(f"  and {len(failed) - FAILED_SHOWN} more", DIM)]))
     return Lines(lines)
 
 
-def _item(text: str, width: int, surface: Surface) -> list[Text]:
+def _item(text: str, surface: Surface) -> list[Text]:
     """Set a sentence behind a dot, its further lines indented under its first; no name in it is broken."""
-    rows = wrap_words(text, width - _INDENT)
+    rows = wrap_words(text, surface.width - _INDENT)
     pieces: list[list[Piece]] = [
         [(f"{surface.glyphs.dot} " if i == 0 else " " * _INDENT, DIM)] for i in range(len(rows))
     ]

@@ -53,27 +53,24 @@ class _Side:
 def timeline_picture(
     loss_series: Sequence[Series],
     histories: Sequence[HeadHistory],
-    *,
-    width: int,
     surface: Surface,
+    *,
     baseline: tuple[float, str] | None = None,
     drop: tuple[int, float] | None = None,
     target: str | None = None,
     log_steps: bool = True,
 ) -> Lines:
-    """Draw every head's lift over training under the loss curve, at most `width` columns wide.
+    """Draw every head's lift over training under the loss curve.
 
     A cell holds the last snapshot up to its step. `drop` is the loss's largest one, (step, nats), to be marked.
     `target` is given when all heads are held against that one score, whatever each of them ended as.
     """
-    width = max(20, width)
     names = [f"L{history.layer}.H{history.head}" for history in histories]
     left = max(map(len, names), default=0) + 1
-    side = _choose_side(histories, target, width - left - 1, surface)
+    side = _choose_side(histories, target, surface.width - left - 1, surface)
     plot, notes, frame = curve_parts(
         loss_series,
-        width=width,
-        surface=surface,
+        surface,
         baseline=baseline,
         x_max=_last_step(loss_series, histories),
         log_steps=log_steps,
@@ -81,8 +78,8 @@ def timeline_picture(
         right=side.size,
     )
     if not histories:
-        return plot + notes + Lines(wrap_phrases([[("no snapshots of heads", DIM)]], width))
-    grid = Grid(width, len(histories) + 1)
+        return plot + notes + Lines(wrap_phrases([[("no snapshots of heads", DIM)]], surface.width))
+    grid = Grid(surface.width, len(histories) + 1)
     beside = frame.margin + frame.columns + 2
     _put_row(grid, beside, 0, side.titles, side, DIM)
     if drop is not None:
@@ -93,7 +90,7 @@ def timeline_picture(
         _put_strip(grid, number, history, frame, surface)
         _put_row(grid, beside, number, side.rows[number - 1], side, PLAIN)
     phrases = _caption(histories, side, drop, target, surface)
-    return plot + Lines(grid.lines()) + notes + Lines(wrap_phrases(phrases, width))
+    return plot + Lines(grid.lines()) + notes + Lines(wrap_phrases(phrases, surface.width))
 
 
 def _last_step(loss_series: Sequence[Series], histories: Sequence[HeadHistory]) -> int:

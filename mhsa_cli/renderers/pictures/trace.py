@@ -37,20 +37,19 @@ LEGEND = (
 OF_MASKED = ("std", "masked: mean and std of what stays visible")
 
 
-def trace_picture(trace: Trace, *, width: int, surface: Surface) -> Lines:
-    """Draw a trace at most `width` columns wide: every tensor of the first layer, the checks, the parts, the cache."""
-    width = max(20, width)
+def trace_picture(trace: Trace, surface: Surface) -> Lines:
+    """Draw a trace: every tensor of the first layer, the checks, the parts, the cache."""
     blank = Lines([Text()])
     return (
-        _heading(trace, width)
+        _heading(trace, surface.width)
         + blank
-        + _steps(trace, width, surface)
+        + _steps(trace, surface)
         + blank
-        + _checks(trace, width, surface)
+        + _checks(trace, surface)
         + blank
-        + _parts(trace, width, surface)
+        + _parts(trace, surface)
         + blank
-        + _cache(trace, width)
+        + _cache(trace, surface.width)
     )
 
 
@@ -65,24 +64,25 @@ def _heading(trace: Trace, width: int) -> Lines:
     return Lines(wrap_phrases(first, width) + wrap_phrases(sizes, width))
 
 
-def _steps(trace: Trace, width: int, surface: Surface) -> Lines:
+def _steps(trace: Trace, surface: Surface) -> Lines:
     """Set every step under the name of its part; a layer that is like the first is told in a line."""
     told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
     rows = [_row(step, surface.glyphs) for step in told]
     rows.append(["loss", "cross-entropy", f"() = {fixed(trace.loss, 4)} nats"])
-    indent = "  " if width >= 40 else ""
-    head, *body = (Text(indent) + line for line in table(COLUMNS, rows, width=width - len(indent), surface=surface))
+    indent = "  " if surface.width >= 40 else ""
+    inner = surface.narrow(len(indent))
+    head, *body = (Text(indent) + line for line in table(COLUMNS, rows, inner))
     lines = [head]
     for (layer, part), steps in groupby(told, lambda step: (step.layer, step.part)):
         if part == "head" and trace.n_layers > 1:
-            lines += wrap_phrases([[(_others(trace), BOLD)]], width)
+            lines += wrap_phrases([[(_others(trace), BOLD)]], surface.width)
         lines.append(assemble([(part if layer is None else f"layer {layer}: {part}", BOLD)]))
         for _ in steps:
             lines.append(body.pop(0))
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
     said = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
-    notes = legend(COLUMNS, rows, said, width=width - len(indent), surface=surface)
-    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], width), *notes.lines])
+    notes = legend(COLUMNS, rows, said, inner)
+    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], surface.width), *notes.lines])
 
 
 def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:
@@ -133,20 +133,20 @@ def _count(number: int) -> str:
     return f"{value:.3g}{unit}"
 
 
-def _checks(trace: Trace, width: int, surface: Surface) -> Lines:
+def _checks(trace: Trace, surface: Surface) -> Lines:
     lines: list[Text] = []
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
         claim, colon, more = _times(escape(check.text), surface.glyphs).partition(": ")
         weight = PLAIN if check.passed else BOLD
         phrases = [[(claim + colon.strip(), weight)], *([[(more, weight)]] if more else [])]
-        first, *rest = wrap_phrases(phrases, max(14, width - 6), gap=1)
+        first, *rest = wrap_phrases(phrases, max(14, surface.width - 6), gap=1)
         lines.append(assemble([(mark, style), ("  ", PLAIN)]) + first)
         lines += [Text("      ") + line for line in rest]
     return Lines(lines)
 
 
-def _parts(trace: Trace, width: int, surface: Surface) -> Lines:
+def _parts(trace: Trace, surface: Surface) -> Lines:
     columns = [Column("parameters of"), Column("number", "right")]
     if any(part.gradient_norm is not None for part in trace.parts):
         columns.append(Column("gradient norm", "right", drop=1))
@@ -154,7 +154,7 @@ def _parts(trace: Trace, width: int, surface: Surface) -> Lines:
     for part in trace.parts:
         rows.append([part.name, f"{part.parameters:,}", _norm(part.gradient_norm)])
     rows += [["all", f"{trace.parameters:,}"], ["attention alone", f"{trace.attention_parameters:,}"]]
-    return table(columns, rows, width=width, surface=surface)
+    return table(columns, rows, surface)
 
 
 def _norm(value: float | None) -> str:

@@ -12,9 +12,9 @@ FOLDER = "checkpoints/"
 LOUD = ("wrong", "unreadable", "other version")
 
 
-def verification_table(found: Verification, *, width: int, surface: Surface) -> Lines:
+def verification_table(found: Verification, surface: Surface) -> Lines:
     """Draw a row for each check: its name, how it stands, and what was found."""
     columns = [Column("checked", whole=True), Column(""), Column("found", wraps=True)]
-    name = (lambda text: text.removeprefix(FOLDER)) if table_width(columns, width, surface) < WITH_FOLDER else str
+    name = (lambda text: text.removeprefix(FOLDER)) if table_width(columns, surface) < WITH_FOLDER else str
     rows = [[name(c.name), c.state.upper() if c.state in LOUD else c.state, c.found] for c in found.checks]
-    return table(columns, rows, width=width, surface=surface)
+    return table(columns, rows, surface)

@@ -32,7 +32,7 @@ from tests.faults.rows import drawn_records as drawn
 from tests.faults.rows.drawn_records import Made
 
 
-def benched(m: Made, width: int, surface: Any) -> Lines:
+def benched(m: Made, surface: Any) -> Lines:
     """Draw every section of a bench."""
     size = {"batch_size": m.count(), "seq_len": 4, "d_model": m.count(), "n_heads": 1, "n_layers": 1, "d_mlp": 0}
 
@@ -49,11 +49,11 @@ def benched(m: Made, width: int, surface: Any) -> Lines:
         [b.AttentionSpeed(path, m.count(), spread(), m.maybe(abs(m.number()))) for path in ("fused", "weights")],
         [b.ImportSpeed(spread())],
     ]
-    parts = [bench.bench_section(section, width=width, surface=surface) for section in sections]
+    parts = [bench.bench_section(section, surface) for section in sections]
     return compare.comparison(parts)
 
 
-def compared(m: Made, width: int, surface: Any) -> Lines:
+def compared(m: Made, surface: Any) -> Lines:
     """Draw a comparison of two runs."""
     names = (m.text("copy-h4"), m.text("copy-h8"))
     first, second = ({m.text("n_heads"): m.count(), "lr": m.number(), "path": m.text("p")} for _ in range(2))
@@ -63,10 +63,10 @@ def compared(m: Made, width: int, surface: Any) -> Lines:
     final = [["eval loss", short(m.number(spot=True)), short(m.number(spot=True))]]
     return compare.comparison(
         [
-            compare.differing_settings(first, second, names, width=width, surface=surface),
-            compare.beside("final", final, names, width=width, surface=surface),
-            compare.matched_heads(matching, labels, names, width=width, surface=surface),
-            compare.unmatched(m.text("they have no heads"), width),
+            compare.differing_settings(first, second, names, surface),
+            compare.beside("final", final, names, surface),
+            compare.matched_heads(matching, labels, names, surface),
+            compare.unmatched(m.text("they have no heads"), surface.width),
         ]
     )
 
@@ -88,7 +88,7 @@ def grade(m: Made) -> Grade:
     return Grade(f"{m.text('a/b.py')}:{m.text('A')}", verdict, found, law, fault, texts, texts, abs(m.number()))
 
 
-def listed(m: Made, width: int, surface: Any) -> Lines:
+def listed(m: Made, surface: Any) -> Lines:
     """Draw a table with columns of every kind."""
     columns = [table.Column("run", whole=True), table.Column("said", wraps=True), table.Column("loss", "right")]
     columns += [table.Column("kind", flexible=True)]
@@ -97,27 +97,27 @@ def listed(m: Made, width: int, surface: Any) -> Lines:
         [m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), m.text("k"), str(m.count())]
         for n in range(9)
     ]
-    return table.table(columns, rows, width=width, surface=surface, highlight=1)
+    return table.table(columns, rows, surface, highlight=1)
 
 
 def looked(f: Callable[..., Lines], spots: Callable[[r.HeadScore], list[float]]) -> Callable[..., Lines]:
     """Draw something of a head report; `spots` are a head's figures that must be shown."""
 
-    def draw(m: Made, width: int, surface: Any) -> Lines:
+    def draw(m: Made, surface: Any) -> Lines:
         report = drawn.report_maps(m).report
         assert report is not None
         m.spots = [figure for head in report.heads for figure in spots(head)] if m.shape == "ordinary" else []
-        return f(report, width=width, surface=surface)
+        return f(report, surface)
 
     return draw
 
 
-def head_table(m: Made, width: int, surface: Any) -> Lines:
+def head_table(m: Made, surface: Any) -> Lines:
     """Draw the table of heads."""
     found = drawn.report_maps(m)
     assert found.report is not None
     m.spots = [head.scores["previous"].mass for head in found.report.heads] if m.shape == "ordinary" else []
-    return heads.head_table(found, width=width, surface=surface)
+    return heads.head_table(found, surface)
 
 
 def lines(texts: Sequence[str], width: int) -> Lines:
@@ -129,44 +129,36 @@ def lines(texts: Sequence[str], width: int) -> Lines:
     return Lines([row for text in texts for row in wrap_phrases([[(escape(text), PLAIN)]], width)])
 
 
-RENDERERS: dict[str, Callable[[Made, int, Any], Lines]] = {
-    "curve": lambda m, w, s: curve.loss_curve(drawn.looks(m, "one"), width=w, surface=s, baseline=drawn.guess(m)),
-    "log curve": lambda m, w, s: curve.loss_curve(
-        drawn.looks(m, "many"), width=w, surface=s, log=True, height=m.length
-    ),
-    "timeline": lambda m, w, s: timeline.timeline_picture(
+RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
+    "curve": lambda m, s: curve.loss_curve(drawn.looks(m, "one"), s, baseline=drawn.guess(m)),
+    "log curve": lambda m, s: curve.loss_curve(drawn.looks(m, "many"), s, log=True, height=m.length),
+    "timeline": lambda m, s: timeline.timeline_picture(
         drawn.looks(m, "one"),
         [drawn.history(m, *place) for place in m.places],
-        width=w,
-        surface=s,
+        s,
         baseline=drawn.guess(m),
         drop=m.maybe((m.count(), m.number())),
         target=m.draw.choice([None, "previous"]),
     ),  # fmt: skip
-    "multiples": lambda m, w, s: small_multiples.small_multiples(
-        drawn.curves(m, 0 if m.shape == "nothing" else 5), width=w, surface=s
-    ),
-    "maps": lambda m, w, s: heatmap.head_maps(drawn.report_maps(m), width=w, surface=s),
-    "frame": lambda m, w, s: replay.frame_picture(
-        drawn.report_maps(m), m.maybe(m.number()), width=w, surface=s, height=9
-    ),
+    "multiples": lambda m, s: small_multiples.small_multiples(drawn.curves(m, 0 if m.shape == "nothing" else 5), s),
+    "maps": lambda m, s: heatmap.head_maps(drawn.report_maps(m), s),
+    "frame": lambda m, s: replay.frame_picture(drawn.report_maps(m), m.maybe(m.number()), s, height=9),
     "head table": head_table,
     "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
     "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
-    "ablations": lambda m, w, s: heads.ablation_table(drawn.ablated(m), width=w, surface=s),
-    "sentences": lambda m, w, s: lines(explain.explain(drawn.report_maps(m)), w),
-    "circuits": lambda m, w, s: circuits.circuits_table(drawn.circuit(m), width=w, surface=s),
+    "ablations": lambda m, s: heads.ablation_table(drawn.ablated(m), s),
+    "sentences": lambda m, s: lines(explain.explain(drawn.report_maps(m)), s.width),
+    "circuits": lambda m, s: circuits.circuits_table(drawn.circuit(m), s),
     "comparison": compared,
-    "sweep": lambda m, w, s: sweep.sweep_table(drawn.swept(m), width=w, surface=s),
-    "trace": lambda m, w, s: trace.trace_picture(drawn.traced(m), width=w, surface=s),
-    "task": lambda m, w, s: table.task_picture(drawn.shown_task(m), width=w, surface=s),
+    "sweep": lambda m, s: sweep.sweep_table(drawn.swept(m), s),
+    "trace": lambda m, s: trace.trace_picture(drawn.traced(m), s),
+    "task": lambda m, s: table.task_picture(drawn.shown_task(m), s),
     "bench": benched,
     "table": listed,
-    "grade": lambda m, w, s: check.grade_picture(grade(m), width=w, surface=s),
-    "grades": lambda m, w, s: check.grades_table([grade(m) for _ in range(5)], width=w, surface=s),
-    "verification": lambda m, w, s: verify.verification_table(
+    "grade": lambda m, s: check.grade_picture(grade(m), s),
+    "grades": lambda m, s: check.grades_table([grade(m) for _ in range(5)], s),
+    "verification": lambda m, s: verify.verification_table(
         Verification([Check(m.text("config.yaml"), state, m.text("as listed")) for state in ("ok", "wrong")], [], None),
-        width=w,
-        surface=s,
+        s,
     ),  # fmt: skip
 }

@@ -114,10 +114,7 @@ def check(case: Case, place: Place) -> None:
         surface = consoles.surface_of(console, environ=environ)
         assert surface.width == max(20, min(200, int(case.width or 80)))
         made = drawn.Made(case.shape, case.seed if case.shape == "ordinary" else 0)
-        if name in LIVE:
-            picture = live(made, name, console, surface, environ)
-        else:
-            picture = RENDERERS[name](made, surface.width, surface)
+        picture = live(made, name, console, surface, environ) if name in LIVE else RENDERERS[name](made, surface)
         held_to_the_laws(f"{name}:", picture, case, surface, made)
         at = len(stream.kept.getvalue())
         console.print(picture, crop=False)  # as a command does
