@@ -52,7 +52,7 @@ def test_comparisons_stay_as_they_were(width: int) -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 120, 200])
 def test_a_comparison_keeps_within_its_width(width: int, surface: str) -> None:
-    lines = picture(width, surface).lines
+    lines = picture(width, surface)
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
     assert surface != "ascii" or all(line.plain.isascii() for line in lines)
 

@@ -82,7 +82,7 @@ def test_any_content_draws_within_its_width(series, width, height, surface, log,
         x_max=x_max,
         y_max=y_max,
     )
-    assert len(lines.lines) >= height + 3
+    assert len(lines) >= height + 3
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
     if surface == "ascii":
         own = "".join(one.name for one in series) + (baseline[1] if baseline else "")
@@ -97,7 +97,7 @@ def test_any_content_draws_within_its_width(series, width, height, surface, log,
 @pytest.mark.parametrize("log", [False, True])
 def test_odd_curves_draw(values: list[float], log: bool) -> None:
     lines = loss_curve([Series("train", range(len(values)), values)], on(61), log=log)
-    drawn = any("\u2800" < char <= "\u28ff" for line in lines.lines[1:13] for char in line.plain[:45])
+    drawn = any("\u2800" < char <= "\u28ff" for line in lines[1:13] for char in line.plain[:45])
     assert drawn == any(math.isfinite(value) and (value > 0 or not log) for value in values)
 
 
@@ -121,7 +121,7 @@ def test_a_gap_has_a_marker_and_a_note(value: float | None, note: str) -> None:
 
 def test_a_gap_is_not_bridged() -> None:
     line = [1.0] * 10 + [NAN] * 20 + [1.0] * 10
-    row = next(r for r in loss_curve([Series("train", range(40), line)], on(83)).lines[1:] if "┤" in r.plain)
+    row = next(r for r in loss_curve([Series("train", range(40), line)], on(83))[1:] if "┤" in r.plain)
     middle = row.plain[25:45]
     assert row.plain[8:12].strip() and not any("\u2800" < char <= "\u28ff" for char in middle)
 
@@ -151,7 +151,7 @@ def test_labels_of_equal_ends_stand_in_rows_of_their_own(end: float) -> None:
 def test_more_labels_than_rows_become_a_legend() -> None:
     series = [Series(f"run-{i}", [0, 1], [3.0, 1.0]) for i in range(17)]
     lines = loss_curve(series, on(90), height=11)
-    assert all(f"run-{i}" in lines.plain for i in range(17)) and len(lines.lines) > 14
+    assert all(f"run-{i}" in lines.plain for i in range(17)) and len(lines) > 14
 
 
 def test_below_56_columns_labels_stand_under_the_axis() -> None:
@@ -165,7 +165,7 @@ def test_below_56_columns_labels_stand_under_the_axis() -> None:
 def test_points_never_hide_the_whole_line() -> None:
     train = Series("train", range(200), [2.0] * 200)
     points = replace(train, name="eval", role="eval")
-    row = max(loss_curve([train, points], COLOR).lines[1:13], key=lambda line: line.plain.count("●"))
+    row = max(loss_curve([train, points], COLOR)[1:13], key=lambda line: line.plain.count("●"))
     assert sum("\u2800" < char <= "\u28ff" for char in row.plain) > row.plain.count("●") > 10
 
 

@@ -51,7 +51,7 @@ def test_every_cell_of_a_uniform_head_is_visible(surface: str, length: int) -> N
     shown = on(120, surface)
     lines = head_maps(maps(length, 2), shown, heads=[(0, 0)])
     visible = 0
-    for line in lines.lines:
+    for line in lines:
         for char, back in zip(line.plain, backgrounds(line), strict=True):
             visible += back is not None and char != "█"
     cells = length * (length + 1) // 2
@@ -113,7 +113,7 @@ def test_digits_are_rounded() -> None:
 def test_masked_future_is_blank_and_zero_is_painted() -> None:
     matrix = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.25, 0.0, 0.75]]
     picture = head_maps(one(matrix), on(40))
-    rows = [backgrounds(line) for line in picture.lines[4:7]]
+    rows = [backgrounds(line) for line in picture[4:7]]
     assert [sum(back is not None for back in row) for row in rows] == [4, 8, 12]
     assert "blank: masked future" in picture.plain
     digits = head_maps(one(matrix), on(40, "none")).plain.splitlines()[4:7]
@@ -123,7 +123,7 @@ def test_masked_future_is_blank_and_zero_is_painted() -> None:
 def test_a_map_that_sees_the_future_is_shown_whole() -> None:
     matrix = [[0.5, 0.5, 0.0], [0.2, 0.2, 0.6], [0.0, 0.0, 1.0]]
     picture = head_maps(one(matrix), on(40))
-    assert [sum(b is not None for b in backgrounds(line)) for line in picture.lines[4:7]] == [12, 12, 12]
+    assert [sum(b is not None for b in backgrounds(line)) for line in picture[4:7]] == [12, 12, 12]
     assert "masked" not in picture.plain
 
 
@@ -131,7 +131,7 @@ def test_half_cells_carry_two_queries() -> None:
     length = 17
     matrix = [[1.0 if k == q else 0.0 for k in range(length)] for q in range(length)]
     picture = head_maps(replace(one(matrix), weights=[[matrix, matrix]]), on(44))
-    rows = [line.plain[:length] for line in picture.lines if set(line.plain) & set("▀▄")]
+    rows = [line.plain[:length] for line in picture if set(line.plain) & set("▀▄")]
     assert rows[0].rstrip() == "▀▄" and rows[1].rstrip() == "▀▀▀▄" and rows[8] == "▀" * 17 and len(rows) == 9
 
 
@@ -139,7 +139,7 @@ def test_one_scale_serves_all_heads() -> None:
     weak = [[1.0, 0.0], [0.5, 0.5]]
     sharp = [[1.0, 0.0], [0.0, 1.0]]
     picture = head_maps(replace(one(weak), weights=[[weak, sharp]]), COLOR)
-    painted = [back for line in picture.lines if "weight 0" not in line.plain for back in backgrounds(line)]
+    painted = [back for line in picture if "weight 0" not in line.plain for back in backgrounds(line)]
     assert "#fde725" in painted and len({back for back in painted if back}) == 3
     assert "one scale for all heads" in picture.plain
 
@@ -151,14 +151,14 @@ def test_pooling_takes_the_largest_and_says_so() -> None:
     assert pool(cells, 1) is cells
     picture = head_maps(maps(256, 1), COLOR)
     assert "256→64 columns: each cell is the largest weight of 4×4" in words(picture.plain)
-    assert max(cell_len(line.plain.rstrip()) for line in picture.lines[4:30]) <= 64
+    assert max(cell_len(line.plain.rstrip()) for line in picture[4:30]) <= 64
     assert "columns: each" not in head_maps(maps(64, 1), COLOR).plain
 
 
 def test_a_grid_too_tall_to_be_seen_at_once_is_pooled() -> None:
     picture = head_maps(maps(64, 4), COLOR)
     assert "64→32 columns: each cell is the largest weight of 2×2" in words(picture.plain)
-    assert len(picture.lines) <= 50
+    assert len(picture) <= 50
     assert "→32" not in head_maps(maps(64, 3), on(198)).plain
 
 

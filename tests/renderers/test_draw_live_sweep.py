@@ -61,7 +61,7 @@ def test_the_picture_in_ascii_stays_as_it_was() -> None:
 def test_the_picture_leaves_four_columns_and_fits_its_terminal(surface: str) -> None:
     views = (midway(surface), midway(surface, second=False), view(Clock(), surface))
     for shown, width, height in itertools.product(views, [20, 33, 60, 80, 120, 200], [1, 11, 12, 24]):
-        lines = shown.picture(width, height).lines
+        lines = shown.picture(width, height)
         assert all(line.cell_len <= width - 4 for line in lines) and len(lines) <= max(height, 1)
         assert "trials 8/64" in lines[-1].plain
         assert surface != "ascii" or all(line.plain.isascii() for line in lines)

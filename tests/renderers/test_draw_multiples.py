@@ -25,7 +25,7 @@ def test_panels_in_ascii_stay_as_they_were() -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_panels_keep_within_their_width(width: int, surface: str) -> None:
-    lines = small_multiples(CURVES, on(width, surface)).lines
+    lines = small_multiples(CURVES, on(width, surface))
     assert all(line.cell_len <= width for line in lines)
     assert surface != "ascii" or all(line.plain.isascii() for line in lines)
     assert surface != "none" or not any(getattr(span.style, "color", None) for line in lines for span in line.spans)

@@ -42,7 +42,7 @@ def inked(image: Any, column: int, width: int = 1) -> int:
 
 
 def test_every_painted_cell_has_its_colour_and_none_reaches_beyond() -> None:
-    lines = head_maps(maps(11, 3), on(96)).lines
+    lines = head_maps(maps(11, 3), on(96))
     image = picture(*lines)
     colors = {(x, y): color for y, line in enumerate(lines) for x, color in enumerate(backgrounds(line)) if color}
     assert len(colors) > 3 * 2 * 11 * 12 / 2
@@ -129,7 +129,7 @@ def test_bold_is_darker_and_dim_is_lighter() -> None:
 
 def test_equal_pictures_are_equal_files_with_a_title() -> None:
     train = falling(120)
-    lines = loss_curve([train, evals(train)], on(70)).lines
+    lines = loss_curve([train, evals(train)], on(70))
     first, second = (to_png(lines, title="loss of é") for _ in range(2))
     assert first == second and Image.open(io.BytesIO(first)).text["Title"] == "loss of é"
 

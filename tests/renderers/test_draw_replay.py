@@ -22,12 +22,12 @@ def test_a_replay_has_all_frames_or_as_many_as_time_allows(count: int) -> None:
 
 def test_a_frame_says_its_step_and_loss_and_what_does_not_fit() -> None:
     whole = frame_picture(maps(), 0.25, on(80, "none"))
-    assert whole.lines[0].plain == "step 360   loss 0.250" and "fit" not in whole.plain
-    size = len(whole.lines)
+    assert whole[0].plain == "step 360   loss 0.250" and "fit" not in whole.plain
+    size = len(whole)
     assert frame_picture(maps(), 0.25, SURFACES["none"], height=size).plain == whole.plain
     cut = frame_picture(maps(), 0.25, SURFACES["none"], height=size - 3)
-    assert "3 lines do not fit below" in cut.lines[0].plain and cut.lines[1:] == whole.lines[1:]
-    assert frame_picture(maps(), None, COLOR).lines[0].plain == "step 360"
+    assert "3 lines do not fit below" in cut[0].plain and cut[1:] == whole[1:]
+    assert frame_picture(maps(), None, COLOR)[0].plain == "step 360"
     assert whole.columns <= 76  # the echo of ^C must not wrap a line
 
 

@@ -26,7 +26,7 @@ def parts(svg: str, tag: str) -> list[ElementTree.Element]:
 
 
 def test_a_heatmap_of_colours_only_is_not_blank() -> None:
-    svg = to_svg(head_maps(maps(12, 2), COLOR).lines, title="heads")
+    svg = to_svg(head_maps(maps(12, 2), COLOR), title="heads")
     filled = [rect for rect in parts(svg, "rect") if rect.get("fill") and float(rect.get("width", 0)) >= CELL_WIDTH]
     assert len(filled) > 40 and len({rect.get("fill") for rect in filled}) > 10
 
@@ -39,7 +39,7 @@ def test_equal_neighbours_are_one_rectangle() -> None:
 
 def test_it_says_what_it_is_and_loads_nothing() -> None:
     train = falling()
-    svg = to_svg(loss_curve([train, evals(train)], COLOR).lines, title="a <loss> & more")
+    svg = to_svg(loss_curve([train, evals(train)], COLOR), title="a <loss> & more")
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img" and parts(svg, "title")[0].text == "a <loss> & more"
     assert re.findall(r"\bhttps?:[^\"' ]*", svg) == ["http://www.w3.org/2000/svg"]  # the namespace, not a link
@@ -49,8 +49,8 @@ def test_it_says_what_it_is_and_loads_nothing() -> None:
 
 def test_lines_and_blocks_need_no_font() -> None:
     train = falling()
-    lines = loss_curve([train, evals(train)], COLOR, baseline=(4.16, "guessing")).lines
-    half = head_maps(maps(17, 3), COLOR).lines
+    lines = loss_curve([train, evals(train)], COLOR, baseline=(4.16, "guessing"))
+    half = head_maps(maps(17, 3), COLOR)
     svg = to_svg([*lines, *half], title="")
     text = "".join(element.text or "" for element in parts(svg, "text"))
     assert "guessing" in text and not re.search("[\u2500-\u25ff\u2800-\u28ff]", text)

@@ -31,7 +31,7 @@ def test_a_sweep_in_ascii_stays_as_it_was() -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_a_sweep_keeps_within_its_width(width: int, surface: str) -> None:
-    lines = sweep_table(REPORT, on(width, surface)).lines
+    lines = sweep_table(REPORT, on(width, surface))
     whole = {"· sweep/n_heads-8/seed-49", ". sweep/n_heads-8/seed-49"}  # the name of a trial is not broken
     assert all(line.cell_len <= width or line.plain in whole for line in lines)
     assert any("sweep/n_heads-8/seed-49" in line.plain.split() for line in lines)

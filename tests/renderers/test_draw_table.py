@@ -39,7 +39,7 @@ def test_tables_stay_as_they_were(width: int) -> None:
 
 
 def test_columns_align_with_wide_characters() -> None:
-    lines = table(COLUMNS, ROWS, on(120)).lines
+    lines = table(COLUMNS, ROWS, on(120))
     loss = [
         cell_len(line.plain.split(value)[0]) + cell_len(value)
         for line, value in zip(lines, ["loss", "0.0025", "4.16"], strict=False)
@@ -104,7 +104,7 @@ def test_task_pictures_stay_as_they_were(width: int) -> None:
 @given(st.lists(st.text(max_size=12), max_size=30), st.lists(st.text(max_size=12), max_size=30), st.integers(20, 200))
 def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str], width: int) -> None:
     info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5)
-    lines = task_picture(info, on(width)).lines
+    lines = task_picture(info, on(width))
     assert all(line.cell_len <= width for line in lines)
     upper = [line for line in lines if line.plain.startswith("  input")]
     lower = [line for line in lines if line.plain.startswith("  target")]

@@ -116,7 +116,7 @@ def test_shades_and_digits_follow_the_lift() -> None:
     plain = timeline_picture([], one, on(120, "16")).plain
     assert "▁" in plain and plain == timeline_picture([], one, on(120, "none")).plain
     painted = timeline_picture([], one, on(120))
-    assert "▂" not in painted.plain and len(set(backgrounds(painted.lines[16]))) > 12
+    assert "▂" not in painted.plain and len(set(backgrounds(painted[16]))) > 12
 
 
 @pytest.mark.parametrize("surface", sorted(SURFACES))

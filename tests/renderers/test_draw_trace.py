@@ -67,7 +67,7 @@ def test_traces_stay_as_they_were(width: int) -> None:
 @pytest.mark.parametrize("surface", sorted(SURFACES))
 @pytest.mark.parametrize("width", [20, 33, 60, 80, 120, 200])
 def test_a_trace_keeps_within_its_width(width: int, surface: str) -> None:
-    lines = trace_picture(TRACE, on(width, surface)).lines
+    lines = trace_picture(TRACE, on(width, surface))
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
     if not surface.startswith("ascii"):
         return
@@ -92,7 +92,7 @@ def test_layers_like_the_first_are_told_in_a_line_and_others_in_full() -> None:
 
 
 def test_a_failed_check_is_a_word_and_stands_out() -> None:
-    lines = trace_picture(TRACE, COLOR).lines
+    lines = trace_picture(TRACE, COLOR)
     line = next(line for line in lines if line.plain.startswith("FAIL"))
     assert line.spans and line.plain == "FAIL  another last token moves earlier logits by at most 1.0e-01"
 

@@ -13,7 +13,7 @@ from mhsa_cli.text import escape
 
 def svg(lines: Lines, title: str) -> bytes:
     """Write the picture as an SVG file."""
-    return to_svg(lines.lines, title=title).encode()
+    return to_svg(lines, title=title).encode()
 
 
 def html(lines: Lines, title: str) -> bytes:
@@ -23,7 +23,7 @@ def html(lines: Lines, title: str) -> bytes:
 
 def png(lines: Lines, title: str) -> bytes:
     """Write the picture as a PNG file. Raises: UsageError without Pillow."""
-    return to_png(lines.lines, title=title)
+    return to_png(lines, title=title)
 
 
 def txt(lines: Lines, title: str) -> bytes:

@@ -24,7 +24,7 @@ def to_html(lines: Lines, *, title: str) -> str:
         f"<title>{escape(title)}</title>",
         f"<style>{_CSS}</style></head>",
         f"<body><h1>{escape(title)}</h1>",
-        to_svg(lines.lines, title=title),
+        to_svg(lines, title=title),
         f"<details><summary>as text</summary><pre>{escape(lines.plain)}</pre></details>",
         "</body></html>",
         "",

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
 from mhsa_cli.renderers.kit.palette import PLAIN
+from mhsa_cli.text import escape
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(list[Text]):
     """Hold a finished picture; a Rich console prints it line by line, never wrapped."""
 
-    lines: list[Text] = field(default_factory=list)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.lines:
+        for line in self:
             yield from line.render(console)
             yield Segment.line()
 
-    def __add__(self, other: Lines) -> Lines:
-        return Lines([*self.lines, *other.lines])
-
-    def __iter__(self) -> Iterator[Text]:
-        return iter(self.lines)
+    def __add__(self, other: Iterable[Text]) -> Lines:  # type: ignore[override]
+        return Lines([*self, *other])
 
     @property
     def plain(self) -> str:
         """Give the picture as text without styles, lines joined by newlines."""
-        return "\n".join(line.plain for line in self.lines)
+        return "\n".join(line.plain for line in self)
 
     @property
     def columns(self) -> int:
         """Measure the widest line, in columns."""
-        return max((line.cell_len for line in self.lines), default=0)
+        return max((line.cell_len for line in self), default=0)
+
+
+def stacked(parts: Iterable[Lines]) -> Lines:
+    """Set the parts of a picture under each other, an empty line between them; empty parts are left away."""
+    first, *rest = [part for part in parts if part] or [Lines()]
+    return Lines([*first, *(line for part in rest for line in (Text(), *part))])
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
@@ -68,34 +69,28 @@ def cut_middle(text: str, width: int, mark: str = "…") -> str:
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
-    """Fill text with spaces to `width` columns: `align` is left, right or center."""
-    room = max(0, width - cell_len(text))
-    if align == "right":
-        return " " * room + text
-    if align == "center":
-        return " " * (room // 2) + text + " " * (room - room // 2)
-    return text + " " * room
+    """Fill text with spaces to `width` columns: `align` is left or right."""
+    room = " " * (width - cell_len(text))
+    return room + text if align == "right" else text + room
 
 
 Piece = tuple[str, Style]
+Phrase = str | Sequence[Piece]
 
 
-def assemble(pieces: Sequence[Piece]) -> Text:
+def assemble(pieces: Iterable[Piece]) -> Text:
     """Join styled pieces into one line."""
-    line = Text(no_wrap=True, end="")
-    for text, style in pieces:
-        if text:
-            line.append(text, style if style else None)
-    return line
+    return Text.assemble(*pieces, no_wrap=True, end="")
 
 
-def wrap_phrases(phrases: Sequence[Sequence[Piece]], width: int, gap: int = 3) -> list[Text]:
+def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, gap: int = 3) -> Lines:
     """Set phrases side by side, a new line where the next does not fit; only a phrase wider than a line is broken,
-    and then between words."""
+    and then between words. A phrase is text in `style`, or styled pieces; none moves the cursor."""
     rows: list[list[Piece]] = [[]]
     used = 0
     for phrase in phrases:
-        for number, part in enumerate(_fit(phrase, width)):
+        pieces = [(phrase, style)] if isinstance(phrase, str) else phrase
+        for number, part in enumerate(_fit([(escape(text), own) for text, own in pieces], width)):
             size = sum(cell_len(text) for text, _ in part)
             if number == 0 and used and used + gap + size <= width:
                 rows[-1].append((" " * gap, PLAIN))
@@ -105,7 +100,7 @@ def wrap_phrases(phrases: Sequence[Sequence[Piece]], width: int, gap: int = 3) -
                 used = 0
             rows[-1].extend(part)
             used += size
-    return [assemble(row) for row in rows if row]
+    return Lines(assemble(row) for row in rows if row)
 
 
 def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
@@ -137,15 +132,9 @@ def _fit(phrase: Sequence[Piece], width: int) -> list[list[Piece]]:
 
 def _words(text: str, width: int) -> Iterator[str]:
     """Split before each space; a word longer than a line is cut into lines."""
-    for number, word in enumerate(text.split(" ")):
-        word = word if number == 0 else " " + word
-        while cell_len(word) > width:
-            head = word
-            while cell_len(head) > width:
-                head = head[:-1]
-            yield head
-            word = word[len(head) :]
-        yield word
+    first, *rest = text.split(" ")
+    for word in (first, *(f" {word}" for word in rest)):
+        yield from chop_cells(word, width)
 
 
 class Grid:
@@ -172,19 +161,13 @@ class Grid:
                     self.chars[y][extra], self.styles[y][extra] = "", style
             x += size
 
-    def lines(self) -> list[Text]:
+    def lines(self) -> Lines:
         """Read the grid as lines; unpainted space at the right end is left away."""
-        return [assemble(_runs(chars, styles)) for chars, styles in zip(self.chars, self.styles, strict=True)]
+        return Lines(assemble(_runs(chars, styles)) for chars, styles in zip(self.chars, self.styles, strict=True))
 
 
-def _runs(chars: list[str], styles: list[Style]) -> list[Piece]:
-    end = len(chars)
-    while end and chars[end - 1] == " " and styles[end - 1].bgcolor is None:
-        end -= 1
-    runs: list[Piece] = []
-    start = 0
-    for x in range(1, end + 1):
-        if x == end or styles[x] != styles[start]:
-            runs.append(("".join(chars[start:x]), styles[start]))
-            start = x
-    return runs if end else []
+def _runs(chars: list[str], styles: list[Style]) -> Iterator[Piece]:
+    """Join neighbours of one style, up to the last cell in which something is seen."""
+    end = max((x + 1 for x, char in enumerate(chars) if char != " " or styles[x].bgcolor is not None), default=0)
+    for style, cells in groupby(range(end), key=lambda x: styles[x]):
+        yield "".join(chars[x] for x in cells), style

@@ -35,7 +35,7 @@ def grade_picture(grade: Grade, surface: Surface) -> Lines:
         _notes(grade, surface.width),
         _next(grade, surface),
     ]
-    return comparison([part for part in parts if part.lines])
+    return comparison([part for part in parts if part])
 
 
 def _verdict(grade: Grade, surface: Surface) -> Lines:
@@ -106,7 +106,7 @@ def _next(grade: Grade, surface: Surface) -> Lines:
 def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) -> list[Text]:
     """Set phrases side by side where there is room; in a pipe one that is too long stays whole, to be typed again."""
     longest = max(sum(cell_len(text) for text, _ in phrase) for phrase in phrases)
-    return wrap_phrases(phrases, surface.width if surface.bounded else max(surface.width, longest), gap)
+    return wrap_phrases(phrases, surface.width if surface.bounded else max(surface.width, longest), gap=gap)
 
 
 def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:

@@ -26,7 +26,7 @@ def comparison(parts: Sequence[Lines]) -> Lines:
     """Set the parts of a comparison under each other, an empty line between them."""
     lines: list[Text] = []
     for part in parts:
-        lines += [*([Text()] if lines else []), *part.lines]
+        lines += [*([Text()] if lines else []), *part]
     return Lines(lines)
 
 

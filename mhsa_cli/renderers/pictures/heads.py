@@ -116,7 +116,7 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
     said = "lift where a random block of so many symbols repeats"
     said += "; * training used this distance" if trained else ""
     picture = table(columns, rows, surface)
-    return Lines([Text(), *picture.lines, *wrap_phrases([[(said, DIM)]], surface.width)])
+    return Lines([Text(), *picture, *wrap_phrases([[(said, DIM)]], surface.width)])
 
 
 def _lift(head: HeadScore, name: str) -> str:

@@ -154,7 +154,7 @@ class LiveSweep:
         shown = small_multiples(curves[:side], surface, side=side, last=last)
         if len(curves) > side:
             shown += Lines([assemble([(f"and {len(curves) - side} more groups in training", DIM)])])
-        return shown + status if len(shown.lines) < height else status
+        return shown + status if len(shown) < height else status
 
     def _curves(self) -> list[Curve]:
         """Give each running group's median and quartiles, over its trials that were there at a step."""

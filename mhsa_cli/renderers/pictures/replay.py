@@ -40,7 +40,7 @@ def frame_picture(maps: HeadMaps, loss: float | None, surface: Surface, *, heigh
     facts: list[list[Piece]] = [[(f"step {step_text(maps.step)}", BOLD)]]
     if loss is not None and not math.isnan(loss):
         facts.append([(f"loss {short(loss)}", PLAIN)])
-    missing = 0 if height is None else len(picture.lines) + 1 - height
+    missing = 0 if height is None else len(picture) + 1 - height
     if missing > 0:
         facts.append([(f"{missing} lines do not fit below", DIM)])
     return Lines(wrap_phrases(facts, surface.width)[:1]) + picture

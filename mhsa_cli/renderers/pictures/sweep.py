@@ -29,7 +29,7 @@ def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     """Draw the groups, then the sentences of their pairs, then the trials that did not finish."""
     lines = _groups(report, surface)
     for part in (_pairs(report, surface), _failed(report.trials, surface)):
-        if part.lines:
+        if part:
             lines = lines + Lines([Text()]) + part
     return lines
 

@@ -82,7 +82,7 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
     said = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
     notes = legend(COLUMNS, rows, said, inner)
-    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], surface.width), *notes.lines])
+    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], surface.width), *notes])
 
 
 def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:
