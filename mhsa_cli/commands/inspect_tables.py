@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mhsa_cli.commands.output import Paper, picture_surface, print_json, write_picture
 from mhsa_cli.jobs.load_heads import heading, read_addresses, report_of
 from mhsa_cli.records import HeadMaps
+from mhsa_cli.records.claim_words import sentences
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.circuits import circuits_table
@@ -64,7 +65,7 @@ class More:
         def draw(surface: Surface) -> Lines:
             return score_table(shown, surface, papers=papers)
 
-        return Part(self.maps.step, report.verdict.text, draw, document)
+        return Part(self.maps.step, sentences(report.verdict.claims), draw, document)
 
     def circuits(self) -> Part:
         """Show what the heads' weights compute."""

@@ -10,6 +10,7 @@ from mhsa_cli.records.bench import (
     StackSpeed,
     StepSpeed,
 )
+from mhsa_cli.records.claims import Claim, Status
 from mhsa_cli.records.heads import (
     Ablation,
     Circuits,
@@ -51,6 +52,7 @@ __all__ = [
     "Ablation",
     "Cause",
     "Circuits",
+    "Claim",
     "Composition",
     "Difference",
     "EpochRecord",
@@ -73,6 +75,7 @@ __all__ = [
     "SaveRecord",
     "Series",
     "SnapshotRecord",
+    "Status",
     "StepRecord",
     "SweepReport",
     "TargetScore",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mhsa_cli.records.claims import Claim
 from mhsa_cli.records.labels import Label
 from mhsa_cli.text import Head
 
@@ -80,8 +81,7 @@ class HeadScore(OfHead):
     `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
     induction lift by distance between repeats, at trained and at never trained ones (`duplicate_gaps`: the duplicate
     lift at the latter). A delta is the loss after acting
-    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason, a
-    part after the other.
+    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
     """
 
     layer: int
@@ -102,7 +102,7 @@ class HeadScore(OfHead):
     shapley_nats: float | None = None
     shapley_se: float | None = None
     label: Label | None = None
-    evidence: Sequence[str] = ()
+    evidence: Sequence[Claim] = ()
 
     @property
     def target(self) -> str | None:
@@ -114,8 +114,8 @@ class HeadScore(OfHead):
 class Verdict:
     """Whether the learned patterns matter at all: the loss with every head's pattern replaced by the uniform one.
 
-    `joint_delta_nats` is that loss minus `loss_nats`. `pattern_matters` is None where it could not be measured. `text`
-    says it in a sentence, `inputs` on which rows; `try_task` names a task on which the pattern matters.
+    `joint_delta_nats` is that loss minus `loss_nats`. `pattern_matters` is None where it could not be measured.
+    `claims` say it, `inputs` on which rows; `try_task` names a task on which the pattern matters.
     `redundancy` and `effective_heads` are None where they mean nothing; `withheld` says why.
     """
 
@@ -123,12 +123,12 @@ class Verdict:
     joint_delta_nats: float | None
     joint_delta_se: float | None
     loss_nats: float | None
-    text: str
+    claims: Sequence[Claim]
     inputs: str
     try_task: str | None = None
     redundancy: float | None = None
     effective_heads: float | None = None
-    withheld: str = ""
+    withheld: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from mhsa_cli.records import HeadReport, HeadScore, Label, TargetScore, Verdict
+from mhsa_cli.records import Claim, HeadReport, HeadScore, Label, TargetScore, Verdict
+from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.records.claims import stored
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
 GAPS = ("trained_gaps", "unseen_gaps", "duplicate_gaps")
@@ -28,6 +30,7 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
     """Write one head's measurement: `lift` and `chance` are those of its target, or of the closest one if unnamed."""
     closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     shown = head.scores.get(head.target or closest or "")
+    parts = [words(claim) for claim in head.evidence]
     return {
         "label": None if head.label is None else head.label.text,
         "label_id": None if head.label is None else head.label.id,
@@ -41,24 +44,29 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
         },
         **{name: {str(gap): lift for gap, lift in getattr(head, name).items()} for name in GAPS},
         **{name: getattr(head, name) for name in CAUSES},
-        "evidence": BETWEEN.join(head.evidence),
-        "evidence_parts": list(head.evidence),
+        "evidence": BETWEEN.join(parts),
+        "evidence_parts": parts,
     }
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Write the verdict."""
-    return asdict(verdict)
+    """Write the verdict, what it claims in words."""
+    said = {"claims": sentences(verdict.claims), "withheld": words(verdict.withheld) if verdict.withheld else ""}
+    plain = {field.name: said.get(field.name, getattr(verdict, field.name)) for field in fields(Verdict)}
+    return {"text" if name == "claims" else name: value for name, value in plain.items()}
 
 
 def report_from_dict(content: Mapping[str, Any]) -> HeadReport | None:
     """Read the measurement back; None if the file holds none. Raises: KeyError, TypeError or ValueError if damaged."""
     if content.get("verdict") is None:
         return None
-    known = {field.name for field in fields(Verdict)}
-    verdict = Verdict(**{name: value for name, value in content["verdict"].items() if name in known})
-    texts = (verdict.text, verdict.inputs, verdict.withheld)
-    if not all(isinstance(text, str) for text in texts) or not isinstance(verdict.pattern_matters, bool | None):
+    told, known = content["verdict"], {field.name for field in fields(Verdict)}
+    text, inputs, withheld = told["text"], told["inputs"], told.get("withheld", "")
+    if not all(isinstance(one, str) for one in (text, inputs, withheld)):
+        raise ValueError("the verdict's texts should be texts")
+    said = {"claims": [stored(text)], "withheld": stored(withheld) if withheld else None}
+    verdict = Verdict(**{name: value for name, value in told.items() if name in known} | said)
+    if not isinstance(verdict.pattern_matters, bool | None):
         raise ValueError("the verdict's texts should be texts")
     check_numbers([verdict.joint_delta_nats, verdict.loss_nats, verdict.redundancy, verdict.effective_heads])
     return HeadReport(verdict, [_score(head) for head in content["heads"]])
@@ -97,13 +105,13 @@ def _label(head: Mapping[str, Any]) -> Label | None:
     return label
 
 
-def _evidence(head: Mapping[str, Any]) -> tuple[str, ...]:
+def _evidence(head: Mapping[str, Any]) -> tuple[Claim, ...]:
     """Read the evidence: older files have one text. Raises: ValueError."""
     parts = head["evidence_parts"] if "evidence_parts" in head else head["evidence"]
     parts = parts.split(BETWEEN) if isinstance(parts, str) else parts
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise ValueError("a head's evidence should be texts")
-    return tuple(parts)
+    return tuple(map(stored, parts))
 
 
 def check_numbers(values: Sequence[Any]) -> None:

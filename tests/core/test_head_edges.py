@@ -18,6 +18,7 @@ from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.tasks.repeat import Repeat
 from mhsa_cli.records import HeadReport
+from mhsa_cli.records.claim_words import sentences
 from tests.core.noise import Noise as Unscored
 from tests.core.reference import redraw
 from tests.core.test_head_report import numbers
@@ -46,7 +47,7 @@ def model_for(task: Task, **settings: object) -> TransformerLM:
 def sound(found: HeadReport, heads: int) -> HeadReport:
     """Every figure is a number, every text is there."""
     assert all(math.isfinite(x) for x in numbers(asdict(found)))
-    assert len(found.heads) == heads and found.verdict.text.endswith(".")
+    assert len(found.heads) == heads and sentences(found.verdict.claims).endswith(".")
     assert all(head.evidence for head in found.heads)
     return found
 
@@ -81,7 +82,7 @@ def test_every_form_is_measured(settings: dict[str, object]) -> None:
 def test_frozen_uniform_attention_is_said_to_be_that() -> None:
     task = Copy(vocab_size=17, seq_len=10)
     found = sound(head_report(model_for(task, attention="uniform"), task, 1), 3)
-    assert found.verdict.pattern_matters is False and "frozen uniform" in found.verdict.text
+    assert found.verdict.pattern_matters is False and found.verdict.claims[0].predicate == "frozen uniform"
     assert found.verdict.joint_delta_nats == pytest.approx(0.0, abs=1e-7)
     assert all(head.label is None for head in found.heads)
     assert all(head.uniformity == pytest.approx(1.0, abs=1e-6) for head in found.heads)
@@ -92,7 +93,8 @@ def test_an_untrained_model_is_said_not_to_have_learned() -> None:
     model = model_for(task)
     redraw(model, 1, std=0.02)
     found = sound(head_report(model, task, 1), 3)
-    assert found.verdict.pattern_matters is False and "is not learned: guessing scores 2.77" in found.verdict.text
+    assert found.verdict.pattern_matters is False
+    assert "is not learned: guessing scores 2.77" in sentences(found.verdict.claims)
     assert found.verdict.try_task is None  # it is copy already
 
 
@@ -130,9 +132,11 @@ def test_weights_that_are_no_numbers(value: float) -> None:
         model.attention[0].qkv_proj.weight[3, 2] = value
     found = sound(head_report(model, task, 1), 3)
     assert found.verdict.pattern_matters is None
-    assert found.verdict.text == "Heads were not measured and are not labelled: the weights are not finite."
+    assert (
+        sentences(found.verdict.claims) == "Heads were not measured and are not labelled: the weights are not finite."
+    )
     assert all(head.label is None and head.scores == {} for head in found.heads)
-    assert all(head.evidence == ("not labelled: nothing could be measured",) for head in found.heads)
+    assert all([claim.predicate for claim in head.evidence] == ["nothing measured"] for head in found.heads)
 
 
 def test_finite_weights_whose_loss_is_no_number() -> None:
@@ -142,7 +146,7 @@ def test_finite_weights_whose_loss_is_no_number() -> None:
         for parameter in model.parameters():
             parameter.fill_(1e30)
     found = sound(head_report(model, task, 1), 3)
-    assert found.verdict.pattern_matters is None and "the loss is not finite" in found.verdict.text
+    assert found.verdict.pattern_matters is None and found.verdict.withheld.predicate == "loss not finite"
 
 
 def test_a_model_that_exploded_is_told_in_short_numbers() -> None:
@@ -150,7 +154,7 @@ def test_a_model_that_exploded_is_told_in_short_numbers() -> None:
     model = model_for(task)
     with torch.no_grad():
         model.lm_head.weight.mul_(1e19)
-    text = sound(head_report(model, task, 1), 3).verdict.text
+    text = sentences(sound(head_report(model, task, 1), 3).verdict.claims)
     assert re.search(r"from \d\.\d+e\+\d+ to \d\.\d+e\+\d+ nats \([-+]\d\.?\d*e\+\d+\)", text), text
 
 
@@ -164,7 +168,7 @@ def test_rows_too_long_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_that_fit(model, 9, 64) == 0
     found = sound(head_report(model, task, 1), 3)
     assert found.verdict.pattern_matters is None
-    assert "rows of 9 tokens are too long for it; the maps are exact" in found.verdict.text
+    assert "rows of 9 tokens are too long for it; the maps are exact" in sentences(found.verdict.claims)
 
 
 def test_fewer_rows_of_a_dear_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.records import HeadReport, HeadScore, Label, Role
+from mhsa_cli.records.claim_words import sentences, words
 from tests.benchmarks.false_labels import total
 from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
 from tests.core.noise import small
@@ -52,13 +53,16 @@ def numbers(value: object) -> list[float]:
 def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
     found = report(MODELS[kind](), Seen(kind))
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 0.5
-    assert "The pattern matters" in found.verdict.text and f"{ROWS} rows of seen, 16 tokens" in found.verdict.inputs
+    assert (
+        found.verdict.claims[0].predicate == "pattern matters"
+        and f"{ROWS} rows of seen, 16 tokens" in found.verdict.inputs
+    )
     head = found.heads[-1]
     assert (head.label.text, head.target) == (NAMES[kind], kind)
     assert head.scores[kind].lift == pytest.approx(1.0, abs=1e-6)
     assert 0 <= head.scores[kind].null < 0.1
     assert head.uniform_delta_nats > 0.5 and head.zero_delta_nats > 0.5
-    assert "nats" in head.evidence[-1] and "(lift 1.00)" in head.evidence[0]
+    assert "nats" in words(head.evidence[-1]) and "(lift 1.00)" in words(head.evidence[0])
     assert all(math.isfinite(x) for x in numbers(asdict(found)))
 
 
@@ -98,7 +102,9 @@ def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() 
     fixed = report(handmade("period 6"), Period(6)).heads[0]
     assert fixed.scores["induction"].lift == pytest.approx(1.0, abs=1e-6)
     assert (fixed.label.text, fixed.target) == ("offset 5", "offset")
-    assert "it resembles induction but is not" in " ".join(fixed.evidence) and max(fixed.unseen_gaps.values()) < 0.5
+    assert (
+        "resembles induction" in [claim.predicate for claim in fixed.evidence] and max(fixed.unseen_gaps.values()) < 0.5
+    )
     assert fixed.trained_gaps[6] == pytest.approx(1.0, abs=1e-6)
     real = report(induction(), Period(6)).heads[1]
     assert (real.label.text, real.target) == ("induction", "induction")
@@ -114,7 +120,7 @@ def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
 
     found = report(handmade("previous", "first"), Same("first"))
     assert found.verdict.pattern_matters is False and found.verdict.joint_delta_nats == pytest.approx(0.0, abs=1e-5)
-    assert found.verdict.try_task == "copy" and "does not matter on seen" in found.verdict.text
+    assert found.verdict.try_task == "copy" and "does not matter on seen" in sentences(found.verdict.claims)
     assert found.verdict.redundancy is None and found.verdict.effective_heads is None and found.verdict.withheld
     assert all(head.label is None and head.target is None for head in found.heads)
     assert found.heads[0].scores["previous"].lift == pytest.approx(1.0, abs=1e-6)  # measured all the same
@@ -125,7 +131,7 @@ def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.Monke
     found = report(handmade("previous"), Seen("previous"))
     head = found.heads[0]
     assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
-    assert head.label == Label("previous", Role.LOOKS) and "the model is large" in found.verdict.withheld
+    assert head.label == Label("previous", Role.LOOKS) and found.verdict.withheld.predicate == "not all measured"
     assert found.verdict.pattern_matters is True  # the joint replacement is one variant only
 
 
@@ -221,10 +227,12 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
     assert all(h.uniform_delta_nats < 0.01 for h in twins)
     for head, other in (twins, twins[::-1]):
         assert head.label == Label("previous", Role.STAND_INS)
-        assert f"look-alikes ({other.name}) spread evenly, taking it as well changes the loss by +" in head.evidence[-1]
-    assert idle.label == Label("previous", Role.IDLE) and "look-alikes" not in idle.evidence[-1]
+        assert head.evidence[-1].predicate == "stand-ins" and head.evidence[-1].evidence["others"] == [other.name]
+    assert idle.label == Label("previous", Role.IDLE) and idle.evidence[-1].predicate != "stand-ins"
 
 
 def test_heads_are_not_counted_where_a_share_is_negative() -> None:
     found = report(induction(), Seen("induction")).verdict
-    assert found.effective_heads is None and "negative" in found.withheld and found.redundancy is not None
+    assert (
+        found.effective_heads is None and found.withheld.predicate == "shares negative" and found.redundancy is not None
+    )

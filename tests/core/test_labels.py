@@ -11,9 +11,10 @@ import pytest
 from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matters, with_stand_ins
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.records import HeadScore, Label, Role, TargetScore, Verdict
+from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.labels import SHAPES, TARGETS
 
-MATTERS = Verdict(True, 2.0, 0.1, 0.5, "The pattern matters.", "by hand")
+MATTERS = Verdict(True, 2.0, 0.1, 0.5, [], "by hand")
 IDLE = replace(MATTERS, pattern_matters=False, joint_delta_nats=0.01)
 UNKNOWN = replace(MATTERS, pattern_matters=None, joint_delta_nats=None, joint_delta_se=None, loss_nats=None)
 EVERYWHERE, TRAINED_ONLY = {4: 0.9, 7: 0.5, 10: 0.8}, {4: -0.2, 7: 0.9, 10: 0.8}
@@ -106,7 +107,8 @@ def test_label(given: HeadScore, label: str, target: str | None) -> None:
     assert found.evidence and replace(found, label=None, evidence=()) == given  # nothing else changes
     for verdict in (IDLE, UNKNOWN):
         withheld = label_head(given, verdict)
-        assert withheld.label is None and withheld.target is None and "not labelled" in withheld.evidence[0]
+        assert withheld.label is None and withheld.target is None
+        assert withheld.evidence[0].predicate in ("not labelled", "nothing measured")
 
 
 @pytest.mark.parametrize(("error", "wanted"), [(None, True), (0.0, True), (0.05, True), (0.051, False)])
@@ -140,7 +142,7 @@ def test_what_matters(
 
 
 def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
-    return "; ".join(label_head(given, verdict).evidence)
+    return "; ".join(map(words, label_head(given, verdict).evidence))
 
 
 def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
@@ -228,7 +230,8 @@ def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
     assert with_stand_ins(one, [two], 0.0099) == one
     corrected = with_stand_ins(one, [two], 0.5)
     assert corrected.label == Label("previous", Role.STAND_INS)
-    assert corrected.evidence[:-1] == one.evidence and "+0.500" in corrected.evidence[-1]
+    assert corrected.evidence[:-1] == one.evidence
+    assert (corrected.evidence[-1].predicate, corrected.evidence[-1].estimate) == ("stand-ins", 0.5)
 
 
 def test_a_negative_share_is_put_in_words() -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core.heads import labels as core_labels
-from mhsa_cli.core.heads import report as core_report
 from mhsa_cli.core.statistics import sweep_report
-from mhsa_cli.records import labels
+from mhsa_cli.records import claim_words, labels
 from mhsa_cli.renderers.pictures import explain
 from tests.commands.shell import facts, mhsa
 
@@ -57,13 +55,12 @@ def outcome(root: str) -> tuple[list[int], list[Any], str]:
 def test_other_words_change_nothing_but_the_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = outcome("plain")
     assert "offset:4:named" in json.dumps(before[1])
-    tables = [labels.TARGETS, labels.SHAPES, labels.ROLES, explain.LOOKS, explain.UNNAMED, explain.ROLES]
+    tables: list[Any] = [labels.TARGETS, labels.SHAPES, labels.ROLES, explain.LOOKS, explain.UNNAMED, explain.ROLES]
     for number, table in enumerate(tables):
         for key in table:
             monkeypatch.setitem(table, key, f"{MISLEADING} {number}.{key}")
-    for name in ("_effect", "_bound", "_why_no_name", "gap_text"):
-        monkeypatch.setattr(core_labels, name, lambda *_: MISLEADING)
-    monkeypatch.setattr(core_report, "_nats", lambda *_: MISLEADING)
+    for predicate in claim_words.WORDS.keys() - {"stored"}:  # a file's own words
+        monkeypatch.setitem(claim_words.WORDS, predicate, f"{MISLEADING} {predicate}")
     monkeypatch.setattr(sweep_report, "_sentence", lambda *_: MISLEADING)
     after = outcome("other")
     assert after[:2] == before[:2]

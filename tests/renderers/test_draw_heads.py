@@ -18,6 +18,7 @@ from mhsa_cli.records import (
     TargetScore,
     Verdict,
 )
+from mhsa_cli.records.claims import stored
 from mhsa_cli.renderers.pictures.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps, on
@@ -36,23 +37,33 @@ PREVIOUS = HeadScore(
     uniform_delta_se=0.02,
     shapley_nats=1.25,
     label=Label("previous", Role.NAMED),
-    evidence=("0.94 of its weight lies there (lift 0.93)", "it alone changes the loss by +0.439 nats"),
+    evidence=(stored("0.94 of its weight lies there (lift 0.93)"), stored("it alone changes the loss by +0.439 nats")),
 )
 EVEN = HeadScore(
     0, 0, {"previous": TargetScore(0.19, 0.19, 0.0, None, 0.011)}, entropy=1.0, uniformity=1.0, confidence=0.31,
-    positionality=1.0, uniform_delta_nats=0.0, label=Label("spread"), evidence=("it is 1.00 like an even head",),
+    positionality=1.0, uniform_delta_nats=0.0, label=Label("spread"),
+    evidence=(stored("it is 1.00 like an even head"),),
 )  # fmt: skip
 IDLE = replace(PREVIOUS, layer=0, head=2, label=Label("previous", Role.IDLE), uniform_delta_nats=0.001)
 VERDICT = Verdict(
-    True, 7.7929, 0.1, 0.0019, "The pattern matters.", "64 rows of copy", None, 0.9, 2.2, ""
+    True, 7.7929, 0.1, 0.0019, [stored("The pattern matters.")], "64 rows of copy", None, 0.9, 2.2
 )  # fmt: skip
 REPORT = HeadReport(VERDICT, [EVEN, PREVIOUS, IDLE])
 WITHHELD = HeadReport(
     Verdict(
-        False, 0.0093, 0.001, 0.002, "It does not matter on repeat.", "64 rows of repeat", "copy", withheld="small"
+        False,
+        0.0093,
+        0.001,
+        0.002,
+        [stored("It does not matter on repeat.")],
+        "64 rows of repeat",
+        "copy",
+        withheld=stored("small"),
     ),
     [
-        replace(head, label=None, evidence=("not labelled: it does not matter", "it alone changes 0.003"))
+        replace(
+            head, label=None, evidence=(stored("not labelled: it does not matter"), stored("it alone changes 0.003"))
+        )
         for head in REPORT.heads
     ],
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from mhsa_cli.records import HeadScore, Label, Role, TargetScore, Verdict
-from mhsa_cli.records.labels import target_words
+from mhsa_cli.records import Claim, HeadScore, Label, Role, Status, TargetScore, Verdict
+from mhsa_cli.records.claims import Predicate
 
 LIFT = 0.5  # what a label needs on its target
 COMMON = 0.5  # a target that a uniform head meets this often is not named
@@ -52,31 +53,25 @@ def matters(head: HeadScore, joint: float | None) -> bool | None:
     return None if delta is None else False
 
 
-def label_head(head: HeadScore, verdict: Verdict) -> HeadScore:
-    """Give a head its label and the evidence for it; withheld where the pattern does not matter or was not measured."""
+def label_head(head: HeadScore, verdict: Verdict, unknown: Claim | None = None) -> HeadScore:
+    """Give a head its label and the evidence for it; withheld where the pattern does not matter or was not measured.
+
+    `unknown` says why what heads cause cannot be measured at all: then they are named by where they look.
+    """
     joint = verdict.joint_delta_nats
-    if not verdict.pattern_matters:
-        why = "the pattern does not matter here" if verdict.pattern_matters is False else "nothing could be measured"
-        effect = [] if head.uniform_delta_nats is None else [_effect(head, joint)]
-        return replace(head, label=None, evidence=(f"not labelled: {why}", *effect))
+    effect = _effect(head, joint, unknown)
+    if not verdict.pattern_matters and unknown is None:
+        nothing = verdict.pattern_matters is None
+        why = Claim(head.name, "nothing measured" if nothing else "not labelled", status=Status.NOT_MEASURED)
+        return replace(head, label=None, evidence=(why, *([] if head.uniform_delta_nats is None else [effect])))
     found = candidates(head)
     if not found:
-        return replace(head, label=shape_label(head), evidence=(*_unnamed(head), _effect(head, joint)))
+        return replace(head, label=shape_label(head), evidence=(*_unnamed(head), effect))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
     effective = matters(head, joint)
     role = Role.NAMED if effective else Role.IDLE if effective is False else Role.LOOKS
-    evidence = (*_named(head, target, found[target]), _effect(head, joint))
+    evidence = (*_named(head, target, found[target]), effect)
     return replace(head, label=Label(target, role, found[target].distance), evidence=evidence)
-
-
-def look_only(head: HeadScore, why: str) -> HeadScore:
-    """Say what a head looks at where what it causes cannot be measured; `why` takes the place of its effect."""
-    found = candidates(head)
-    if not found:
-        return replace(head, label=shape_label(head), evidence=(*_unnamed(head), why))
-    target = max(found, key=lambda name: found[name].lift)
-    label = Label(target, Role.LOOKS, found[target].distance)
-    return replace(head, label=label, evidence=(*_named(head, target, found[target]), why))
 
 
 def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
@@ -92,8 +87,7 @@ def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -
     """Correct an idle head's label where its look-alikes do its work: with them spread evenly too, it costs `delta`."""
     if delta < ALONE or head.label is None:
         return head
-    names = ", ".join(one.name for one in others)
-    said = f"with its look-alikes ({names}) spread evenly, taking it as well changes the loss by {delta:+.3f} nats"
+    said = Claim(head.name, "stand-ins", delta, reference=ALONE, evidence={"others": [one.name for one in others]})
     return replace(head, label=replace(head.label, role=Role.STAND_INS), evidence=(*head.evidence, said))
 
 
@@ -104,81 +98,71 @@ def shape_label(head: HeadScore) -> Label:
     return Label("sharp" if head.confidence is not None and head.confidence >= SHARP else "undecided")
 
 
-def _named(head: HeadScore, target: str, score: TargetScore) -> list[str]:
-    there = f"{score.mass:.2f} of its weight lies there, where an even head has {score.chance:.2f}"
-    parts = [f"{there} (lift {score.lift:.2f})"]
+def _named(head: HeadScore, target: str, score: TargetScore) -> list[Claim]:
+    claim = partial(Claim, head.name)
+    found = [claim("weight on target", score.mass, reference=score.chance, evidence={"lift": score.lift})]
     if score.null is not None:
-        parts.append(f"99 % of random heads stay below lift {score.null:.2f}")
+        found.append(claim("above random heads", score.lift, reference=score.null))
     if target in ("induction", "duplicate"):
         gaps = head.unseen_gaps if target == "induction" else head.duplicate_gaps
-        parts.append(f"it goes by content: at distances that training never used its lift is {gap_text(gaps)}")
+        found.append(claim("by content", min(gaps.values()), reference=LIFT, evidence={"gaps": gaps}))
     elif head.positionality is not None:
-        parts.append(f"{_bound(head.positionality)}: on random rows its maps are {head.positionality:.2f} alike")
-    parts += _resemblance(head, target)
+        likeness = round(head.positionality, 2)  # as it is shown
+        how: Predicate = "by position" if likeness >= POSITIONAL else "mostly by position"
+        found.append(claim(how if likeness >= MOSTLY else "not by position alone", head.positionality))
+    found += _resemblance(head, target)
     if target == "first" and score.mass > SINK:
-        parts.append("it is a sink, which parks its weight on the first token")
-    return parts
+        found.append(claim("sink", score.mass, reference=SINK))
+    return found
 
 
-def _bound(likeness: float) -> str:
-    likeness = round(likeness, 2)  # as it is shown
-    if likeness >= POSITIONAL:
-        return "it goes by position"
-    return "it goes mostly by position" if likeness >= MOSTLY else "it does not go by position alone"
-
-
-def _unnamed(head: HeadScore) -> list[str]:
+def _unnamed(head: HeadScore) -> list[Claim]:
+    claim = partial(Claim, head.name)
     best = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
-    parts = []
+    found = []
     if best is not None:
         score = head.scores[best]
-        name = target_words(best, score.distance)
-        parts.append(f"closest is {name}, with lift {score.lift:.2f}{_why_no_name(score)}")
+        named = {"target": Label(best, Role.NAMED, score.distance), "chance": score.chance}
+        found.append(claim(_closest(score), score.lift, reference=score.null, evidence=named))
     if head.uniformity is not None and head.confidence is not None:
-        parts.append(f"it is {head.uniformity:.2f} like an even head")
-        parts.append(f"its largest weight is {head.confidence:.2f} on average")
-    return [*parts, *_resemblance(head, None)]
+        found.append(claim("like an even head", head.uniformity))
+        found.append(claim("largest weight", head.confidence))
+    return [*found, *_resemblance(head, None)]
 
 
-def _why_no_name(score: TargetScore) -> str:
-    """Say what keeps a target that a head does look at from naming it."""
-    if score.lift < LIFT:
-        return ""
-    if score.chance >= COMMON:
-        return f": no name here, where an even head already has {score.chance:.2f} of its weight there"
-    if score.null is None:
-        return ": no name, for it was not compared with random heads"
-    return f": no name, for 1 % of random heads reach {score.null:.2f}" if score.lift <= score.null else ""
+def _closest(score: TargetScore) -> Predicate:
+    """Tell what keeps a target that a head does look at from naming it."""
+    if score.lift >= LIFT and score.chance >= COMMON:
+        return "closest is common"
+    if score.lift >= LIFT and score.null is None:
+        return "closest not compared"
+    return "closest is random" if score.null is not None and LIFT <= score.lift <= score.null else "closest"
 
 
-def _resemblance(head: HeadScore, target: str | None) -> list[str]:
+def _resemblance(head: HeadScore, target: str | None) -> list[Claim]:
     """Say that a head at a distance, or one that scores as induction, was tried at other distances."""
-    score = head.scores.get("induction")
-    likes = score is not None and score.lift >= LIFT and not general(head.unseen_gaps)
+    score, gaps = head.scores.get("induction"), head.unseen_gaps
+    likes = score is not None and score.lift >= LIFT and not general(gaps)
     if target != "offset" and not likes:
         return []
-    if len(head.unseen_gaps) < GENERAL_GAPS:
-        return ["the rows are too short to try it at other distances"]
-    tried = f"at distances that training never used its lift as induction is {gap_text(head.unseen_gaps)}"
-    return [f"it resembles induction but is not: {tried}" if likes else tried]
+    if len(gaps) < GENERAL_GAPS:
+        return [Claim(head.name, "not tried elsewhere", status=Status.NOT_MEASURED)]
+    what: Predicate = "resembles induction" if likes else "tried elsewhere"
+    return [Claim(head.name, what, min(gaps.values()), reference=LIFT, evidence={"gaps": gaps})]
 
 
-def _effect(head: HeadScore, joint: float | None) -> str:
+def _effect(head: HeadScore, joint: float | None, unknown: Claim | None) -> Claim:
     delta, share = head.uniform_delta_nats, head.shapley_nats
     if delta is None:
-        return "what it causes was not measured: the model is large"
-    said = f"spread evenly instead, it alone changes the loss by {delta:+.3f} nats"
+        why = {"why": unknown or Claim("model", "large model")}
+        return Claim(head.name, "effect not measured", status=Status.NOT_MEASURED, evidence=why)
     if share is None or joint is None or joint < JOINT:
-        return said
-    said += f", and its share of what all patterns are worth is {share:.3f} of {joint:.3f} nats ({share / joint:.0%})"
-    return f"{said}: where others are missing its pattern misleads" if share < 0 else said
+        return Claim(head.name, "effect", delta, head.uniform_delta_se)
+    what: Predicate = "effect and negative share" if share < 0 else "effect and share"
+    shares = {"share": share, "joint": joint, "part": share / joint}
+    return Claim(head.name, what, delta, head.uniform_delta_se, evidence=shares)
 
 
-def gap_text(gaps: Mapping[int, float]) -> str:
-    """Write lifts by distance: "0.91 at 5, 0.88 at 7"."""
-    return ", ".join(f"{lift:.2f} at {gap}" for gap, lift in gaps.items())
-
-
-def label_all(heads: Sequence[HeadScore], verdict: Verdict) -> list[HeadScore]:
+def label_all(heads: Sequence[HeadScore], verdict: Verdict, unknown: Claim | None = None) -> list[HeadScore]:
     """Label every head."""
-    return [label_head(head, verdict) for head in heads]
+    return [label_head(head, verdict, unknown) for head in heads]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,19 +13,17 @@ from torch import Tensor
 from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
 from mhsa_cli.core.heads.hooks import eval_mode, head_weights
-from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, look_only, with_stand_ins
+from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.loss import sums
-from mhsa_cli.records import HeadReport, HeadScore, TargetScore, Verdict
+from mhsa_cli.records import Claim, HeadReport, HeadScore, Status, TargetScore, Verdict
+from mhsa_cli.records.claims import Predicate
 
 NEGATIVE = 0.01  # a share below minus this part of the whole makes counting heads meaningless
-NOT_MEASURED = "Heads were not measured and are not labelled: "
-WHY_NOT = "in a block that is not ours no head's weights can be replaced"
-NOT_OURS = f"What the patterns are worth was not measured: {WHY_NOT}. Names say where heads look, not what they cause."
 
 
 @torch.no_grad()
@@ -36,15 +35,15 @@ def head_report(model: TransformerLM, task: Task, seed: int, limits: Mapping[str
     """
     bare = [HeadScore(*address, scores={}) for address in model.heads]
     if not all(bool(p.isfinite().all()) for p in model.parameters()):
-        return _nothing(bare, "the weights are not finite", "")
+        return _nothing(bare, "weights not finite", "")
     probe = build_probe(model, task, seed)
     if probe is None:
-        return _nothing(bare, f"rows of {task.seq_len} tokens are too long for it; the maps are exact", "")
+        return _nothing(bare, "rows too long", "", seq_len=task.seq_len)
     if model.custom is not None:
         return _looks(model, task, probe, seed, limits)
     ground = Ground(model, probe.batch)
     if not math.isfinite(ground.loss):
-        return _nothing(bare, "the loss is not finite", probe.inputs)
+        return _nothing(bare, "loss not finite", probe.inputs)
     joint = ground.together("uniform")
     heads = _with_causes(_scored(model, task, probe, ground.clean.weights, seed, limits), ground, seed)
     verdict = _verdict(model, task, probe, ground, joint, heads)
@@ -57,8 +56,10 @@ def _looks(model: TransformerLM, task: Task, probe: Probe, seed: int, limits: Ma
     inputs, targets = (ids.to(model.pos.device).unsqueeze(0) for ids in (probe.batch.inputs, probe.batch.targets))
     with eval_mode(model):
         loss, _, count = sums(model(inputs[0]).unsqueeze(0), targets)
-    verdict = Verdict(None, None, None, figure(loss[0] / count[0]), NOT_OURS, probe.inputs, withheld=WHY_NOT)
-    return HeadReport(verdict, [look_only(head, f"what it causes was not measured: {WHY_NOT}") for head in heads])
+    why = Claim("model", "custom block")
+    claims = [_unknown("patterns not measured", why)]
+    verdict = Verdict(None, None, None, figure(loss[0] / count[0]), claims, probe.inputs, withheld=why)
+    return HeadReport(verdict, label_all(heads, verdict, why))
 
 
 def _with_stand_ins(heads: list[HeadScore], ground: Ground) -> list[HeadScore]:
@@ -74,9 +75,14 @@ def _with_stand_ins(heads: list[HeadScore], ground: Ground) -> list[HeadScore]:
     return found
 
 
-def _nothing(heads: list[HeadScore], why: str, inputs: str) -> HeadReport:
-    verdict = Verdict(None, None, None, None, f"{NOT_MEASURED}{why}.", inputs, withheld=why)
+def _nothing(heads: list[HeadScore], why: Predicate, inputs: str, **evidence: int) -> HeadReport:
+    reason = Claim("model", why, evidence=evidence)
+    verdict = Verdict(None, None, None, None, [_unknown("heads not measured", reason)], inputs, withheld=reason)
     return HeadReport(verdict, label_all(heads, verdict))
+
+
+def _unknown(what: Predicate, why: Claim) -> Claim:
+    return Claim("model", what, status=Status.NOT_MEASURED, evidence={"why": why})
 
 
 def _scored(
@@ -150,46 +156,44 @@ def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[Head
     ]
 
 
-def _nats(value: float, sign: str = "") -> str:
-    """Write nats; those of a model that exploded are written short."""
-    return f"{value:{sign}.4g}" if abs(value) >= 1e6 else f"{value:{sign}.4f}"
-
-
 def _verdict(
     model: TransformerLM, task: Task, probe: Probe, ground: Ground, joint: Effect, heads: list[HeadScore]
 ) -> Verdict:
     """Say whether the patterns matter at all, before any head is named."""
     delta = joint.delta
-    matter = delta >= max(JOINT, 2 * joint.se)
-    losses = f"{_nats(ground.loss)} to {_nats(ground.loss + delta)} nats ({_nats(delta, '+')})"
-    try_task = None
+    limit, try_task = max(JOINT, 2 * joint.se), None
+    matter = delta >= limit
+    spread: dict[str, Any] = {"loss": ground.loss, "without": ground.loss + delta, "task": task.name}
     if matter:
-        text = f"The pattern matters: with every head spread evenly the loss rises from {losses}."
+        claims = [Claim("model", "pattern matters", delta, joint.se, limit, evidence=spread)]
     else:
-        text = f"The pattern does not matter on {task.name}: with every head spread evenly the loss goes from {losses}."
+        none = Status.NOT_SHOWN
+        claims = [Claim("model", "pattern does not matter", delta, joint.se, limit, none, spread)]
         if all(block.kind == "uniform" for block in model.mixers):
-            text = "Attention is frozen uniform: these heads cannot choose where they look."
+            claims = [Claim("model", "frozen uniform")]
         elif ground.loss > 0.9 * task.chance_loss:
-            text += f" The task is not learned: guessing scores {task.chance_loss:.4f} nats."
-        text += " Heads are not labelled."
+            claims.append(Claim("model", "not learned", ground.loss, reference=task.chance_loss))
+        claims.append(Claim("model", "heads not labelled", status=Status.NOT_MEASURED))
         try_task = "copy" if task.name != "copy" else None
     singles = [h.uniform_delta_nats for h in heads if h.uniform_delta_nats is not None]
     shares = [h.shapley_nats for h in heads if h.shapley_nats is not None]
-    withheld = ""
+    withheld = None
     if delta < JOINT:
-        withheld = f"all patterns together are worth {_nats(delta)} nats, less than {JOINT}: shares of it mean nothing"
+        withheld = Claim("model", "shares mean nothing", delta, joint.se, JOINT, Status.NOT_SHOWN)
     elif len(singles) < len(heads) or len(shares) < len(heads):
-        withheld = "the model is large: single heads and their shares were not all measured"
-    mixed = not withheld and min(shares) < -NEGATIVE * delta
+        withheld = Claim("model", "not all measured", status=Status.NOT_MEASURED)
+    whole = withheld is None
+    if whole and min(shares) < -NEGATIVE * delta:
+        withheld = Claim("model", "shares negative", min(shares), reference=-NEGATIVE * delta)
     return Verdict(
         matter,
         delta,
         joint.se,
         ground.loss,
-        text,
+        claims,
         probe.inputs,
         try_task,
-        None if withheld else redundancy(singles, delta),
-        None if withheld or mixed else effective_heads(shares),
-        "some shares are negative: those patterns mislead where others are missing" if mixed else withheld,
+        redundancy(singles, delta) if whole else None,
+        effective_heads(shares) if withheld is None else None,
+        withheld,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Role
+from mhsa_cli.records.claim_words import sentences, words
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import Head
 
@@ -27,7 +28,7 @@ ROLES = {Role.IDLE: ", but is idle", Role.STAND_INS: ", but others can do its wo
 def explain_model(report: HeadReport) -> list[str]:
     """Say in sentences whether the patterns matter, on which rows, and how the heads share the work."""
     verdict = report.verdict
-    said = [verdict.text]
+    said = [sentences(verdict.claims)]
     if verdict.inputs:
         said.append(f"Measured on {verdict.inputs}.")
     joint = verdict.joint_delta_nats
@@ -41,7 +42,7 @@ def explain_model(report: HeadReport) -> list[str]:
         said.append(f"By their shares the work is that of {fixed(verdict.effective_heads, 1)} of {many} heads.")
     elif verdict.withheld and joint is not None:
         what = "Redundancy and effective heads are" if verdict.redundancy is None else "Effective heads are"
-        said.append(f"{what} not given: {verdict.withheld}.")
+        said.append(f"{what} not given: {words(verdict.withheld)}.")
     if verdict.try_task:
         said.append(f"A task on which looking matters: mhsa train task.name={verdict.try_task}")
     return said
@@ -60,7 +61,7 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
 
     With its `summary` also how much of its weight lies on the position that holds the answer, if the task has one.
     """
-    label, parts = head.label, list(head.evidence)
+    label, parts = head.label, list(map(words, head.evidence))
     if label is None:
         opening, parts = f"{head.name} is not named", parts[1:] or parts  # the first says why, as the verdict does
     elif label.role is None:

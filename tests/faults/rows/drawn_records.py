@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from mhsa_cli import records as r
+from mhsa_cli.records.claims import stored
 
 SHAPES = ["ordinary", "one", "nothing", "NaN", "infinite", "huge", "tiny", "wide", "odd text", "long"]
 SIZES = {"one": (1, 1, 1), "wide": (2, 9, 66), "long": (3, 5, 9)}  # layers, heads, tokens; of the others (1, 3, 7)
@@ -105,8 +106,8 @@ def maps(m: Made) -> r.HeadMaps:
         scores.append(score(m, layer, head))
     verdict = r.Verdict(
         m.draw.choice([True, False, None]), m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()),
-        m.text("The pattern matters."), m.text("64 rows"), m.maybe("copy"), m.maybe(m.share()), m.maybe(m.share()),
-        m.text("too small"),
+        [stored(m.text("The pattern matters."))], m.text("64 rows"), m.maybe("copy"), m.maybe(m.share()),
+        m.maybe(m.share()), stored(m.text("too small")),
     )  # fmt: skip
     tokens = [m.text(str(7 * n % 64)) for n in range(m.length)]
     return r.HeadMaps(m.count(), m.text("copy"), tokens, weights, summaries, m.text(""), r.HeadReport(verdict, scores))
@@ -123,7 +124,7 @@ def score(m: Made, layer: int, head: int) -> r.HeadScore:
     label = m.maybe(r.Label("previous", m.draw.choice(list(r.Role))))
     return r.HeadScore(
         layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps, *deltas,
-        label, (m.text("lift 0.93"), m.text("it alone changes the loss")),
+        label, (stored(m.text("lift 0.93")), stored(m.text("it alone changes the loss"))),
     )  # fmt: skip
 
 
