@@ -25,9 +25,11 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.plan import How, new_sweep
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
+from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.runs.sweep_report import keep_report
 from mhsa_cli.text import plural
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ def sweep(
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
         ended = run_sweep(owned, how, stop, partial(LiveSweep, console, surface), attention, resume is not None)
+        keep_report(owned, ended.plan, ended.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
         show_sweep(owned, ended.report, ended.curves, as_json)

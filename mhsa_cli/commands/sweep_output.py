@@ -15,6 +15,7 @@ from mhsa_cli.jobs.messages import LOWER_MEMORY, tell
 from mhsa_cli.records import Cause, SweepReport
 from mhsa_cli.renderers.pictures.small_multiples import small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
+from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.runs.sweep_report import report_document
@@ -38,7 +39,7 @@ _REASONS: Mapping[Cause, str] = {
 def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
     """Print the report: the curves of each setting, the table, what was written and what to look at next."""
     if as_json:
-        print_json({"sweep": str(folder.path), **report_document(report)})
+        print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
     pictures = [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import Label
 
 # Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
+Measure = Literal["steps", "loss"]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5
 Quartiles = tuple[float | None, float | None, float | None]
 
 
@@ -21,6 +25,13 @@ class Difference:
     low: float | None
     high: float | None
     n: int
+
+    @property
+    def status(self) -> Status:
+        """Whether the interval leaves out 0."""
+        if self.low is None or self.high is None:
+            return Status.NOT_MEASURED
+        return Status.NOT_SHOWN if self.low <= 0 <= self.high else Status.SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +92,16 @@ class PairStats:
     """Two groups that differ in one key, by neighbouring values: second minus first, seed by seed.
 
     `measure` is "steps" (to the target) or "loss" (the final one, in nats). Pairs left out: `unfinished`, where a trial
-    did not finish, and `unreached`, where one never got to the target. `words` says all of it in a sentence.
+    did not finish, and `unreached`, where one never got to the target.
     """
 
     first: int
     second: int
     key: str
-    measure: str
+    measure: Measure
     difference: Difference
     unfinished: int
     unreached: int
-    words: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mhsa_cli.records import SweepReport
+from mhsa_cli.records import PairStats, SweepReport
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.runs.sweep_dir import SweepDir
 
+Words = Callable[[SweepReport, PairStats], str]
 
-def keep_report(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> None:
-    """Write the report into sweep.json and a row for each trial into sweep.csv."""
-    folder.write({**plan, "report": report_document(report)})
+
+def keep_report(folder: SweepDir, plan: Mapping[str, Any], report: SweepReport, words: Words) -> None:
+    """Write the report into sweep.json and a row for each trial into sweep.csv; `words` says what a pair shows."""
+    folder.write({**plan, "report": report_document(report, words)})
     keys = list(report.groups[0].overrides) if report.groups else []
     columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_target", "seconds"]
     columns += ["labels", "label_ids"]
@@ -27,7 +30,7 @@ def keep_report(folder: SweepDir, plan: dict[str, Any], report: SweepReport) -> 
     folder.write_table(columns, rows)
 
 
-def report_document(report: SweepReport) -> dict[str, Any]:
+def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
     """Write a report as `mhsa sweep --json` prints it."""
 
     def spread(values: Any) -> dict[str, Any]:
@@ -47,7 +50,7 @@ def report_document(report: SweepReport) -> dict[str, Any]:
         }
         for group in report.groups
     ]
-    pairs = [asdict(pair) for pair in report.pairs]
+    pairs = [{**asdict(pair), "words": words(report, pair)} for pair in report.pairs]
     failed = sum(trial.status == "failed" for trial in report.trials)
     runs = [
         {**asdict(trial), "labels": [one.text for one in trial.labels], "label_ids": [one.id for one in trial.labels]}

@@ -9,17 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mhsa_cli.core.statistics.estimates import (
-    LEAST_PAIRS,
-    NO_DIFFERENCE,
-    ONE_SEED,
-    paired_difference,
-    quartiles,
-    steps_to_target,
-    wilson,
-    words,
-)
-from mhsa_cli.records import Difference
+from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, steps_to_target, wilson
+from mhsa_cli.records import Difference, Status
+from mhsa_cli.records.sweep import LEAST_PAIRS, Measure
+from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, difference_words
 
 Z = 1.959964
 
@@ -78,7 +71,7 @@ def seeds(values: list[float | None]) -> dict[int, float | None]:
 def test_equal_samples_differ_by_nothing() -> None:
     same = seeds([4.0, 8.0, 1.0, 3.0, 9.0, 2.0, 7.0])
     assert paired_difference(same, same, 1) == Difference(0.0, 0.0, 0.0, 7)
-    assert words(paired_difference(same, same, 1), "steps") == NO_DIFFERENCE
+    assert paired_difference(same, same, 1).status is Status.NOT_SHOWN
 
 
 def test_pairs_are_by_seed_and_the_sign_is_second_minus_first() -> None:
@@ -123,28 +116,32 @@ def test_too_few_pairs_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "unit", "said"),
+    ("low", "high", "measure", "said"),
     [
         (-60.4, -33.6, "steps", "34 to 60 fewer steps"),
         (33.6, 60.4, "steps", "34 to 60 more steps"),
         (-3.25, -0.25, "steps", "0.25 to 3.2 fewer steps"),
         (-40.2, -39.8, "steps", "about 40 fewer steps"),
         (-9.6, -120, "steps", "9.6 to 120 fewer steps"),
-        (-0.00341, -0.0021, "nats", "0.0021 to 0.0034 nats lower"),
-        (0.5, 1.25, "nats", "0.5 to 1.2 nats higher"),
+        (-0.00341, -0.0021, "loss", "0.0021 to 0.0034 nats lower"),
+        (0.5, 1.25, "loss", "0.5 to 1.2 nats higher"),
         (-60, 1, "steps", NO_DIFFERENCE),
         (0, 5, "steps", NO_DIFFERENCE),
-        (-5, 0, "nats", NO_DIFFERENCE),
+        (-5, 0, "loss", NO_DIFFERENCE),
     ],
 )
-def test_a_difference_in_words(low: float, high: float, unit: str, said: str) -> None:
-    assert words(Difference((low + high) / 2, min(low, high), max(low, high), 16), unit) == said
+def test_a_difference_in_words(low: float, high: float, measure: Measure, said: str) -> None:
+    assert difference_words(Difference((low + high) / 2, min(low, high), max(low, high), 16), measure) == said
 
 
 def test_words_where_nothing_can_be_said() -> None:
-    assert words(Difference(None, None, None, 0), "steps") == "no seed to compare"
-    assert words(Difference(-5.0, None, None, 1), "steps") == ONE_SEED == "one seed shows nothing about spread"
-    assert words(Difference(-5.0, None, None, 4), "nats") == "4 seeds are too few to show a difference, 6 could"
+    assert difference_words(Difference(None, None, None, 0), "steps") == "no seed to compare"
+    assert (
+        difference_words(Difference(-5.0, None, None, 1), "steps") == ONE_SEED == "one seed shows nothing about spread"
+    )
+    assert (
+        difference_words(Difference(-5.0, None, None, 4), "loss") == "4 seeds are too few to show a difference, 6 could"
+    )
     assert NO_DIFFERENCE == "no difference that this number of seeds could show"
 
 

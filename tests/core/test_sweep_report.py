@@ -10,6 +10,7 @@ from mhsa_cli.core.statistics.estimates import quartiles, wilson
 from mhsa_cli.core.statistics.sweep_report import neighbours, report
 from mhsa_cli.records import Label, Role, TrialResult
 from mhsa_cli.records.labels import set_words
+from mhsa_cli.renderers.pictures.sweep_words import pair_words
 
 SPREAD, SHARP, COPY = Label("spread"), Label("sharp"), Label("offset", Role.NAMED, 6)
 HEADS = [{"model.n_heads": text} for text in ("1", "2", "4")]
@@ -93,21 +94,22 @@ def test_pairs_in_words() -> None:
     assert [(p.first, p.second, p.key, p.measure) for p in found.pairs] == [
         (a, b, "model.n_heads", measure) for a, b in ((0, 1), (1, 2)) for measure in ("steps", "loss")
     ]
-    steps, loss, more, higher = found.pairs
-    assert steps.difference.mean == -33.5  # -30 - s, s = 0..7
-    assert steps.words.startswith("2 heads need 3") and " fewer steps to 90 % accuracy than 1 head" in steps.words
-    assert steps.words.endswith("(8 seeds)")
-    assert loss.words == (
+    assert found.pairs[0].difference.mean == -33.5  # -30 - s, s = 0..7
+    said = [pair_words(found, pair) for pair in found.pairs]
+    assert said[0].startswith("2 heads need 3") and " fewer steps to 90 % accuracy than 1 head" in said[0]
+    assert said[0].endswith("(8 seeds)")
+    assert said[1] == (
         "2 heads against 1 head, final loss: no difference that this number of seeds could show (8 seeds)"
     )
-    assert " more steps to 90 % accuracy than 2 heads (8 seeds)" in more.words
-    assert higher.words == "4 heads end about 0.48 nats higher than 2 heads (8 seeds)"
+    assert " more steps to 90 % accuracy than 2 heads (8 seeds)" in said[2]
+    assert said[3] == "4 heads end about 0.48 nats higher than 2 heads (8 seeds)"
 
 
 def test_one_head_takes_a_singular_and_other_keys_their_names() -> None:
     cells = [{"model.n_heads": h, "train.lr": lr} for h, lr in (("2", "1e-3"), ("1", "1e-3"), ("1", "5e-3"))]
     trials = [trial(c, s, steps) for c, steps in enumerate((60, 20, 10)) for s in range(6)]
-    said = [pair.words for pair in report(cells, trials, 0.875, seed=1).pairs if pair.measure == "steps"]
+    found = report(cells, trials, 0.875, seed=1)
+    said = [pair_words(found, pair) for pair in found.pairs if pair.measure == "steps"]
     assert said == [
         "at train.lr=1e-3: 2 heads need about 40 more steps to 87.5 % accuracy than 1 head (6 seeds)",
         "at model.n_heads=1: train.lr=5e-3 needs about 10 fewer steps to 87.5 % accuracy than train.lr=1e-3 (6 seeds)",
@@ -121,9 +123,10 @@ def test_what_is_left_out_of_a_pair_is_said() -> None:
         trial(1, 6, None),
         trial(1, 7, 1, loss=None, status="failed"),  # and seeds 8 and 9 were never run
     ]
-    steps, loss = report(HEADS[:2], trials, 0.9, seed=1).pairs
+    found = report(HEADS[:2], trials, 0.9, seed=1)
+    steps, loss = found.pairs
     assert (steps.difference.n, steps.unfinished, steps.unreached) == (6, 3, 1)
-    assert steps.words == (
+    assert pair_words(found, steps) == (
         "2 heads need about 30 fewer steps to 90 % accuracy than 1 head "
         "(6 seeds; 3 left out: a trial did not finish; 1 left out: a run never got there)"
     )
@@ -131,9 +134,10 @@ def test_what_is_left_out_of_a_pair_is_said() -> None:
 
 
 def test_one_seed_and_none() -> None:
-    steps, loss = report(HEADS[:2], [trial(0, 1, None), trial(1, 1)], 0.9, seed=1).pairs
-    assert loss.words.endswith("final loss: one seed shows nothing about spread (1 seed)")
-    assert steps.words == (
+    found = report(HEADS[:2], [trial(0, 1, None), trial(1, 1)], 0.9, seed=1)
+    steps, loss = found.pairs
+    assert pair_words(found, loss).endswith("final loss: one seed shows nothing about spread (1 seed)")
+    assert pair_words(found, steps) == (
         "2 heads against 1 head, steps to 90 % accuracy: no seed to compare "
         "(0 seeds; 1 left out: a run never got there)"
     )

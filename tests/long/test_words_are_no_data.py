@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.core.statistics import sweep_report
 from mhsa_cli.records import claim_words, labels
-from mhsa_cli.renderers.pictures import explain
+from mhsa_cli.renderers.pictures import explain, sweep_words
 from tests.commands.shell import facts, mhsa
 
 SIZES = ["task.name=copy", "vocab_size=7", "seq_len=8", "d_model=4", "lr=0.05", "epochs=1", "eval_sequences=5"]
@@ -61,7 +60,7 @@ def test_other_words_change_nothing_but_the_words(here: Path, monkeypatch: pytes
             monkeypatch.setitem(table, key, f"{MISLEADING} {number}.{key}")
     for predicate in claim_words.WORDS.keys() - {"stored"}:  # a file's own words
         monkeypatch.setitem(claim_words.WORDS, predicate, f"{MISLEADING} {predicate}")
-    monkeypatch.setattr(sweep_report, "_sentence", lambda *_: MISLEADING)
+    monkeypatch.setattr(sweep_words, "difference_words", lambda *_: MISLEADING)
     after = outcome("other")
     assert after[:2] == before[:2]
     assert before[2] != after[2] and MISLEADING.split()[-1] in after[2]

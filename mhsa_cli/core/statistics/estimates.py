@@ -7,11 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from mhsa_cli.core import make_sure_of_memory
-from mhsa_cli.records import Difference, Quartiles
+from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Quartiles
 
-LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5
-NO_DIFFERENCE = "no difference that this number of seeds could show"
-ONE_SEED = "one seed shows nothing about spread"
 _TIE = 1e-9  # a mean that is the target but for its last bits is the target
 
 
@@ -90,32 +87,6 @@ def _tail(n: int) -> float:
     from scipy.special import ndtr, stdtrit
 
     return float(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025)))
-
-
-def words(difference: Difference, unit: str) -> str:
-    """Say a difference plainly: "34 to 60 fewer steps", or that the seeds could not show one.
-
-    `unit` is counted ("steps": fewer, more) or measured ("nats": lower, higher).
-    """
-    low, high, n = difference.low, difference.high, difference.n
-    if n == 0:
-        return "no seed to compare"
-    if n == 1:
-        return ONE_SEED
-    if low is None or high is None:
-        return f"{n} seeds are too few to show a difference, {LEAST_PAIRS} could"
-    if low <= 0 <= high:
-        return NO_DIFFERENCE
-    near, far = sorted((_number(abs(low)), _number(abs(high))), key=float)
-    span = f"{near} to {far}" if near != far else f"about {near}"
-    less = high < 0
-    if unit == "steps":
-        return f"{span} {'fewer' if less else 'more'} steps"
-    return f"{span} {unit} {'lower' if less else 'higher'}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def steps_to_target(

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, wilson, words
-from mhsa_cli.records import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, wilson
+from mhsa_cli.records import GroupStats, PairStats, SweepReport, TrialResult
 from mhsa_cli.records.labels import in_order, set_order
-
-# Keys whose values are counted things: "8 heads" reads better than "model.n_heads=8".
-NOUNS = {
-    "model.n_heads": "head",
-    "model.n_kv_heads": "key-value head",
-    "model.n_layers": "layer",
-    "train.epochs": "epoch",
-}
-UNITS = {"steps": "steps", "loss": "nats"}
+from mhsa_cli.records.sweep import MEASURES, Measure
 
 
 def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], target: float, seed: int) -> SweepReport:
@@ -35,7 +27,7 @@ def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], ta
     pairs = [
         _pair(cells, by_cell, first, second, key, measure, target, seed)
         for first, second, key in neighbours(cells)
-        for measure in UNITS
+        for measure in MEASURES
     ]
     return SweepReport(groups, pairs, trials, target)
 
@@ -93,7 +85,7 @@ def _pair(
     first: int,
     second: int,
     key: str,
-    measure: str,
+    measure: Measure,
     target: float,
     seed: int,
 ) -> PairStats:
@@ -103,44 +95,8 @@ def _pair(
     difference = paired_difference(values[0], values[1], seed)
     unfinished = len(mine.keys() | other.keys()) - len(both)
     unreached = len(both) - difference.n
-    at = " ".join(f"{name}={text}" for name, text in cells[first].items() if name != key)
-    said = _sentence(key, cells[first][key], cells[second][key], measure, difference, target)
-    left = _left_out(difference, unfinished, unreached, measure)
-    sentence = f"{f'at {at}: ' if at else ''}{said} ({left})"
-    return PairStats(first, second, key, measure, difference, unfinished, unreached, sentence)
+    return PairStats(first, second, key, measure, difference, unfinished, unreached)
 
 
 def _value(trial: TrialResult, measure: str) -> float | None:
     return trial.steps_to_target if measure == "steps" else trial.final_loss
-
-
-def _sentence(key: str, first: str, second: str, measure: str, difference: Difference, target: float) -> str:
-    found = words(difference, UNITS[measure])
-    to_target = f" to {100 * target:.4g} % accuracy"
-    low, high = difference.low, difference.high
-    if low is None or high is None or low <= 0 <= high:
-        what = f"steps{to_target}" if measure == "steps" else "final loss"
-        return f"{_things(key, second)} against {_things(key, first)}, {what}: {found}"
-    verb = ("need" if measure == "steps" else "end") + ("" if _is_plural(key, second) else "s")
-    found += to_target if measure == "steps" else ""
-    return f"{_things(key, second)} {verb} {found} than {_things(key, first)}"
-
-
-def _things(key: str, value: str) -> str:
-    noun = NOUNS.get(key) if value.isdecimal() else None
-    return f"{key}={value}" if noun is None else f"{value} {noun}{'s' if value != '1' else ''}"
-
-
-def _is_plural(key: str, value: str) -> bool:
-    return key in NOUNS and value.isdecimal() and value != "1"
-
-
-def _left_out(difference: Difference, unfinished: int, unreached: int, measure: str) -> str:
-    parts = [f"{difference.n} seed{'s' if difference.n != 1 else ''}"]
-    if unfinished:
-        parts.append(f"{unfinished} left out: a trial did not finish")
-    if unreached:
-        parts.append(
-            f"{unreached} left out: {'a run never got there' if measure == 'steps' else 'a loss is not finite'}"
-        )
-    return "; ".join(parts)

@@ -18,15 +18,15 @@ from mhsa_cli.jobs.sweep.trial import Trial, planned
 from mhsa_cli.records import SweepReport
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.runs.sweep_report import keep_report
 
 CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is left to `mhsa verify`
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a sweep ended: its report, the loss curves of each cell's trials, and chunks that met a fault of ours."""
+    """How a sweep ended: its plan, its report, the loss curves of each cell's trials, and chunks that met a fault of ours."""
 
+    plan: dict[str, Any]
     report: SweepReport
     curves: list[Any]
     machines: Counter[tuple[str, str]]
@@ -41,7 +41,7 @@ def run_sweep(
     attention: list[str] | None,
     resumed: bool,
 ) -> Ended:
-    """Train what has no result yet and write the report. `show` makes what shows how far it is.
+    """Train what has no result yet, and read what all trials came to. `show` makes what shows how far it is.
 
     `attention` names the blocks of one's own that a resumed sweep needs. Raises: RunError, UsageError, StorageError.
     """
@@ -63,8 +63,7 @@ def run_sweep(
         tell(f"stopped at once; to go on: mhsa sweep --resume {run_argument(owned.path)}")
         raise
     report, curves, machines = read_report(owned, plan, trials, left_out)
-    keep_report(owned, plan, report)
-    return Ended(report, curves, machines, faults)
+    return Ended(plan, report, curves, machines, faults)
 
 
 def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
-from mhsa_cli.records import Difference, GroupStats, Quartiles, SweepReport, TrialResult
+from mhsa_cli.records import GroupStats, Quartiles, Status, SweepReport, TrialResult
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
+from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, pair_words
 from mhsa_cli.text import escape
 
 NEVER = "never"
@@ -127,21 +128,17 @@ def _pairs(report: SweepReport, surface: Surface) -> Lines:
     lines: list[Text] = []
     count = len(report.pairs)
     begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
-    told = [pair for pair in begun if count <= SENTENCES or _is_shown(pair.difference)]
+    told = [pair for pair in begun if count <= SENTENCES or pair.difference.status is Status.SHOWN]
     for pair in told:
-        lines += _item(escape(pair.words), surface)
+        lines += _item(escape(pair_words(report, pair)), surface)
     if len(told) < len(begun):
-        more = f"{len(begun) - len(told)} of {count} comparisons: no difference that this number of seeds could show"
+        more = f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}"
         lines += _item(more, surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)
         by_chance = f"of {total} such sentences about equal groups, about {total / 20:.0f} would name a difference"
         lines += wrap_phrases([[(f"each at 95 %, paired by seed: {by_chance}", DIM)]], surface.width)
     return Lines(lines)
-
-
-def _is_shown(difference: Difference) -> bool:
-    return difference.low is not None and difference.high is not None and not difference.low <= 0 <= difference.high
 
 
 def _failed(trials: Sequence[TrialResult], surface: Surface) -> Lines:

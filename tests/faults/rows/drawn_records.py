@@ -138,13 +138,14 @@ def history(m: Made, layer: int, head: int) -> r.HeadHistory:
 
 def swept(m: Made) -> r.SweepReport:
     """Make a sweep's report."""
+    key = m.text("n_heads")
     groups = [
-        r.GroupStats({m.text("n_heads"): m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
+        r.GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
                      m.quartiles(), [([r.Label("offset", r.Role.NAMED, 6)], 2)])
         for i in range(4 if m.shape == "long" else 2)
     ]  # fmt: skip
     difference = r.Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
-    pairs = [r.PairStats(0, 1, "n_heads", "steps", difference, 0, 0, m.text("2 heads need fewer steps"))]
+    pairs = [r.PairStats(0, 1, key, "steps", difference, 0, 0)]
     failed = r.TrialResult(m.text("s/a"), 1, 4, "failed", None, None, None, None, [], m.text("NaN"))
     return r.SweepReport(groups, pairs, [failed], m.share())
 
