@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.check.call import call_plan, name_lexicon
-from mhsa_cli.check.call.adapters import Candidate, UncallableError, adapt
+from mhsa_cli.check.call.block import Block, UncallableError, adapt
 from mhsa_cli.check.call.call_plan import Answer, Plan
 from mhsa_cli.check.call.instance import entry
 from mhsa_cli.check.grade import SIZES
-from mhsa_cli.check.match import search, understand
-from mhsa_cli.check.match.context import SEED, Context
+from mhsa_cli.check.match import search
+from mhsa_cli.check.match.context import SEED, Called
+from mhsa_cli.check.match.influence import see_axes, sees_future
+from mhsa_cli.check.match.search_case import Match
+from mhsa_cli.check.match.understand import case_of, masked_ways
 from mhsa_cli.check.read.reference import Reference, Spec
 from mhsa_cli.check.read.weight_layouts import Name, layouts
 from mhsa_cli.check.source.load import Source, load
@@ -42,19 +45,19 @@ class Reading:
     spec: Spec
 
 
-class Adopted(CustomBlock):
+class ModuleBlock(CustomBlock):
     """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
 
     def __init__(
-        self, candidate: Candidate, plan: Plan, reading: Reading | None, borne: dict[Sizes, bool], sizes: Sizes
+        self, block: Block, plan: Plan, reading: Reading | None, borne: dict[Sizes, bool], sizes: Sizes
     ) -> None:
         super().__init__()
         self.plan, self.n_heads = plan, sizes.n_heads
         own = name_lexicon.Sizes(sizes.d_model, sizes.n_heads, sizes.max_seq_len, 2, sizes.max_seq_len, sizes.dropout)
-        built = candidate.build(own)
+        built = block.build(own)
         if built.module is None:
             what = "a NumPy implementation" if built.numpy else "no torch module"
-            raise UsageError(f"{candidate.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
+            raise UsageError(f"{block.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
         self.module, self.sizes = built.module.to(torch.float32), own
         self.reading = reading
         if reading is not None and sizes not in borne:
@@ -114,8 +117,7 @@ def adopt(target: str) -> CustomAttention:
         raise UsageError(problem.message, problem.hint)
     with seeded(STILL):
         source = load(target)
-        context = _understood(target, source)
-    plan, candidate, match = context.plan, context.candidate, context.match
+        c, match = _understood(target, source)
     reading = None if match is None else Reading(match.layout.name, match.spec)
     borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
     file = Path(split(target)[0])
@@ -123,32 +125,29 @@ def adopt(target: str) -> CustomAttention:
         target,
         file,
         sha256(file.read_bytes()).hexdigest(),
-        lambda sizes: Adopted(candidate, plan, reading, borne, sizes),
+        lambda sizes: ModuleBlock(c.block, c.plan, reading, borne, sizes),
         source.place,
         match is not None,
-        tuple(slot.path for slot in slots(context.built.module) if not slot.registered and slot.value.requires_grad),
+        tuple(slot.path for slot in slots(c.built.module) if not slot.registered and slot.value.requires_grad),
     )
 
 
-def _understood(target: str, source: Source) -> Context:
+def _understood(target: str, source: Source) -> tuple[Called, Match | None]:
     """Find how it is called and masked, and whether it equals the reference; for its faults there is `mhsa check`."""
     try:
-        candidate, built = adapt(source, SIZES)
+        block, built = adapt(source, SIZES)
     except UncallableError as error:
         shown = "; ".join(one.text for one in error.tried[:TRIED])
         raise UsageError(f"{target} cannot be built or called: {shown}", check_hint(target)) from error
     if built.module is None:
         what = "computes with NumPy" if built.numpy else "is no torch module"
         raise UsageError(f"{target} {what}: it cannot be trained", "write it as a class that is a torch.nn.Module")
-    context = Context(candidate, built, candidate.plan, True, None, SIZES.n_heads, quiet=True)
-    context.numbers = built.draw(SEED)
-    understand.see_axes(context)
-    if context.plan.mask_name and understand.sees_future(context):
-        ways = understand.masked_ways(context)
-        blind = (way for way in ways if not understand.sees_future(replace(context, plan=way)))
-        context.plan = next(blind, ways[0])
+    c = see_axes(Called(block, built, block.plan, SIZES.n_heads, built.draw(SEED), quiet=True))
+    if c.plan.mask_name and sees_future(c):
+        ways = masked_ways(c).ways
+        blind = (way for way in ways if not sees_future(replace(c, plan=way)))
+        c = replace(c, plan=next(blind, ways[0]))
     try:
-        context.match = search.right(understand.case_of(context, True, Wishes()))
+        return c, search.right(case_of(c, True, Wishes()))
     except Exception:  # its output has another shape, say: the trial will tell
-        context.match = None
-    return context
+        return c, None

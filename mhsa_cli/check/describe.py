@@ -1,34 +1,17 @@
-"""What was found out about a candidate, in words, and what its user said of it."""
+"""What was found out about a block, in words."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
-from mhsa_cli.check.locate.lines import batch_axis_of
+from mhsa_cli.check.locate.axes import batch_axis_of
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.read.weight_layouts import Name
-from mhsa_cli.check.say import say
-from mhsa_cli.check.sentences import ARRANGEMENTS, FOUND, HEADS, KEY_HEADS, MASKS, MATRICES, ORDER, OUTS, WEIGHTS
-from mhsa_cli.config.scalars import resolve
-from mhsa_cli.errors import UsageError
+from mhsa_cli.check.sentences import ARRANGEMENTS, FOUND, HEADS, KEY_HEADS, MASKS, MATRICES, ORDER, OUTS, WEIGHTS, say
 from mhsa_cli.records.check import ONLY_IF
-
-
-def given_arguments(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE arguments of a constructor. Raises: UsageError."""
-    found = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(
-                f"--with {argument}: wanted NAME=VALUE, a parameter of its constructor", "e.g. --with qkv_bias=true"
-            )
-        found[name] = resolve(value)
-    return found
 
 
 def how_found(c: Context) -> tuple[dict[str, str], dict[str, str]]:
@@ -52,7 +35,7 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
     library = "numpy" if c.built.numpy else ""
     if c.built.module is not None:
         yield "kind", "module"
-    elif inspect.isfunction(c.candidate.source.target):
+    elif inspect.isfunction(c.block.source.target):
         yield "kind", f"{library or 'torch'}_function"
     else:
         yield "kind", f"{library or 'plain'}_class"
@@ -94,4 +77,4 @@ def weights_words(name: Name) -> str:
 
 def _batch_axis(c: Context) -> str:
     """Give the name of the first axis in its own code, if time comes first and that is the rows of the batch."""
-    return batch_axis_of(c.candidate.source.text, c.candidate.source.name) if c.plan.time_first else ""
+    return batch_axis_of(c.block.source.text, c.block.source.name) if c.plan.time_first else ""

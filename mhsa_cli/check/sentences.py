@@ -1,190 +1,21 @@
-"""What is said of what was found: the one table of sentences, by id and code. Nothing that decides reads it.
+"""What is said of what was found: tables of sentences by code, and the one road from codes and facts to words.
 
-`say` puts facts into a sentence: `{place}` is where two outputs differ first. Those of the faults are in `faults`.
+Nothing that decides reads a sentence. `{place}` is where two outputs differ first. The words of a law stand with it in
+`laws`, those of a fault in `faults`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from mhsa_cli.records.check import Remark
 
-class LawWords(NamedTuple):
-    """The name of a law, and the sentence of each of its outcomes."""
-
-    name: str
-    outcomes: Mapping[str, str]
-
-
-NOT_SURE = "which numbers are a head's is not sure: "
-AFTER_DROPOUT = "the weights returned in training are those after dropout: rows do not sum to one"
-SOFTMAX_FIRST = "drop weights, after the softmax, not scores"
-ASKED_OF_SHORTER = "asked of what is right on shorter rows"
-# Outcomes that several laws have.
-SHARED = {
-    "raised": "{said}",
-    "no_module": "it is no torch module",
-    "numpy": "NumPy has no gradient",
-    "no_reading": "its weights could not be read",
-    "no_weights": "it does not return its weights",
-    "scores": "it returns its scores, not its weights",
-    "one_head": "it has one head",
-    "heads_share": "its heads share weights",
-    "left_out": NOT_SURE + "the reading leaves out {names:all}",
-    "not_borne_out": NOT_SURE + "its output does not bear the reading out",
-}
 # What is said of a mask that hides some of the future.
 HIDES = {
     "some_later": "hides some later tokens but not all",
     "some_later_and_earlier": "hides some later tokens but not all, and some earlier ones",
-}
-LAWS: dict[str, LawWords] = {
-    "shape": LawWords("shape", {"other_shape": "{wanted} in, {found} out"}),
-    "equal_to_reference": LawWords(
-        "equal to the reference",
-        {
-            "no_match": "no reading of its weights gives the reference, nor a known fault of it",
-            "differs": "{place}",
-        },
-    ),
-    "causal": LawWords(
-        "causal",
-        {
-            **{code: f"it {hides}" for code, hides in HIDES.items()},
-            "no_mask": "it has no causal mask: every token sees all",
-            "leaks": "token {later} changes the output of token {first}",
-        },
-    ),
-    "rows_sum_to_one": LawWords(
-        "rows of weights sum to one",
-        {
-            "no_weights_and_more": "it does not return its weights, and it holds more than attention: {names:all}",
-            "scores_and_more": "it returns its scores, not its weights, and it holds more than attention: {names:all}",
-            "row_differs": "a row of weights does not sum to one: {place}",
-            "tokens_differ": "equal tokens come out different: rows of weights have different sums: {place}",
-        },
-    ),
-    "one_token": LawWords("one token attends to itself", {"differs": "T=1: y is not out(v): {place}"}),
-    "several_sizes": LawWords(
-        "other batch and row sizes",
-        {
-            "one_length": "it takes rows of exactly {T} tokens, and fails on shorter ones",
-            "raised_at": "B={B}, T={T}: {said}",
-            "other_shape": "B={B}, T={T}: the output is {found}",
-        },
-    ),
-    "batch_rows_independent": LawWords(
-        "batch rows are independent", {"row_moves": "another row of the batch changes row 0"}
-    ),
-    "heads_separate": LawWords(
-        "heads are separate",
-        {
-            "normalised": "its queries or keys are normalised, maybe over all heads at once",
-            "queries_move": "the queries of head 0 move the output although its values are zero: {place}",
-        },
-    ),
-    "order_of_heads": LawWords(
-        "order of heads",
-        {
-            "no_out": "it has no output projection",
-            "kept_by_head": "{names:all} belongs to the heads as well, and stays in its order",
-            "positions_by_head": "each head sees positions in its own way: another kind of attention",
-            "differs": "heads in another order give another output: {place}",
-        },
-    ),
-    "parameters_used": LawWords(
-        "every parameter is used",
-        {"no_parameters": "it has no parameters", "no_gradient": "no gradient reaches {names}"},
-    ),
-    "parameters_registered": LawWords("parameters are registered", {"unknown": "parameters() does not know {names}"}),
-    "same_answer_twice": LawWords("same answer twice in eval", {"differs": "two calls on one input differ"}),
-    "dropout_only_in_training": LawWords(
-        "dropout only in training",
-        {
-            "drops_in_eval": "it drops in eval as well",
-            "changes_in_eval": "dropout changes the output in eval: {place}",
-            "two_differ": "two of it with the same weights differ without dropout",
-            "not_finite": f"in training the output is not finite: {SOFTMAX_FIRST}",
-            "never_drops": "dropout never drops, not in training either",
-            "no_dropout": "it has no dropout",
-            "leaks": f"in training dropout lets a later token through the mask: {SOFTMAX_FIRST}",
-        },
-    ),
-    "no_memory": LawWords(
-        "no memory of earlier calls",
-        {
-            "remembers": "the same input gives another output after other calls",
-            "stale": "a second input is answered otherwise than by one that saw no first",
-        },
-    ),
-    "weights_returned": LawWords(
-        "weights returned are those used",
-        {"differs": "the weights returned are not those that made the output: {place}"},
-    ),
-    "weights_before_dropout": LawWords(
-        "weights returned in training",
-        {
-            "after_dropout": AFTER_DROPOUT,
-            "after_dropout_in_torch": f"torch's own nn.MultiheadAttention: {AFTER_DROPOUT}",
-        },
-    ),
-    "saved_and_loaded": LawWords(
-        "saved and loaded", {"differs": "a module with the same state_dict gives another output: {place}"}
-    ),
-    "mask_moves": LawWords(
-        "the mask moves with the module",
-        {"stays": "{names} stays on its device when the module moves"},
-    ),
-    "gradients_finite": LawWords(
-        "gradients are finite", {"not_finite": "the gradient of the input is missing or not finite"}
-    ),
-    "input_left_alone": LawWords("the input is left alone", {"changed": "x is changed in place"}),
-    "heads_must_divide": LawWords(
-        "heads that do not divide",
-        {
-            "fixed": "its sizes are fixed",
-            "head_width_given": "the width of a head is given, and need not divide",
-            "narrower": "d_model={D} with {H} heads is accepted, and {columns} columns come out",
-        },
-    ),
-    "too_long": LawWords(
-        "rows that are too long",
-        {
-            "no_longest": "it has no longest row",
-            "not_right": ASKED_OF_SHORTER,
-            "positions_given": "its positions are given",
-            "differs": "T={T} with a longest row of {longest} is accepted, and answered wrongly",
-        },
-    ),
-    "second_step": LawWords(
-        "a second step of training",
-        {
-            "no_gradient": "asked of what has a gradient",
-            "kept_graph": "it keeps tensors with their graph between calls: the second backward fails; keep them with "
-            ".detach()",
-        },
-    ),
-    "nan_stays_in_its_row": LawWords(
-        "a NaN stays in its row", {"row_moves": "a NaN in another row of the batch changes row 0"}
-    ),
-    "extreme_scores": LawWords(
-        "extreme scores",
-        {
-            "not_right": "asked of what is right at usual scores",
-            "not_finite": "scores of about 10^5 give NaN or infinity: subtract the largest of a row first",
-            "leaks": "at scores of about 10^5 the fill no longer hides masked keys: use -inf",
-        },
-    ),
-    "half_precision": LawWords(
-        "half precision",
-        {
-            "raised_in": "{dtype}: {said}",
-            "fill_overflows": "{dtype}: the number that fills masked scores does not fit: use -inf, or "
-            "torch.finfo(scores.dtype).min",
-            "not_finite": "{dtype}: the output is not finite",
-            "off": "{dtype}: the output is off by {off:.2g}",
-        },
-    ),
 }
 # Notes, by kind.
 NOTES = {
@@ -289,3 +120,64 @@ FOUND = {
     "right only if": {"time_first": "x is (T, B, D): your code calls its first axis {name}"},
     "precision": {"float32": "float32: it does not take float64"},
 }
+
+
+def noted(kind: str, **facts: Any) -> Remark:
+    """Make a note."""
+    return Remark(kind, say(NOTES[kind], facts), facts)
+
+
+def attempted(kind: str, others: int = 0, **facts: Any) -> Remark:
+    """Say what was tried and what came of it; `others` counts the ways that came to the same."""
+    more = say(OTHER_WAYS, {"count": others}) if others else ""
+    return Remark(kind, say(TRIED[kind], {**facts, "more": more}), facts)
+
+
+class CallError(Exception):
+    """A block could not be built or called; `kind` is the reason, the message says it."""
+
+    def __init__(self, kind: str, **facts: Any) -> None:
+        super().__init__(say(CALLS[kind], facts))
+        self.kind, self.facts = kind, facts
+
+
+class _Words(string.Formatter):
+    """Writes shapes in brackets, names in a row (of many the first ones, all with `:all`), and where outputs differ."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return difference(kwargs) if key == "place" else kwargs[str(key)]
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            return format(value, format_spec)
+        if all(isinstance(one, int) for one in value):
+            return str(tuple(value))
+        return ", ".join(value) if format_spec == "all" else listed(value)
+
+
+def say(sentence: str, facts: Mapping[str, Any]) -> str:
+    """Put facts into a sentence."""
+    return _Words().vformat(sentence, (), facts)
+
+
+def difference(facts: Mapping[str, Any]) -> str:
+    """Say where two outputs differ first, with both numbers, or that their shapes do."""
+    if "at" not in facts:
+        return say("{found} where {wanted} is wanted", facts)
+    return f"at [{', '.join(map(str, facts['at']))}] it is {both(facts['found'], facts['wanted'])}"
+
+
+def both(found: float, wanted: float) -> str:
+    """Write two different figures with as many digits as tell them apart; of close ones, how far they are apart."""
+    for digits in range(4, 9):
+        one, other = f"{found:.{digits}g}", f"{wanted:.{digits}g}"
+        if one != other:
+            return f"{one}, wanted {other}"
+    return f"{found:.4g}, {abs(found - wanted):.1g} off"
+
+
+def listed(names: Sequence[str], most: int = 2) -> str:
+    """List names, of many the first ones and how many more there are."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -150,10 +150,11 @@ def worst(a: Tensor, b: Tensor) -> float:
     """Give the largest difference of two tensors of one shape; infinite where only one is NaN or infinite."""
     if a.shape != b.shape:
         return math.inf
-    if not a.numel():
-        return 0.0
-    off = float((a.to(torch.float64) - b.to(torch.float64)).abs().max())
-    if math.isfinite(off):
-        return off
-    same = (a == b) | (a.isnan() & b.isnan())
-    return float((a - b).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf).max())
+    return float(distance(a, b).max()) if a.numel() else 0.0
+
+
+def distance(a: Tensor, b: Tensor, alike: float = 0.0) -> Tensor:
+    """Give how far two tensors are apart, number by number; `alike` counts the same infinity, or none in both."""
+    off = (a.to(torch.float64) - b.to(torch.float64)).abs()
+    same = off.isnan() & ((a == b) | (a.isnan() & b.isnan()))
+    return off.nan_to_num(nan=math.inf).masked_fill(same, alike)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.check.say import noted
+from mhsa_cli.check.sentences import noted
 from mhsa_cli.records.check import Grade
 from tests.check.grading import grade_text, told
 

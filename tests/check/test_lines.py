@@ -6,7 +6,14 @@ from textwrap import dedent
 
 import pytest
 
-from mhsa_cli.check.locate.lines import line_of
+from mhsa_cli.check.locate import heads, lines, modules, rope, scores
+
+RULES = {name: rule for module in (heads, modules, rope, scores) for name, rule in vars(module).items()}
+
+
+def line_of(text: str, name: str, place: str, *given: tuple[str, ...]) -> int | None:
+    return lines.line_of(text, name, RULES[place], *given)
+
 
 CLASS = """
 class Unused(nn.Module):
@@ -119,9 +126,9 @@ class Rotary(nn.Module):
 
     def forward(self, x, pos):
         q, k, v = self.qkv(x).chunk(3, -1)
-        q = self.turn_by(q, pos)  # rope positions
-        k = self.turn_by(k, pos)  # rope_keys
-        v = self.turn_by(v, pos)  # rope_values
+        q = self.turn_by(q, pos)  # rotation positions
+        k = self.turn_by(k, pos)  # rotation_of_keys
+        v = self.turn_by(v, pos)  # rotation_of_values
         scale = q.size(1) ** -0.5  # scale
         return self.out((q @ k.mT * scale).softmax(-1) @ v)  # scores
 
@@ -143,7 +150,7 @@ class Halves(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         angles = torch.arange(self.n_heads)[:, None]  # positions
         angles = torch.cat((angles, angles), -1)  # angles
-        q, k = rotated(q, angles), rotated(k, angles)  # rope
+        q, k = rotated(q, angles), rotated(k, angles)  # rotation
         return self.dropout(q @ k.mT).softmax(-1) @ v  # dropout_before
 """
 
@@ -239,7 +246,9 @@ def test_a_part_is_pointed_at(name: str, place: str, number: int) -> None:
     assert line_of(SOURCES[name], name, place) == number
 
 
-@pytest.mark.parametrize("place", ["rope", "rates", "sense", "merge", "unregistered", "in_place", "state", "created"])
+@pytest.mark.parametrize(
+    "place", ["rotation", "rates", "sense", "merge", "unregistered", "in_place", "state", "created"]
+)
 def test_what_the_code_lacks_has_no_line(place: str) -> None:
     text = "def rope(x):\n    return x.cos() * x.view(3)\n\ndef f(q, k, v):\n    return (q @ k.T).softmax(-1) @ v\n"
     assert line_of(text, "f", place) is None

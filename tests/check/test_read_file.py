@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.check.say import noted
+from mhsa_cli.check.sentences import noted
 from mhsa_cli.check.source.folders import files_in
 from mhsa_cli.check.source.load import load, split
 from tests.check.loading import Write, notes, refusal, write

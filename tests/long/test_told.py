@@ -8,7 +8,7 @@ import pytest
 
 from mhsa_cli.check.laws import LAWS
 from mhsa_cli.check.locate.axes import BATCH, TIME
-from mhsa_cli.check.say import both, listed
+from mhsa_cli.check.sentences import both, listed
 from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers.pictures import check_words
 from tests.check.grading import grade_text, names_of, told

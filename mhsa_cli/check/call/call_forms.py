@@ -1,4 +1,4 @@
-"""The ways in which a candidate may be called: what each parameter of its call may be, the likeliest first."""
+"""The ways in which a block may be called: what each parameter of its call may be, the likeliest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from mhsa_cli.check.call.call_plan import ANGLES, Plan
 from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, kind_of, plain, signature_of
-from mhsa_cli.check.say import CallError, noted
+from mhsa_cli.check.sentences import CallError, noted
 from mhsa_cli.records.check import Remark
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

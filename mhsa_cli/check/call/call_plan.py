@@ -1,4 +1,4 @@
-"""How a built candidate is called: its inputs, its mask, and what of its answer is what."""
+"""How a built block is called: its inputs, its mask, and what of its answer is what."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, Sizes, kind_of
-from mhsa_cli.check.say import CallError
-from mhsa_cli.check.sentences import MASKS
+from mhsa_cli.check.sentences import MASKS, CallError
 from mhsa_cli.check.source.packages import as_the_user_wrote
 
 
 def raised(error: BaseException) -> str:
-    """Write what a candidate raised: its type, and the first line of what it says."""
+    """Write what a block raised: its type, and the first line of what it says."""
     return (as_the_user_wrote(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -134,7 +133,7 @@ def invoke(
     call: Callable[..., Any], plan: Plan, x: Tensor, *, numpy: bool, sizes: Sizes, weights: bool = False,
     extra: Mapping[str, Any] | None = None,
 ) -> Answer:  # fmt: skip
-    """Call with x (B, T, D) and sort the answer. Raises: CallError without a tensor; whatever the candidate raises."""
+    """Call with x (B, T, D) and sort the answer. Raises: CallError without a tensor; whatever the block raises."""
     if plan.unbatched:
         answers = [_once(call, plan, row, numpy, sizes, weights, extra, (1, *x.shape[1:])) for row in x]
         kept = [a.weights for a in answers]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mhsa_cli.check.call.adapters import Candidate
+from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.instance import Built
 from mhsa_cli.check.call.name_lexicon import INPUTS, kind_of
 
@@ -40,19 +40,19 @@ def renewed(built: Built) -> Built:
     return replace(built, thing=thing, call=thing.__call__)
 
 
-def as_core(candidate: Candidate, built: Built) -> Built:
+def as_core(block: Block, built: Built) -> Built:
     """Put projections before a function of q, k and v; anything else comes back as it is."""
-    kinds = [kind_of(name, INPUTS) for name in candidate.plan.inputs]
+    kinds = [kind_of(name, INPUTS) for name in block.plan.inputs]
     if built.slots or sorted(kinds) != ["k", "q", "v"] or not inspect.isroutine(built.thing):
         return built
     sizes = replace(built.sizes, n_heads=1)
-    thing = Core(built.call, candidate.plan.inputs, sizes.d_model, built.numpy)
-    candidate.plan = replace(candidate.plan, inputs=("x",))
+    thing = Core(built.call, block.plan.inputs, sizes.d_model, built.numpy)
+    block.plan = replace(block.plan, inputs=("x",))
     return Built(
         thing,
         thing.__call__,
         sizes,
-        f"{candidate.source.name} of q, k and v",
+        f"{block.source.name} of q, k and v",
         built.numpy,
         dict(built.supplied),
         built.dtype,

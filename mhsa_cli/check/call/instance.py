@@ -1,4 +1,4 @@
-"""A candidate that stands: what is called, its sizes, and its weights."""
+"""A block that stands: what is called, its sizes, and its weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.check.call import call_plan
 from mhsa_cli.check.call.call_plan import Answer, Plan
 from mhsa_cli.check.call.constructor_args import Settings
 from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain
-from mhsa_cli.check.say import CallError
+from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.check.tensors import Slot, draw, is_lazy, slots
 
@@ -25,7 +25,7 @@ GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropou
 
 @dataclass
 class Built:
-    """A candidate with its sizes: an object that can be called, and its weights."""
+    """A block with its sizes: an object that can be called, and its weights."""
 
     thing: Any
     call: Callable[..., Any]

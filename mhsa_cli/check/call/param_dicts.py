@@ -10,7 +10,7 @@ import torch
 
 from mhsa_cli.check.call.name_lexicon import SIZES, WEIGHTS, Sizes, kind_of
 from mhsa_cli.check.read.weight_names import is_bias, role_of
-from mhsa_cli.check.say import CallError
+from mhsa_cli.check.sentences import CallError
 
 FORMS = 5  # ways to shape weights: `shape_of` says which
 DEPTH = 5  # functions that hand a dict on

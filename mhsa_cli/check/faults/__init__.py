@@ -1,15 +1,416 @@
 """The table of faults: each wrong variant of the reference by name, why it is wrong, and what to write instead.
 
-A new fault is an entry here and, if the output tells it, a form in `reference.py`. The explanations follow Vaswani et
-al. 2017. The order is that of the search: what meets most often comes first.
+A new fault is an entry here and, if the output tells it, a form in `read/reference.py`. The explanations follow Vaswani
+et al. 2017. The order is that of the search: what meets most often comes first.
 """
 
-from mhsa_cli.check.faults.base import Fault, Form
-from mhsa_cli.check.faults.rope import ROPE
-from mhsa_cli.check.faults.scores import SCORES
-from mhsa_cli.check.faults.shapes import SHAPES
-from mhsa_cli.check.faults.shown import SHOWN
+from __future__ import annotations
 
-FAULTS: dict[str, Fault] = {**SCORES, **SHAPES, **ROPE, **SHOWN}
+from mhsa_cli.check.faults.fault import Fault, fills, turns
+from mhsa_cli.check.locate import heads, modules, rope, scores
 
-__all__ = ["FAULTS", "Fault", "Form"]
+FAULTS: dict[str, Fault] = {
+    # Of the scores and of the weights made from them: scale, softmax, mask.
+    "scale_d_model": Fault(
+        "scale by the full width", scores.scale, ({"scale": "d_model"},),
+        "scores are divided by sqrt(d_model) = {root_D}, not sqrt(d_head) = {root_d}: each head's dot product has "
+        "d_head terms, so the softmax comes out too flat",
+        "divide by the square root of the width of one head: math.sqrt(d_head), or q.size(-1) ** 0.5 after the split",
+    ),
+    "scale_none": Fault(
+        "no scale", scores.scores, ({"scale": "none"},),
+        "scores are not divided by sqrt(d_head) = {root_d}: dot products grow with the width, the softmax saturates "
+        "and gradients vanish",
+        "divide the scores by math.sqrt(d_head) before the softmax",
+    ),
+    "scale_d_head_unrooted": Fault(
+        "scale without the root", scores.scale_again, ({"scale": "unrooted"},),
+        "scores are divided by d_head = {d} (or twice by its root), not once by sqrt(d_head) = {root_d}",
+        "divide once, by the square root: math.sqrt(d_head)",
+    ),
+    "scale_multiplied": Fault(
+        "scale multiplied, not divided", scores.scale_used, ({"scale": "multiplied"},),
+        "scores are multiplied by sqrt(d_head) = {root_d} instead of divided by it",
+        "divide the scores by math.sqrt(d_head), or multiply by d_head ** -0.5",
+    ),
+    "scale_root_2": Fault(
+        "scale off by sqrt(2)", scores.scale, ({"scale": "root_2"},),
+        "scores are sqrt(2) too large: they are divided by sqrt(d_head / 2), not sqrt(d_head) = {root_d}",
+        "divide by math.sqrt(d_head) with d_head = d_model // n_heads",
+    ),
+    "scale_seq_len": Fault(
+        "scale by the length", scores.scale, ({"scale": "seq_len"},),
+        "scores are divided by the square root of the number of tokens, not of d_head = {d}: the wrong axis was read",
+        "divide by q.size(-1) ** 0.5: the last axis of q is d_head",
+    ),
+    "scale_n_heads": Fault(
+        "scale by the number of heads", scores.scale, ({"scale": "n_heads"},),
+        "scores are divided by the square root of the number of heads, {H}, not of d_head = {d}",
+        "divide by math.sqrt(d_head)",
+    ),
+    "scale_d_model_unrooted": Fault(
+        "scale by the full width, without the root", scores.scale, ({"scale": "model_unrooted"},),
+        "scores are divided by d_model = {D}, not sqrt(d_head) = {root_d}",
+        "divide by math.sqrt(d_head)",
+    ),
+    "scale_d_model_multiplied": Fault(
+        "scale by the full width, multiplied", scores.scale, ({"scale": "model_multiplied"},),
+        "scores are multiplied by sqrt(d_model) = {root_D} instead of divided by sqrt(d_head) = {root_d}",
+        "divide the scores by math.sqrt(d_head)",
+    ),
+    "scale_constant": Fault(
+        "scale by a constant", scores.scale, (),
+        "scores are multiplied by {factor}, a constant, where 1 / sqrt(d_head) = {factor_right} is wanted",
+        "compute the scale from the width of one head: 1 / math.sqrt(d_head)",
+    ),
+    "scale_after_softmax": Fault(
+        "scale after the softmax", scores.scale_after, ({"scale": "after"},),
+        "the division by sqrt(d_head) = {root_d} comes after the softmax: it shrinks the output and leaves the scores "
+        "too large",
+        "divide the scores first, then take the softmax",
+    ),
+    "softmax_over_queries": Fault(
+        "softmax over queries", scores.softmax, fills(softmax="queries"),
+        "the softmax runs over the queries, not the keys: columns sum to one where rows should",
+        "take the softmax over the last axis of the scores (dim=-1): the keys",
+    ),
+    "softmax_over_heads": Fault(
+        "softmax over heads", scores.softmax, fills(softmax="heads"),
+        "the softmax runs over the heads: heads compete for a key where each should spread its own attention over keys",
+        "take the softmax over the last axis of the scores (dim=-1); an implicit axis picks another one",
+    ),
+    "softmax_over_batch": Fault(
+        "softmax over batch", scores.softmax, fills(softmax="batch"),
+        "the softmax runs over the rows of the batch: what one sequence gets depends on the others",
+        "take the softmax over the last axis of the scores (dim=-1)",
+    ),
+    "softmax_missing": Fault(
+        "softmax missing", scores.softmax_place,
+        (*fills(softmax="missing"), {"softmax": "missing", "fill": "zero"}, {"softmax": "missing", "mask": "after"}),
+        "the scores are used as weights: there is no softmax over the keys, rows do not sum to one",
+        "take the softmax over the last axis of the masked scores",
+    ),
+    "softmax_over_all": Fault(
+        "softmax over all", scores.softmax, (*fills(softmax="all of a head"), *fills(softmax="everything")),
+        "the scores are normalised over all queries and keys together: the weights of one query do not sum to one",
+        "divide by the sum over the last axis alone: softmax(dim=-1), or keepdims=True with axis=-1",
+    ),
+    "softmax_is_sigmoid": Fault(
+        "sigmoid in the softmax's place", scores.softmax_kind,
+        (*fills(softmax="sigmoid"), *fills(softmax="sigmoid_less_log")),
+        "a sigmoid stands in the softmax's place: keys do not compete, and rows do not sum to one",
+        "take the softmax over the last axis of the masked scores",
+    ),
+    "softmax_twice": Fault(
+        "softmax twice", scores.softmax_again, ({"softmax": "twice"},),
+        "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",
+        "take the softmax once; F.cross_entropy and scaled_dot_product_attention hold theirs already",
+    ),
+    "mask_no_effect": Fault(
+        "mask without effect", scores.mask_lost, ({"mask": "none"},),
+        "the causal mask has no effect: every token sees the future",
+        "keep the result of the masking (scores = scores.masked_fill(...): without the underscore it returns a new "
+        "tensor) and fill with -inf before the softmax",
+    ),
+    "mask_inverted": Fault(
+        "mask inverted", scores.mask, fills(mask="inverted"),
+        "the mask is inverted: each token sees only what comes after it, and neither itself nor its past",
+        "block the future: True above the diagonal for masked_fill, True on and below it for torch.where(mask, scores, "
+        "-inf) and for scaled_dot_product_attention",
+    ),
+    "mask_transposed": Fault(
+        "mask transposed", scores.mask_shape, ({"mask": "transposed"},),
+        "the mask is transposed: each token sees itself and the future, not the past",
+        "keep the lower triangle (tril): rows are queries, columns are keys",
+    ),
+    "mask_sees_next": Fault(
+        "mask lets the next token through", scores.mask_shape, ({"mask": "sees_next"},),
+        "the mask is off by one: each token sees the one after it, which is the answer it should predict",
+        "keep tril(diagonal=0), or block triu(diagonal=1)",
+    ),
+    "mask_hides_self": Fault(
+        "mask hides the token itself", scores.mask_shape, fills(mask="hides_self"),
+        "the mask is off by one: no token sees itself, and the first sees nothing",
+        "block triu(diagonal=1): the diagonal stays visible",
+    ),
+    "mask_after_softmax": Fault(
+        "mask after the softmax", scores.mask_order, ({"mask": "after"},),
+        "the mask is applied after the softmax: weights of the past no longer sum to one, and depend on the future",
+        "fill the scores with -inf before the softmax",
+    ),
+    "mask_fill_weak": Fault(
+        "mask fill weak", scores.fill, ({"fill": "one less"}, {"fill": "ten less"}, {"fill": "ten"}),
+        "masked scores are lowered by a small number only, so that the future still gets weight",
+        "fill with float('-inf'), or a large negative number such as -1e9",
+    ),
+    "mask_fill_zero": Fault(
+        "mask fills with zero", scores.fill, ({"fill": "zero"},),
+        "masked scores become 0 (or a tiny number such as -1e-9), not -inf: a score of 0 still gets weight",
+        "fill with float('-inf'), or a large negative number such as -1e9",
+    ),
+    # Of splitting, merging and projecting.
+    "split_by_view": Fault(
+        "heads split by a view", heads.split, ({"split": "by_view"},),
+        "q, k and v are viewed as (B, H, T, d_head) without a transpose: a head gets pieces of different tokens",
+        "view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "merge_by_view": Fault(
+        "heads merged by a view", heads.merge, ({"merge": "by_view"},),
+        "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) as it lies, so that "
+        "tokens mix",
+        "transpose axes 1 and 2 back to (B, T, H, d_head) before reshaping to (B, T, D)",
+    ),
+    "split_and_merge_by_view": Fault(
+        "heads split and merged by a view", heads.split, ({"split": "by_view", "merge": "by_view"},),
+        "heads are split and merged by view alone, without transposes: a head's 'tokens' are pieces of several tokens",
+        "view as (B, T, H, d_head) and transpose to (B, H, T, d_head); undo both before the output projection",
+    ),
+    "groups_tiled": Fault(
+        "groups tiled", heads.split, ({"split": "groups_tiled"},),
+        "shared keys and values are repeated as a tile (0, 1, 0, 1), where neighbouring query heads share one: "
+        "(0, 0, 1, 1)",
+        "use repeat_interleave(n_heads // n_kv_heads, dim=1), or expand an axis after the key/value heads",
+    ),
+    "key_reshaped": Fault(
+        "key reshaped", heads.key_shape, ({"split": "key_reshaped"},),
+        "K is reshaped to (B, H, d_head, T) where it should be transposed: its numbers land in other places",
+        "use k.transpose(-2, -1); a reshape never swaps axes",
+    ),
+    "merge_interleaved": Fault(
+        "heads merged feature by feature", heads.merge, ({"merge": "features_first"},),
+        "the heads are merged feature by feature, (B, T, d_head, H), while they were split head by head",
+        "permute the context to (B, T, H, d_head) before reshaping to (B, T, D)",
+    ),
+    "split_interleaved_k": Fault(
+        "keys split feature by feature", heads.key_shape, ({"split": "features_first_k"},),
+        "keys are split with the features outermost, (d_head, H), queries and values with the heads outermost",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "batch_folded_wrong": Fault(
+        "heads and batch folded wrong", heads.merge,
+        ({"merge": "folded_as_heads_first"}, {"merge": "folded_as_batch_first"}),
+        "heads are folded into the batch in one order and unfolded in the other: rows of the batch mix",
+        "unfold as you folded: (B, H, ...) to (B * H, ...) and back to (B, H, ...)",
+    ),
+    "output_transposed": Fault(
+        "output transposed", heads.out, ({"out": "transposed"},),
+        "the output is (B, D, T), not (B, T, D)",
+        "return (B, T, D): the same shape as the input",
+    ),
+    "query_from_key": Fault(
+        "query from key", heads.query, ({"project": "query_from_key"},),
+        "queries come from the key projection: q and k are the same, so the scores are symmetric",
+        "project the queries with their own matrix",
+    ),
+    "key_from_query": Fault(
+        "key from query", heads.key, ({"project": "key_from_query"},),
+        "keys come from the query projection: q and k are the same, so the scores are symmetric",
+        "project the keys with their own matrix",
+    ),
+    "value_from_key": Fault(
+        "value from key", heads.value, ({"project": "value_from_key"},),
+        "values come from the key projection: what a token offers is what it is found by",
+        "project the values with their own matrix",
+    ),
+    "value_from_query": Fault(
+        "value from query", heads.value, ({"project": "value_from_query"},),
+        "values come from the query projection",
+        "project the values with their own matrix",
+    ),
+    "query_and_value_from_key": Fault(
+        "query and value from key", heads.query, ({"project": "query_and_value_from_key"},),
+        "queries and values come from the key projection",
+        "project q, k and v with a matrix of their own each",
+    ),
+    "value_unprojected": Fault(
+        "value unprojected", heads.value, ({"project": "value_unprojected"},),
+        "the values are the input itself: the value projection is not applied",
+        "project the values: v = x @ W_v",
+    ),
+    "names_q_k_swapped": Fault(
+        "query and key swapped", heads.names, ({"project": "names_q_k"},),
+        "what is called query serves as key and the reverse: a state_dict of another implementation would be misread",
+        "score queries against keys: q @ k.transpose(-2, -1)",
+    ),
+    "names_k_v_swapped": Fault(
+        "key and value swapped", heads.names, ({"project": "names_k_v"},),
+        "what is called key serves as value and the reverse",
+        "score q against k, and mix v",
+    ),
+    "names_q_v_swapped": Fault(
+        "query and value swapped", heads.names, ({"project": "names_q_v"},),
+        "what is called query serves as value and the reverse",
+        "score q against k, and mix v",
+    ),
+    "names_turned": Fault(
+        "query, key and value swapped", heads.names,
+        ({"project": "names_qkv_vqk"}, {"project": "names_qkv_kvq"}),
+        "the names of q, k and v are turned round: each serves as another",
+        "score q against k, and mix v",
+    ),
+    "one_matrix_for_all_heads": Fault(
+        "one matrix for all heads", heads.shared, (),
+        "all heads share one (d_model, d_head) matrix: they compute the same, so there is one head, copied",
+        "give every head its own: a projection to n_heads * d_head features",
+    ),
+    "heads_on_slices": Fault(
+        "heads on slices", heads.split, (),
+        "the input is cut into heads before it is projected, and one (d_head, d_head) matrix serves them all: a "
+        "head sees only its own {d} of the {D} features, and all heads compute alike",
+        "project the whole input with (d_model, d_model) matrices first, then split the result into heads",
+    ),
+    "heads_ignored": Fault(
+        "heads ignored", heads.split, (),
+        "n_heads has no effect: there is one head of the full width, and scores are divided by its root",
+        "split q, k and v to (B, H, T, d_head) before the scores, and merge the heads after",
+    ),
+    "out_missing": Fault(
+        "no output projection", heads.out, ({"out": "missing"},),
+        "the output projection is missing or not applied: heads lie side by side and never mix",
+        "return out_proj(merged), a linear map from d_model to d_model",
+    ),
+    "out_twice": Fault(
+        "output projection applied twice", heads.out, ({"out": "twice"},),
+        "the output projection is applied twice",
+        "apply it once, after the heads are merged",
+    ),
+    "out_bias_missing": Fault(
+        "no bias in the output projection", heads.out, ({"out": "without_bias"},),
+        "the output projection's bias is not added",
+        "call the layer, out_proj(merged): it adds its own bias",
+    ),
+    "attention_transposed": Fault(
+        "weights transposed", scores.values, ({"values": "transposed"},),
+        "the weights are transposed before they meet the values: a token receives from those that look at it",
+        "context = weights @ v, with rows as queries",
+    ),
+    # Of rotary positions. Source of the right form: Su et al. 2021.
+    "rope_on_value": Fault(
+        "RoPE on the values", rope.rotation_of_values, turns("on_value"),
+        "the values are rotated as well: only queries and keys carry positions",
+        "rotate q and k, and leave v as it is",
+    ),
+    "rope_ignored": Fault(
+        "RoPE ignored", rope.positions, ({"rope": "none:ignored"},),
+        "positions have no effect: queries and keys are not rotated, or every token of a head by one angle, because "
+        "the rotation runs over another axis",
+        "rotate q and k of shape (B, H, T, d_head) along T by their positions, 0, 1, 2, ... where none are given; "
+        "positions of shape (B, T) need an axis for the heads",
+    ),
+    "rope_exponent": Fault(
+        "RoPE rates off", rope.rates,
+        turns("exponent_next", "exponent_half", "exponent_single", "exponent_d_model", "exponent_before"),
+        "the rates of the rotation are off: pair i should turn by theta ** (-2i / d_head), from i = 0",
+        "rates = theta ** (-torch.arange(0, d_head, 2) / d_head)",
+    ),
+    "rope_only_query": Fault(
+        "RoPE on the queries only", rope.rotation, turns("only_query"),
+        "only the queries are rotated: scores then depend on the absolute position of the query, not on the distance",
+        "rotate q and k alike",
+    ),
+    "rope_only_key": Fault(
+        "RoPE on the keys only", rope.rotation, turns("only_key"),
+        "only the keys are rotated: scores then depend on the absolute position of the key, not on the distance",
+        "rotate q and k alike",
+    ),
+    "rope_key_shifted": Fault(
+        "RoPE of the keys one position off", rope.rotation_of_keys, turns("key_after", "key_before", "key_rolled"),
+        "queries and keys are rotated by positions that are one apart: a token is not at distance 0 from itself",
+        "rotate q and k by the same rows of cosines and sines",
+    ),
+    "rope_pairs_differ": Fault(
+        "RoPE in other pairs for queries and keys", rope.rotation_of_keys, turns("pairs_differ"),
+        "queries and keys are rotated in other pairs, neighbours in one and halves in the other: scores do not depend "
+        "on the distance",
+        "rotate q and k by the same function",
+    ),
+    "rope_angles_mixed": Fault(
+        "RoPE angles laid out for other pairs", rope.angles, turns("angles_mixed"),
+        "the angles are laid out for other pairs than are turned: two features that turn together get two angles",
+        "with halves cat((angle, angle), -1), with neighbours repeat_interleave(angle, 2, -1)",
+    ),
+    "rope_backwards": Fault(
+        "RoPE backwards", rope.sense, turns("backwards"),
+        "the rotation runs backwards: the sign of the sine is turned",
+        "(a, b) becomes (a cos - b sin, a sin + b cos)",
+    ),
+    # What no output names, but a law shows.
+    "dropout_in_eval": Fault(
+        "dropout in eval mode", modules.dropout, (),
+        "dropout still drops in eval: two calls on one input differ",
+        "use nn.Dropout, or F.dropout(x, p, training=self.training), or dropout_p=p if self.training else 0.0",
+        adds={"changes_in_eval": "{place}"},
+    ),
+    "dropout_on_scores": Fault(
+        "dropout before the softmax", modules.dropout_before, (),
+        "dropout drops scores, before the softmax: a masked score that is dropped becomes 0, or NaN, so that in "
+        "training a token sees the future",
+        "take the softmax first, and drop weights: weights = dropout(scores.softmax(-1))",
+    ),
+    "projections_created_in_forward": Fault(
+        "projections created in each call", modules.created, (),
+        "a projection is created anew in every call: it is random each time and never trained",
+        "create the layers once, in __init__",
+    ),
+    "weights_after_dropout": Fault(
+        "weights returned after dropout", modules.dropped_weights, (),
+        "the returned weights are those after dropout: in training their rows do not sum to one",
+        "keep the weights before dropout for returning: dropped = dropout(weights); return dropped @ v, weights",
+    ),
+    "weights_not_used": Fault(
+        "weights returned are not those used", modules.returned_weights, (),
+        "the returned weights are not those that made the output",
+        "return the weights that multiply v, of shape (B, H, T, T)",
+        adds={"differs": "{place}"},
+    ),
+    "mask_argument_raises": Fault(
+        "mask argument cannot be given", scores.mask, (),
+        "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean "
+        "or additive",
+        "let a mask of (T, T) broadcast over (B, H, T, T)",
+    ),
+    "heads_not_dividing": Fault(
+        "heads do not divide the width", modules.divides, (),
+        "a d_model that n_heads does not divide is accepted and gives a narrower output",
+        "refuse it in the constructor: if d_model % n_heads: raise ValueError(...)",
+        adds={"narrower": "d_model={D} with {H} heads is accepted, and {columns} columns come out"},
+    ),
+    "state_between_calls": Fault(
+        "state between calls", modules.state, (),
+        "the answer depends on earlier calls: something is kept between them",
+        "keep nothing on self in forward, or key it by what it depends on",
+        adds={"stale": "a second input is answered otherwise than by one that saw no first"},
+    ),
+    "parameter_unused": Fault(
+        "parameter unused", modules.unused, (),
+        "a parameter has no influence on the output, so it gets no gradient and never trains ({names})",
+        "use it in forward, or remove it",
+    ),
+    "gradient_cut": Fault(
+        "gradient cut off", modules.detached, (),
+        "no gradient reaches {names}: it moves the output, but something on the way detaches it, so it never trains",
+        "leave out .detach(), .data, .item(), .numpy(), torch.no_grad() and torch.tensor(...) on the way from the "
+        "parameters to the output; rounding and comparing pass no gradient on either",
+    ),
+    "mask_with_a_hole": Fault(
+        "mask with a hole", scores.mask_shape, (),
+        "the mask hides some later tokens but not all (token {token} does not see token {near}, but sees token {far})",
+        "hide all of them: True above the diagonal of the whole (T, T), torch.ones(T, T, dtype=torch.bool).triu(1)",
+    ),
+    "mask_not_a_buffer": Fault(
+        "mask is not a buffer", scores.mask_made, (),
+        "the mask is a plain tensor: it stays behind when the module moves to another device ({names})",
+        "self.register_buffer('causal_mask', mask, persistent=False)",
+    ),
+    "input_changed_in_place": Fault(
+        "input changed in place", modules.in_place, (),
+        "the input is changed in place: the caller's tensor is another one afterwards",
+        "write y = x * a, not x *= a",
+    ),
+    "parameters_not_registered": Fault(
+        "parameters not registered", modules.unregistered, (),
+        "weights are plain tensors or layers in a plain list: parameters() does not know them, so they are neither "
+        "trained nor saved nor moved ({names})",
+        "wrap tensors in nn.Parameter, and lists of layers in nn.ModuleList",
+    ),
+}  # fmt: skip

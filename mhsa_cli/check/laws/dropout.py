@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.check.call.instance import Built
-from mhsa_cli.check.laws.law_result import Seen, close, fails, not_asked
 from mhsa_cli.check.laws.outputs import rounding, weights_of
+from mhsa_cli.check.laws.seen import Seen, close, fails, not_asked
 from mhsa_cli.check.match.context import Context
+from mhsa_cli.check.match.influence import influence
 from mhsa_cli.check.tensors import worst
 
 DROPOUT = 0.4
@@ -61,11 +62,7 @@ def _leak(c: Context, other: Built) -> float:
     before = drawn(c.x)
     if worst(drawn(c.x), before) > 0:
         return 0.0  # what it drops does not come from torch's generator
-    most = 0.0
-    for later in range(1, c.x.size(1)):
-        x = c.x
-        x[:, later:] *= -1.5  # no shift: a LayerNorm inside would not see it
-        most = max(most, worst(drawn(x)[:, :later], before[:, :later]))
+    most = float(influence(drawn, c.x, before, range(1, c.x.size(1)), onward=True).triu().max())
     return most if most > rounding(c, before) else 0.0
 
 

@@ -1,7 +1,7 @@
 """The laws that ask about heads: they change one head's own numbers, and need a reading of the weights that is sure.
 
 Sure is a reading under which the output is the reference's or a known fault's, or one that takes up every weight and
-that the candidate bears out number by number.
+that the block bears out number by number.
 """
 
 from __future__ import annotations
@@ -11,94 +11,73 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.check.laws.law_result import Seen, close, not_asked
+from mhsa_cli.check.laws.seen import Seen, close, not_asked
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.layout_probe import bearing
-from mhsa_cli.check.read.parameter_index import Places, addresses_of, at
+from mhsa_cli.check.read.parameter_index import addresses_of, lent, scaled
 from mhsa_cli.check.read.reference import Roles
 from mhsa_cli.check.read.weight_layouts import Layout
 from mhsa_cli.check.read.weight_names import is_bias, role_of
 from mhsa_cli.check.tensors import Slot, worst
 
-MATRICES = ("q", "k", "v")
-BIASES = ("q_bias", "k_bias", "v_bias")
+OF_HEADS = ("q", "k", "v", "q_bias", "k_bias", "v_bias")
 
 
 def heads_separate(c: Context) -> Seen:
     """Ask that the queries of a head move nothing once its values are zero."""
-    places = _places(c)
-    if isinstance(places, Seen):
-        return places
+    roles = _addresses(c)
+    if isinstance(roles, Seen):
+        return roles
+    with lent(c.slots) as (numbers, write):
 
-    def silent(roles: Roles, numbers: Tensor) -> None:
-        numbers[at(roles.v[0])] = 0.0
-        if roles.v_bias is not None:
-            numbers[at(roles.v_bias[0])] = 0.0
+        def y(changed: Tensor) -> Tensor:
+            write(changed)
+            return c.y(c.x)
 
-    def moved(roles: Roles, numbers: Tensor) -> None:
-        silent(roles, numbers)
-        numbers[at(roles.q[0])] += 1.0
-
-    try:
-        if c.match is None and _is_scale_free(c, places):
-            return not_asked("normalised")
-        places.change(silent)
-        before = c.y(c.x)
-        places.change(moved)
-        return close(c.y(c.x), before, "queries_move")
-    finally:
-        places.restore()
+        if c.match is None:  # are queries, or keys, normalised? Then twice their size changes nothing
+            before = c.y(c.x)
+            near = 1e-3 * max(1.0, float(before.abs().nan_to_num().max()))
+            doubled = [scaled(numbers, 2.0, *of) for of in ((roles.q, roles.q_bias), (roles.k, roles.k_bias))]
+            if min(worst(y(twice), before) for twice in doubled) < near:
+                return not_asked("normalised")
+        silent = scaled(numbers, 0.0, roles.v[0], None if roles.v_bias is None else roles.v_bias[0])
+        moved = silent.clone()
+        moved[roles.q[0]] += 1.0
+        before = y(silent)
+        return close(y(moved), before, "queries_move")
 
 
 def order_of_heads(c: Context) -> Seen:
     """Ask that heads given in reverse order, in all their matrices, give the same output."""
-    places = _places(c)
-    if isinstance(places, Seen):
-        return places
-    if places.roles.out is None:
+    roles = _addresses(c)
+    if isinstance(roles, Seen):
+        return roles
+    if roles.out is None:
         return not_asked("no_out")
     if kept := [] if c.match else _kept_by_head(c):
         return not_asked("kept_by_head", names=kept)
-
-    def turned(roles: Roles, numbers: Tensor) -> None:
-        old = numbers.clone()
-        for name in (*MATRICES, *BIASES):
-            where = getattr(roles, name)
-            if where is not None:
-                numbers[at(where)] = old[at(where.flip(0))]
-        if roles.out is not None:
-            out = roles.out.view(roles.out.size(0), c.heads, -1)
-            numbers[at(out)] = old[at(out.flip(1))]
-
-    def blind(roles: Roles, numbers: Tensor) -> None:
-        for name in ("q", "q_bias", "k", "k_bias"):
-            where = getattr(roles, name)
-            if where is not None:
-                numbers[at(where)] = 0.0
-
-    def blind_and_turned(roles: Roles, numbers: Tensor) -> None:
-        turned(roles, numbers)
-        blind(roles, numbers)
-
-    try:
+    out = roles.out.view(roles.out.size(0), c.heads, -1)
+    with lent(c.slots) as (numbers, write):
         before, single = c.y(c.x), _of_one_token(c)
-        places.change(turned)
+        turned = numbers.clone()
+        turned[out] = numbers[out.flip(1)]
+        for where in (getattr(roles, name) for name in OF_HEADS):
+            if where is not None:
+                turned[where] = numbers[where.flip(0)]
+        write(turned)
         seen = close(c.y(c.x), before, "differs")
         if seen.passed or c.match is not None or not close(_of_one_token(c), single).passed:
             return seen  # one token has no others: whatever kind of attention, its heads are alike
-        places.change(blind)
+        blind = (roles.q, roles.q_bias, roles.k, roles.k_bias)
+        write(scaled(numbers, 0.0, *blind))
         before = c.y(c.x)
-        places.change(blind_and_turned)
-        if not close(c.y(c.x), before).passed:
-            # Scores are all zero here: what still tells heads apart is a bias or a mask of their own, as ALiBi's.
-            return not_asked("positions_by_head")
-        return seen
-    finally:
-        places.restore()
+        write(scaled(turned, 0.0, *blind))
+        # Scores are all zero here: what still tells heads apart is a bias or a mask of their own, as ALiBi's.
+        return seen if close(c.y(c.x), before).passed else not_asked("positions_by_head")
 
 
 def _of_one_token(c: Context) -> Tensor:
-    if not c.candidate.built_for_one_length:
+    if not c.block.built_for_one_length:
         return c.y(c.x[:, :1])
     return c.y(c.x)[:, :1] if c.causal and not c.leaks else torch.zeros(1)  # the first sees itself alone, or not
 
@@ -116,8 +95,8 @@ def left_over(c: Context) -> list[str]:
 def _beyond(c: Context, reading: Layout) -> list[Slot]:
     """List the tensors with a number that no role of a reading takes up."""
     roles = addresses_of(c.slots, c.built.sizes.d_model, c.heads).get(reading.name)
-    parts = [getattr(roles, name, None) for name in (*MATRICES, *BIASES, "out", "out_bias")]
-    known = {int(address) for part in parts if part is not None for address in at(part).flatten()}
+    parts = [getattr(roles, name, None) for name in (*OF_HEADS, "out", "out_bias")]
+    known = {address for part in parts if part is not None for address in part.flatten().tolist()}
     found, start = [], 0
     for slot in c.slots:
         end = start + math.prod(slot.value.shape)
@@ -127,8 +106,8 @@ def _beyond(c: Context, reading: Layout) -> list[Slot]:
     return found
 
 
-def _places(c: Context) -> Places | Seen:
-    """Give the numbers of each head, or why they are not sure."""
+def _addresses(c: Context) -> Roles | Seen:
+    """Give the places of each head's numbers, or why they are not sure."""
     if c.heads == 1:
         return not_asked("one_head")
     reading = c.reading
@@ -136,33 +115,12 @@ def _places(c: Context) -> Places | Seen:
         return not_asked("no_reading")
     if reading.fault or reading.roles.k.size(0) != c.heads:
         return not_asked("heads_share")
-    doubt = _doubt(c, reading) if c.match is None else None
-    return doubt or Places(c.slots, reading, c.built.sizes.d_model, c.heads)
-
-
-def _doubt(c: Context, reading: Layout) -> Seen | None:
-    """Say why a reading that no output confirms may be another one; None if it is sure all the same."""
-    if beyond := [slot.path for slot in _beyond(c, reading)]:
-        return not_asked("left_out", names=beyond)
-    return None if bearing(c, [reading]) else not_asked("not_borne_out")
-
-
-def _is_scale_free(c: Context, places: Places) -> bool:
-    """Tell whether queries, or keys, of twice the size change nothing: then they are normalised."""
-
-    def doubled(names: tuple[str, str]) -> float:
-        def edit(roles: Roles, numbers: Tensor) -> None:
-            for name in names:
-                where = getattr(roles, name)
-                if where is not None:
-                    numbers[at(where)] *= 2.0
-
-        places.change(edit)
-        return worst(c.y(c.x), before)
-
-    before = c.y(c.x)
-    near = 1e-3 * max(1.0, float(before.abs().nan_to_num().max()))
-    return min(doubled(("q", "q_bias")), doubled(("k", "k_bias"))) < near
+    if c.match is None:  # no output confirms it: it may be another one
+        if beyond := [slot.path for slot in _beyond(c, reading)]:
+            return not_asked("left_out", names=beyond)
+        if not bearing(c, [reading]):
+            return not_asked("not_borne_out")
+    return addresses_of(c.slots, c.built.sizes.d_model, c.heads)[reading.name]
 
 
 def _kept_by_head(c: Context) -> list[str]:

@@ -1,4 +1,4 @@
-"""The laws that ask about a module as a whole: parameters, saving, precision, and what it refuses."""
+"""The laws that ask about a module as a whole: saving, moving, precision, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,31 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.check.foreign_words import is_overflow
-from mhsa_cli.check.laws.gradients import without_gradient
-from mhsa_cli.check.laws.law_result import HOLDS, Seen, close, fails, not_asked
 from mhsa_cli.check.laws.outputs import right_output
+from mhsa_cli.check.laws.seen import HOLDS, Seen, close, fails, not_asked
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.tensors import worst
-
-
-def parameters_used(c: Context) -> Seen:
-    """Ask that every parameter gets a gradient; a bias of the keys never does, as a softmax does not see it."""
-    module = c.built.module
-    if module is None:
-        return not_asked("no_module")
-    if not list(module.parameters()):
-        return not_asked("no_parameters")
-    unused = without_gradient(c)
-    return fails("no_gradient", names=unused) if unused else HOLDS
-
-
-def parameters_registered(c: Context) -> Seen:
-    """Ask that `parameters()` knows every weight that is used."""
-    module = c.built.module
-    if module is None:
-        return not_asked("no_module")
-    hidden = [slot.path for slot in c.slots if not slot.registered]
-    return fails("unknown", names=hidden) if hidden else HOLDS
 
 
 def saved_and_loaded(c: Context) -> Seen:
@@ -40,7 +19,7 @@ def saved_and_loaded(c: Context) -> Seen:
     module = c.built.module
     if module is None:
         return not_asked("no_module")
-    one, other = c.again(), c.candidate.build(c.built.sizes)  # both new: a call may leave something behind
+    one, other = c.again(), c.block.build(c.built.sizes)  # both new: a call may leave something behind
     assert one.module is not None and other.module is not None
     other.cast(c.built.dtype)
     other.module.load_state_dict(one.module.state_dict())
@@ -78,13 +57,13 @@ def _is_mask(value: Tensor) -> bool:
 def heads_must_divide(c: Context) -> Seen:
     """Ask that a width which the heads do not divide is refused, or loses nothing."""
     D, H = c.built.sizes.d_model + 2, c.built.sizes.n_heads
-    if c.heads == 1 or D % H == 0 or not c.candidate.takes_sizes:
+    if c.heads == 1 or D % H == 0 or not c.block.takes("n_heads"):
         return not_asked("fixed")
-    if c.candidate.takes_head_width:
+    if c.block.takes_head_width:
         return not_asked("head_width_given")
     try:
         built = c.again(d_model=D)
-        y = c.y(torch.ones(2, 3 if not c.candidate.built_for_one_length else c.x.size(1), D), built)
+        y = c.y(torch.ones(2, 3 if not c.block.built_for_one_length else c.x.size(1), D), built)
     except (Exception, SystemExit):
         return HOLDS
     return HOLDS if y.size(-1) >= D else fails("narrower", D=D, H=H, columns=y.size(-1))
@@ -93,7 +72,7 @@ def heads_must_divide(c: Context) -> Seen:
 def too_long(c: Context) -> Seen:
     """Ask that a row longer than the longest it was built for is refused, or answered rightly."""
     longest = c.built.sizes.max_seq_len
-    if not c.candidate.takes_length:
+    if not c.block.takes("seq_len"):
         return not_asked("no_longest")
     if c.match is None or c.match.faults or c.leaks and c.causal:
         return not_asked("not_right")

@@ -1,12 +1,11 @@
-"""The laws that ask what a candidate keeps from one call to the next."""
+"""The laws that ask what a block keeps from one call to the next, and whether it leaves its input alone."""
 
 from __future__ import annotations
 
 import torch
 
-from mhsa_cli.check.foreign_words import is_second_backward
-from mhsa_cli.check.laws.law_result import HOLDS, Seen, fails, not_asked, within
 from mhsa_cli.check.laws.outputs import rounding
+from mhsa_cli.check.laws.seen import HOLDS, Seen, fails, within
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.tensors import worst
 
@@ -23,7 +22,7 @@ def no_memory(c: Context) -> Seen:
     """Ask that other inputs in between, longer, shorter and of the same size, change nothing."""
     before = c.y(c.x)
     for T in (c.x.size(1), c.x.size(1) - 3):
-        if not c.candidate.built_for_one_length or c.x.size(1) == T:
+        if not c.block.built_for_one_length or c.x.size(1) == T:
             c.y(torch.full((3, T, c.x.size(2)), 0.7))
     off = worst(c.y(c.x), before)
     if off != 0:
@@ -45,15 +44,9 @@ def remembers(c: Context) -> Seen:
     return within(off, limit, "remembers")
 
 
-def second_step(c: Context) -> Seen:
-    """Ask that it can be trained for more than one step."""
-    if c.built.numpy:
-        return not_asked("numpy")
-    built = c.again()
-    for step in range(2):
-        x = c.x.requires_grad_()
-        try:
-            built.run(c.plan, x).y.square().sum().backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            return fails("kept_graph") if step and is_second_backward(error) else not_asked("no_gradient")
-    return HOLDS
+def input_left_alone(c: Context) -> Seen:
+    """Ask that the caller's tensor stays as it is."""
+    x = c.x
+    before = x.clone()
+    c.run(x)
+    return HOLDS if torch.equal(x, before) else fails("changed")

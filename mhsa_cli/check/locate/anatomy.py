@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 from mhsa_cli.check.locate import syntax
 from mhsa_cli.check.locate.flow import Flow, Step, values_of
+
+Test = Callable[[ast.AST], bool]
+
+
+def first(nodes: Iterable[ast.AST], *tests: Test) -> ast.AST | None:
+    """Give the first node that passes a test; of several tests the first that any node passes."""
+    kept = list(nodes)
+    return next((node for test in tests for node in kept if test(node)), None)
+
+
+def last(nodes: Iterable[ast.AST], *tests: Test) -> ast.AST | None:
+    """Give the last node that passes; of several tests the first that any node passes."""
+    return first(list(nodes)[::-1], *tests)
+
+
+def nodes(steps: Iterable[Step]) -> list[ast.AST]:
+    """Give the nodes of steps."""
+    return [step.node for step in steps]
+
+
+def own_first(steps: Iterable[Step]) -> list[Step]:
+    """Put the steps that stand in the block itself before those of its helpers."""
+    return sorted(steps, key=lambda step: not step.own)
 
 
 class Anatomy:
@@ -15,24 +38,20 @@ class Anatomy:
 
     def __init__(self, flow: Flow) -> None:
         """Find softmax, scores and values, and the names that hold masks."""
-        self.flow = flow
+        self.helpers = flow.helpers
         self.run, self.making = flow.call, flow.making
-        self.own = [step for step in flow.call if step.own]
+        self.everything = nodes([*flow.making, *flow.call])  # what building runs, then what a call runs
+        self.own = nodes(step for step in flow.call if step.own)
         self.top = [step for step in flow.call if step.function is flow.call[-1].function]  # forward, no helper
-        self.softmax = self._softmax()
-        self.scores, self.values = self._products()
-        self.masks = self._masks()
-
-    def _softmax(self) -> int | None:
         named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
-        return (
-            next(iter(named), None)
-            if named
-            else next(reversed(self.indices(lambda n: syntax.called(n) == "exp")), None)
-        )
+        self.softmax = next(iter(named or self.indices(lambda n: syntax.called(n) == "exp")[::-1]), None)
+        self.scores, self.values = self._products()
+        self.masks = set[str]()
+        for step in (*flow.making, *flow.call):
+            self.masks.update(self._masks_of(step))
 
     def _is_kernel(self, node: ast.AST) -> bool:
-        return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.flow.helpers
+        return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.helpers
 
     def _products(self) -> tuple[int | None, int | None]:
         """Scores are the last product before the softmax, or the first that is no projection; values the next one."""
@@ -46,7 +65,11 @@ class Anatomy:
         after = [i for i in plain if i > self.softmax] or [i for i in products if i > self.softmax]
         return next(reversed(before), None), next(iter(after), None)
 
-    def indices(self, test: Callable[[ast.AST], bool], first: int = 0, last: int | None = None) -> list[int]:
+    def at(self, index: int | None) -> ast.AST | None:
+        """Give the node at an index of what a call runs."""
+        return None if index is None else self.run[index].node
+
+    def indices(self, test: Test, first: int = 0, last: int | None = None) -> list[int]:
         """List where in `run` a node passes, from `first` to `last`, both included."""
         end = len(self.run) if last is None else last + 1
         return [i for i in range(first, end) if test(self.run[i].node)]
@@ -54,36 +77,23 @@ class Anatomy:
     def until_values(self) -> list[ast.AST]:
         """List what is run from the scores to the product with the values."""
         end = len(self.run) if self.values is None else self.values + 1
-        return [step.node for step in self.run[self.scores or 0 : end]]
+        return nodes(self.run[self.scores or 0 : end])
 
     def before_scores(self) -> list[ast.AST]:
         """List what is run before the scores, and they themselves."""
-        end = len(self.run) if self.scores is None else self.scores + 1
-        return [step.node for step in self.run[:end]]
+        return nodes(self.run[: len(self.run) if self.scores is None else self.scores + 1])
 
     def after_values(self) -> list[ast.AST]:
         """List what is run after the product with the values; nothing where there is no such product."""
-        return [] if self.values is None else [step.node for step in self.run[self.values :]]
+        return [] if self.values is None else nodes(self.run[self.values :])
 
-    def everything(self) -> Iterator[Step]:
-        """Give what building runs, then what a call runs."""
-        yield from self.making
-        yield from self.run
-
-    def _masks(self) -> set[str]:
-        found: set[str] = set()
-        self.masks = found
-        for step in self.everything():
-            node = step.node
-            for target, value in syntax.assignments(node):
-                if self.is_mask(value):
-                    found.add(target.rpartition(".")[2])
-            found.update(_built_piece_by_piece(step))
-            if isinstance(node, ast.Call) and syntax.called(node) == "register_buffer" and len(node.args) > 1:
-                name = node.args[0]
-                if isinstance(name, ast.Constant) and self.is_mask(node.args[1]):
-                    found.add(str(name.value))
-        return found
+    def _masks_of(self, step: Step) -> set[str]:
+        """Give the names that a step makes those of masks, given those made before."""
+        made = {target.rpartition(".")[2] for target, value in syntax.assignments(step.node) if self.is_mask(value)}
+        match step.node:
+            case ast.Call(func=ast.Attribute(attr="register_buffer"), args=[ast.Constant(value=name), value, *_]):
+                made |= {str(name)} if self.is_mask(value) else set()
+        return made | set(_built_piece_by_piece(step))
 
     def is_mask(self, node: ast.AST) -> bool:
         """Tell whether an expression is a mask: a triangle, places compared, a name of one, or not one."""
@@ -141,3 +151,6 @@ def _built_piece_by_piece(step: Step) -> list[str]:
     found = [t.value.id for t in node.targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)]
     made = [(name, syntax.called(v)) for name in found for v in values_of(step.function, name)]
     return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]
+
+
+Rule = Callable[..., ast.AST | None]  # points at a node of an anatomy; None where the code shows no honest place

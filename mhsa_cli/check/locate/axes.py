@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from mhsa_cli.check.locate.flow import Function
+from mhsa_cli.check.locate.flow import Function, parts_of
 from mhsa_cli.check.locate.syntax import called
 
 BATCH = re.compile(r"b|bs|bsz|nb|n_?batch|batch(_?size|es)?|b_size", re.IGNORECASE)
@@ -16,17 +16,16 @@ TIME = re.compile(r"t|l|s|n|seq\w*|time\w*|len(gth)?|n?_?tokens?|[tqsn]_?len|con
 _AXES = r"[(\[]\s*([A-Za-z]\w*)\s*(?:,|x|×)\s*([A-Za-z]\w*)\s*(?:,|x|×)\s*[A-Za-z]\w*\s*[)\]]"
 
 
-def batch_axis(text: str, target: ast.ClassDef | Function | None, call: Function | None) -> str:
-    """Give the name by which a source calls its first axis, if that is the rows of the batch, or "".
+def batch_axis_of(text: str, name: str) -> str:
+    """Give the name by which a block's source calls its first axis, if that is the rows of the batch, or "".
 
     It is read from `B, T, C = x.shape` in what is called, from an annotation of x, or from (B, T, D) in its comments.
     """
-    if target is None or call is None:
+    block, call = parts_of(text, name)
+    given = next((p for p in call.args.args if p.arg != "self"), None) if call else None
+    if block is None or call is None or given is None:
         return ""
-    given = next((p for p in call.args.args if p.arg != "self"), None)
-    if given is None:
-        return ""
-    for first, second in [*_unpacked(call, given.arg), *_annotated(given), *_spoken(text, target)]:
+    for first, second in [*_unpacked(call, given.arg), *_annotated(given), *_spoken(text, block)]:
         if BATCH.fullmatch(first) and TIME.fullmatch(second):
             return first
         if TIME.fullmatch(first) and BATCH.fullmatch(second):
@@ -52,14 +51,14 @@ def _annotated(given: ast.arg) -> Iterator[tuple[str, str]]:
             yield words[0], words[1]
 
 
-def _spoken(text: str, target: ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
-    """Give the first two of three axes in brackets, in the comments and docstrings of a target."""
+def _spoken(text: str, block: ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
+    """Give the first two of three axes in brackets, in the comments and docstrings of a block."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
         return
     for token in tokens:
-        within = target.lineno <= token.start[0] <= (target.end_lineno or target.lineno)
+        within = block.lineno <= token.start[0] <= (block.end_lineno or block.lineno)
         docstring = token.type == tokenize.STRING and token.string.lstrip("rRbBuUfF").startswith(('"""', "'''"))
         if within and (token.type == tokenize.COMMENT or docstring):
             yield from re.findall(_AXES, token.string)

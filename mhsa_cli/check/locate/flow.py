@@ -14,7 +14,7 @@ MAKES = ("__init__", "__post_init__", "setup", "build")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node as it is evaluated, the function that it stands in, and whether that is the target's own."""
+    """A node as it is evaluated, the function that it stands in, and whether that is the block's own."""
 
     node: ast.AST
     function: Function | None
@@ -39,20 +39,29 @@ class _Scope:
 
 
 def flow_of(text: str, name: str) -> Flow:
-    """Follow the code of a target: a class, a function, or an instance. Nothing is found in text that is no Python."""
+    """Follow the code of a block: a class, a function, or an instance. Nothing is found in text that is no Python."""
     try:
-        tree = ast.parse(text)
+        walk = _Walk(ast.parse(text))
     except SyntaxError:
         return Flow()
-    return _Walk(tree).follow_target(name)
+    block, made = walk.known.get(name), walk.class_of(name)
+    if made is not None:
+        walk.enter_class(made, own=True)
+    if isinstance(block, Function):
+        walk.enter(block, _Scope(block, None, made is None, walk.flow.call if made is None else walk.flow.making))
+    return walk.flow
 
 
 def parts_of(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
-    """Give the class or function that a target is or is made by, and what a call of it runs first."""
+    """Give the class or function that a block is or is made by, and what a call of it runs first."""
     try:
-        return _Walk(ast.parse(text)).parts(name)
+        walk = _Walk(ast.parse(text))
     except SyntaxError:
         return None, None
+    block, made = walk.known.get(name), walk.class_of(name)
+    if made is None:
+        return (block, block) if isinstance(block, Function) else (None, None)
+    return made, next((method for call in CALLS if (method := walk.method(made, call))), None)
 
 
 class _Walk:
@@ -64,52 +73,34 @@ class _Walk:
         self.entered: set[int] = set()
         self.known: dict[str, ast.AST] = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, Function):
                 self.known[node.name] = node
             elif isinstance(node, ast.Assign):
                 self.known.update((t.id, node) for t in node.targets if isinstance(t, ast.Name))
 
-    def follow_target(self, name: str) -> Flow:
-        target = self.known.get(name)
-        made = self._made_by(target)
-        if made is not None:
-            self._enter_class(made, own=True)
-        if isinstance(target, Function):
-            into = self.flow.call if made is None else self.flow.making
-            self._enter(target, _Scope(target, None, made is None, into))
-        return self.flow
-
-    def parts(self, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
-        target = self.known.get(name)
-        made = self._made_by(target)
-        if made is None:
-            return (target, target) if isinstance(target, Function) else (None, None)
-        return made, next((method for call in CALLS if (method := self._method(made, call))), None)
-
-    def _made_by(self, target: ast.AST | None) -> ast.ClassDef | None:
-        """Give the class that a target is, or that an instance or a factory makes."""
-        if isinstance(target, ast.ClassDef):
-            return target
-        values = [target] if isinstance(target, ast.Assign) else []
-        if isinstance(target, Function):
-            values = [n for n in ast.walk(target) if isinstance(n, ast.Return)]  # type: ignore[misc]
+    def class_of(self, name: str) -> ast.ClassDef | None:
+        """Give the class that a name stands for, or that its instance or factory is made of."""
+        block = self.known.get(name)
+        if isinstance(block, ast.ClassDef):
+            return block
+        values: list[ast.AST] = [block] if isinstance(block, ast.Assign) else []
+        if isinstance(block, Function):
+            values = [n for n in ast.walk(block) if isinstance(n, ast.Return)]
         called = [n.func for value in values for n in ast.walk(value) if isinstance(n, ast.Call)]
         found = [self.known.get(f.id) for f in called if isinstance(f, ast.Name)]
         return next((c for c in found if isinstance(c, ast.ClassDef)), None)
 
-    def _enter_class(self, node: ast.ClassDef, *, own: bool, calls: bool = True) -> None:
+    def enter_class(self, node: ast.ClassDef, *, own: bool, calls: bool = True) -> None:
         if calls:
-            found = [self._method(node, name) for name in CALLS]
-            entries = [method for method in found if method][:1]
+            entries = [method for name in CALLS if (method := self.method(node, name))][:1]
             others = [m for m in node.body if isinstance(m, Function) and not m.name.startswith("_")]
             for method in entries or others:
-                self._enter(method, _Scope(method, node, own, self.flow.call))
+                self.enter(method, _Scope(method, node, own, self.flow.call))
         for name in MAKES:
-            made = self._method(node, name)
-            if made is not None:
-                self._enter(made, _Scope(made, node, own, self.flow.making))
+            if made := self.method(node, name):
+                self.enter(made, _Scope(made, node, own, self.flow.making))
 
-    def _enter(self, function: Function, scope: _Scope) -> None:
+    def enter(self, function: Function, scope: _Scope) -> None:
         if id(function) not in self.entered:
             self.entered.add(id(function))
             self.flow.helpers.setdefault(function.name, function)
@@ -134,34 +125,34 @@ class _Walk:
         elif (
             isinstance(node, ast.Attribute) and scope.owner is not None and isinstance(node.value, ast.Name | ast.Call)
         ):
-            if method := self._method(scope.owner, node.attr):
+            if method := self.method(scope.owner, node.attr):
                 if isinstance(node.value, ast.Name):
-                    self._enter(method, _Scope(method, scope.owner, scope.own, scope.into))
+                    self.enter(method, _Scope(method, scope.owner, scope.own, scope.into))
             elif isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "self":
                 for thing in self._made_of(scope.owner, node.attr):
                     self._use(thing, scope)
 
     def _use(self, thing: ast.AST | None, scope: _Scope) -> None:
         if isinstance(thing, Function):
-            self._enter(thing, _Scope(thing, None, False, scope.into))
+            self.enter(thing, _Scope(thing, None, False, scope.into))
         elif isinstance(thing, ast.ClassDef):
-            self._enter_class(thing, own=False, calls=scope.into is self.flow.call)
+            self.enter_class(thing, own=False, calls=scope.into is self.flow.call)
         elif isinstance(thing, ast.Assign) and id(thing) not in self.entered:
             self.entered.add(id(thing))
             self._visit(thing, _Scope(None, None, False, self.flow.making))
 
-    def _method(self, owner: ast.ClassDef, name: str) -> Function | None:
+    def method(self, owner: ast.ClassDef, name: str) -> Function | None:
         """Find a method of a class or of those classes of the file that it inherits from."""
         for node in owner.body:
             if isinstance(node, Function) and node.name == name:
                 return node
         bases = [self.known.get(base.id) for base in owner.bases if isinstance(base, ast.Name)]
-        found = [self._method(base, name) for base in bases if isinstance(base, ast.ClassDef) and base is not owner]
+        found = [self.method(base, name) for base in bases if isinstance(base, ast.ClassDef) and base is not owner]
         return next((method for method in found if method), None)
 
     def _made_of(self, owner: ast.ClassDef, attribute: str) -> Iterator[ast.AST]:
         """Give classes of the file that a constructor makes an attribute of, and functions that it is."""
-        constructor = self._method(owner, "__init__")
+        constructor = self.method(owner, "__init__")
         for value in values_of(constructor, f"self.{attribute}") if constructor else ():
             names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
             for local in [v for name in names if constructor for v in values_of(constructor, name)]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy
-from mhsa_cli.check.locate.rules import Rule, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
 from mhsa_cli.check.locate.scores import scores, values
 
 
@@ -21,23 +21,23 @@ def merge(a: Anatomy) -> ast.AST | None:
     return first(a.after_values(), lambda n: syntax.called(n) in syntax.RESHAPES)
 
 
-def assigned(role: str) -> Rule:
+def _assigned(role: str, a: Anatomy) -> ast.AST | None:
     """Point at where q, k or v is made: best of something that bears another name."""
 
-    def rule(a: Anatomy) -> ast.AST | None:
-        def alone(node: ast.AST) -> bool:
-            return [syntax.role(t) for t in syntax.targets(node)] == [role]
+    def alone(node: ast.AST) -> bool:
+        return [syntax.role(t) for t in syntax.targets(node)] == [role]
 
-        def of_another(node: ast.AST) -> bool:
-            return alone(node) and isinstance(node, ast.Assign) and role not in syntax.roles(node.value)
+    def of_another(node: ast.AST) -> bool:
+        return alone(node) and isinstance(node, ast.Assign) and role not in syntax.roles(node.value)
 
-        def among(node: ast.AST) -> bool:
-            return role in [syntax.role(t) for t in syntax.targets(node)]
+    def among(node: ast.AST) -> bool:
+        return role in [syntax.role(t) for t in syntax.targets(node)]
 
-        found = first(a.before_scores() + a.until_values(), of_another, alone, among)
-        return found or (values(a) if role == "v" else scores(a))
+    found = first(a.before_scores() + a.until_values(), of_another, alone, among)
+    return found or (values(a) if role == "v" else scores(a))
 
-    return rule
+
+query, key, value = (partial(_assigned, role) for role in "qkv")
 
 
 def key_shape(a: Anatomy) -> ast.AST | None:
@@ -46,15 +46,15 @@ def key_shape(a: Anatomy) -> ast.AST | None:
     def reshaped(node: ast.AST) -> bool:
         return syntax.called(node) in syntax.RESHAPES and syntax.first_role(node) == "k"
 
-    return last(a.before_scores(), reshaped) or assigned("k")(a)
+    return last(a.before_scores(), reshaped) or key(a)
 
 
-def names_of_roles(a: Anatomy) -> ast.AST | None:
+def names(a: Anatomy) -> ast.AST | None:
     """Point at where a name meets another's part: k made by the value's layer, arguments in another order, k with q."""
 
     def crossed(node: ast.AST) -> bool:
         sides = [syntax.first_role(side) for side in syntax.operands(node)]
-        helper = a.flow.helpers.get(syntax.called(node))
+        helper = a.helpers.get(syntax.called(node))
         if helper and isinstance(node, ast.Call):
             wanted = [syntax.role(p.arg) for p in helper.args.args if p.arg != "self"]
             given = [syntax.first_role(arg) for arg in node.args]
@@ -69,23 +69,20 @@ def names_of_roles(a: Anatomy) -> ast.AST | None:
     return first(nodes(a.run), of_another, crossed) or scores(a)
 
 
-def first_projection(a: Anatomy) -> ast.AST | None:
-    """Point at one layer that a list holds many times, or at the first weight of the target, or at its use."""
+def shared(a: Anatomy) -> ast.AST | None:
+    """Point at one layer that a list holds many times, or at the first weight of the block, or at its use."""
 
     def repeated(node: ast.AST) -> bool:
-        sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
-        return any(isinstance(side, ast.List) and any(map(syntax.called, ast.walk(side))) for side in sides)
+        lists = [side for side in syntax.sides(node, ast.Mult) if isinstance(side, ast.List)]
+        return any(syntax.called(n) for side in lists for n in ast.walk(side))
 
     def weight(node: ast.AST) -> bool:
         calls = map(syntax.called, ast.walk(node)) if isinstance(node, ast.Assign) else ()
         return any(t.startswith("self.") for t in syntax.targets(node)) and any(map(syntax.MADE.search, calls))
 
-    return first(nodes(s for s in a.making if s.own), repeated, weight) or assigned("q")(a)
+    return first(nodes(s for s in a.making if s.own), repeated, weight) or query(a)
 
 
 def out(a: Anatomy) -> ast.AST | None:
-    """Point at the last return of the target."""
-    return last(nodes(a.own), lambda n: isinstance(n, ast.Return))
-
-
-query, key, value = assigned("q"), assigned("k"), assigned("v")
+    """Point at the last return of the block."""
+    return last(a.own, lambda n: isinstance(n, ast.Return))

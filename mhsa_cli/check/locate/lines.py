@@ -1,41 +1,31 @@
-"""Where in the user's file a fault most likely sits: the line, read from the syntax tree."""
+"""Where in the user's file a fault most likely sits, and what a block's code speaks of."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Collection
+import tokenize
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from mhsa_cli.check.locate import PLACES, axes, modules, syntax
-from mhsa_cli.check.locate.anatomy import Anatomy
-from mhsa_cli.check.locate.flow import flow_of, parts_of
+from mhsa_cli.check.locate import syntax
+from mhsa_cli.check.locate.anatomy import Anatomy, Rule
+from mhsa_cli.check.locate.flow import flow_of
 
 
-def line_of(text: str, name: str, where: str, unused: tuple[str, ...] = ()) -> int | None:
-    """Give the line (from 1) of a target in a file at which a part of attention sits, or None.
+def line_of(text: str, name: str, rule: Rule, *given: Sequence[str]) -> int | None:
+    """Give the line (from 1) of a block in a file at which a rule points, or None; `given` is for the rule.
 
-    Only what the target runs is read: its call, its constructor, and the helpers of the file that these use. `where` is
-    a key of `PLACES`; `unused` are parameters to look for instead.
+    Only what the block runs is read: its call, its constructor, and the helpers of the file that these use.
     """
-    anatomy = Anatomy(flow_of(text, name))
-    node = modules.unused(anatomy, unused) if unused else None
-    node = node or PLACES[where](anatomy)
+    node = rule(Anatomy(flow_of(text, name)), *given)
     return syntax.line(node) if node else None
-
-
-def batch_axis_of(text: str, name: str) -> str:
-    """Give the name by which a target's source calls its first axis, if that is the rows of the batch, or ""."""
-    target, call = parts_of(text, name)
-    return axes.batch_axis(text, target, call)
 
 
 @lru_cache(maxsize=4)  # one file is asked about many times in a row
 def _code(text: str) -> tuple[str, ...]:
     """Give the lines without comments and without the text of strings, so that only code is matched."""
-    import io
-    import tokenize
-
     lines = text.splitlines()
     kept = list(lines)
     try:
@@ -52,7 +42,7 @@ def _code(text: str) -> tuple[str, ...]:
 
 
 def speaks(text: str, names: Collection[str], pattern: str, *, constructor: bool = True) -> bool:
-    """Tell whether the code of a target and of what it uses matches a pattern; comments and docstrings left out."""
+    """Tell whether the code of a block and of what it uses matches a pattern; comments and docstrings left out."""
     try:
         tree = ast.parse(text)
     except SyntaxError:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes, own_first
 from mhsa_cli.check.locate.flow import Step, values_of
-from mhsa_cli.check.locate.rules import first, last, nodes
 
 
 def created(a: Anatomy) -> ast.AST | None:
     """Point at a layer or weights made in a call."""
-    return first(nodes(a.own) + nodes(a.run), lambda n: bool(syntax.MADE.search(syntax.called(n))))
+    return first(nodes(own_first(a.run)), lambda n: bool(syntax.MADE.search(syntax.called(n))))
 
 
 def detached(a: Anatomy) -> ast.AST | None:
@@ -33,9 +32,11 @@ def detached(a: Anatomy) -> ast.AST | None:
         made = syntax.called(node) in ("tensor", "as_tensor", "from_numpy") and bool(node.args)
         return syntax.called(node) in ("item", "tolist") or (made and isinstance(node.args[0], ast.Name | ast.List))
 
+    def without(node: ast.AST) -> bool:
+        return "no_grad" in ast.unparse(node) or "inference_mode" in ast.unparse(node)
+
     around = [d for step in a.run if step.function for d in step.function.decorator_list]
-    without = [d for d in around if "no_grad" in ast.unparse(d) or "inference_mode" in ast.unparse(d)]
-    return first([*nodes(a.own), *nodes(a.run)], cuts) or next(iter(without), None) or first(nodes(a.run), reads)
+    return first(nodes(own_first(a.run)), cuts) or first(around, without) or first(nodes(a.run), reads)
 
 
 def divides(a: Anatomy) -> ast.AST | None:
@@ -44,8 +45,7 @@ def divides(a: Anatomy) -> ast.AST | None:
     def floored(node: ast.AST) -> bool:
         return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
 
-    own = [s.node for s in (*a.making, *a.run) if s.own]
-    return first(own, floored) or first(nodes(a.everything()), floored)
+    return first(nodes(own_first([*a.making, *a.run])), floored)
 
 
 def unregistered(a: Anatomy) -> ast.AST | None:
@@ -55,18 +55,16 @@ def unregistered(a: Anatomy) -> ast.AST | None:
         if isinstance(value, ast.Name) and step.function:
             return any(bare(v, step) for v in values_of(step.function, value.id) if not isinstance(v, ast.Name))
         calls = {syntax.called(n) for n in ast.walk(value)} - {""}
-        if isinstance(value, ast.List | ast.ListComp | ast.Tuple | ast.Dict | ast.DictComp):
-            return bool(calls)
-        if isinstance(value, ast.BinOp) and isinstance(value.left, ast.List):
+        listed = value.left if isinstance(value, ast.BinOp) and isinstance(value.left, ast.List) else value
+        if isinstance(listed, ast.List | ast.ListComp | ast.Tuple | ast.Dict | ast.DictComp):
             return bool(calls)
         made = any(syntax.MADE.search(c) for c in calls - {"Linear"}) or bool(calls & {"zeros", "ones"})
         return made and not calls & {"Parameter", "Linear", "ModuleList", "Sequential", "ModuleDict"}
 
-    for own in (True, False):
-        for step in a.making:
-            kept = [t for t in syntax.targets(step.node) if t.startswith("self.")]
-            if step.own is own and kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
-                return step.node
+    for step in own_first(a.making):
+        kept = any(t.startswith("self.") for t in syntax.targets(step.node))
+        if kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
+            return step.node
     return None
 
 
@@ -86,7 +84,7 @@ def state(a: Anatomy) -> ast.AST | None:
 
 
 def in_place(a: Anatomy) -> ast.AST | None:
-    """Point at what changes an argument of the target in place."""
+    """Point at what changes an argument of the block in place."""
 
     def changed(node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.AugAssign | ast.Assign):
@@ -104,7 +102,7 @@ def in_place(a: Anatomy) -> ast.AST | None:
         given = {p.arg for p in step.function.args.args} if step.function else set()
         return any(name in given for name in changed(step.node))
 
-    return next((s.node for s in [*a.own, *a.run] if test(s)), None)
+    return next((s.node for s in own_first(a.run) if test(s)), None)
 
 
 def dropout(a: Anatomy) -> ast.AST | None:
@@ -148,8 +146,7 @@ def dropout_before(a: Anatomy) -> ast.AST | None:
     def drops(node: ast.AST) -> bool:
         return "drop" in syntax.called(node).lower()
 
-    found = [] if a.scores is None or a.softmax is None else a.indices(drops, a.scores, a.softmax)
-    return a.run[found[-1]].node if found else None
+    return None if a.scores is None or a.softmax is None else last(nodes(a.run[a.scores : a.softmax + 1]), drops)
 
 
 def dropped_weights(a: Anatomy) -> ast.AST | None:
@@ -166,7 +163,7 @@ def dropped_weights(a: Anatomy) -> ast.AST | None:
 
 def returned_weights(a: Anatomy) -> ast.AST | None:
     """Point at what is returned beside the output: where that name is set last after the values, or the return."""
-    end = last(nodes(a.own), lambda n: isinstance(n, ast.Return))
+    end = last(a.own, lambda n: isinstance(n, ast.Return))
     pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
     weights = pairs[0].elts[-1] if pairs else None
     if isinstance(weights, ast.Name):
@@ -175,13 +172,11 @@ def returned_weights(a: Anatomy) -> ast.AST | None:
     return end
 
 
-def unused(a: Anatomy, parameters: tuple[str, ...]) -> ast.AST | None:
+def unused(a: Anatomy, parameters: Sequence[str] = ()) -> ast.AST | None:
     """Point at where the constructor sets a parameter, named as `named_parameters` does: "gate.weight"."""
     for path in parameters:
-        attributes = [f"self.{part}" for part in path.split(".") if not part.isdigit()]
-        own_first = sorted(a.making, key=lambda step: not step.own)
-        for name in attributes:
-            for step in own_first:
-                if name in syntax.targets(step.node):
-                    return step.node
+        for name in [f"self.{part}" for part in path.split(".") if not part.isdigit()]:
+            for node in nodes(own_first(a.making)):
+                if name in syntax.targets(node):
+                    return node
     return None

@@ -7,10 +7,8 @@ import re
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy
-from mhsa_cli.check.locate.flow import Function
+from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
 from mhsa_cli.check.locate.heads import key
-from mhsa_cli.check.locate.rules import Rule, first, last, nodes
 
 _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
 
@@ -20,26 +18,22 @@ def rotation(a: Anatomy) -> ast.AST | None:
     return first(nodes(a.top), partial(_calls, _rotators(a))) or first(nodes(a.run), _turns)
 
 
-def _rotation_of(role: str) -> Rule:
-    def rule(a: Anatomy) -> ast.AST | None:
-        rotators = _rotators(a)
+def _rotation_of(role: str, a: Anatomy) -> ast.AST | None:
+    rotators = _rotators(a)
 
-        def of_it(node: ast.AST) -> bool:
-            given = node.args[:1] if isinstance(node, ast.Call) else [node]
-            return any(syntax.first_role(part) == role for part in given) and (_calls(rotators, node) or _turns(node))
+    def of_it(node: ast.AST) -> bool:
+        given = node.args[:1] if isinstance(node, ast.Call) else [node]
+        return any(syntax.first_role(part) == role for part in given) and (_calls(rotators, node) or _turns(node))
 
-        return first(nodes(a.top), of_it) or rotation(a)
-
-    return rule
+    return first(nodes(a.top), of_it) or rotation(a)
 
 
-rotation_of_values, rotation_of_keys = _rotation_of("v"), _rotation_of("k")
+rotation_of_values, rotation_of_keys = (partial(_rotation_of, role) for role in "vk")
 
 
 def angles(a: Anatomy) -> ast.AST | None:
     """Point at where angles, or their cosines, are laid out over all features; else at the rotation."""
-    everything = nodes(a.everything())
-    turned = {ast.unparse(o) for n in everything for o in _of_cosine(n)}
+    turned = {ast.unparse(o) for n in a.everything for o in _of_cosine(n)}
 
     def lays_out(node: ast.AST) -> bool:
         calls = {syntax.called(n) for n in ast.walk(node)} if isinstance(node, ast.Assign) else {syntax.called(node)}
@@ -51,7 +45,7 @@ def angles(a: Anatomy) -> ast.AST | None:
     def of_angles(node: ast.AST) -> bool:
         return lays_out(node) and isinstance(node, ast.Call) and ast.unparse(node) in turned
 
-    return first(everything, sets_angles, of_angles) or rotation(a)
+    return first(a.everything, sets_angles, of_angles) or rotation(a)
 
 
 def _of_cosine(node: ast.AST) -> list[ast.expr]:
@@ -93,32 +87,29 @@ def rates(a: Anatomy) -> ast.AST | None:
     def pairs(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and syntax.called(node) == "arange" and len(node.args) > 2
 
-    return first(nodes(a.everything()), power, exponential, pairs)
+    return first(a.everything, power, exponential, pairs)
 
 
 def sense(a: Anatomy) -> ast.AST | None:
     """Point at what gives the rotation its sense: a conjugate, a sum with the sine, the helper that negates."""
 
     def combines(node: ast.AST) -> bool:
-        sides = (
-            [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) else []
-        )
-        return len(sides) == 2 and all(_turns(side) for side in sides)
+        added = syntax.sides(node, ast.Add | ast.Sub)
+        return bool(added) and all(map(_turns, added))
 
     found = first(nodes(a.run), lambda n: syntax.called(n) in ("conj", "conj_physical"), combines)
     if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
         for call in ast.walk(found):  # x * cos + rotate_half(x) * sin is right: the sign is in the helper
-            helper = a.flow.helpers.get(syntax.called(call))
+            helper = a.helpers.get(syntax.called(call))
             negated = [n for n in ast.walk(helper) if _negates(n)] if helper else []
             if negated:
                 return negated[0]
-    return found or first(nodes(a.run), _turns) or first(nodes(a.everything()), lambda n: syntax.called(n) == "polar")
+    return found or first(nodes(a.run), _turns) or first(a.everything, lambda n: syntax.called(n) == "polar")
 
 
 def _turns(node: ast.AST) -> bool:
     """Tell whether a node is a product with a cosine, a sine, or with complex angles."""
-    sides = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else []
-    return any(syntax.speak(side, syntax.ANGLE) for side in sides)
+    return any(syntax.speak(side, syntax.ANGLE) for side in syntax.sides(node, ast.Mult))
 
 
 def _rotators(a: Anatomy) -> set[str]:
@@ -140,23 +131,19 @@ def _calls(functions: set[str], node: ast.AST) -> bool:
 
 
 def _negates(node: ast.AST) -> bool:
-    match node:
-        case ast.UnaryOp(op=ast.USub(), operand=of):
-            return not isinstance(of, ast.Constant)
-    return False
-
-
-def _is_own(a: Anatomy, function: Function) -> bool:
-    return any(step.function is function and step.own for step in a.run)
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
+        return False
+    return not isinstance(node.operand, ast.Constant)
 
 
 def _deaf_helper(a: Anatomy) -> ast.AST | None:
     """Point at the return of a helper that rotates by its name, or takes angles, and reads not all it is given."""
-    for name, helper in a.flow.helpers.items():
+    own = [step.function for step in a.run if step.own]
+    for name, helper in a.helpers.items():
         given = {p.arg for p in helper.args.args} - {"self"}
         unread = given - {n.id for n in ast.walk(helper) if isinstance(n, ast.Name)}
         angles = any(syntax.ANGLE.search(p) or "pos" in p for p in unread)
-        if angles and not _is_own(a, helper) and (syntax.ROTATION.search(name) or name in ("forward", "__call__")):
+        if angles and helper not in own and (syntax.ROTATION.search(name) or name in ("forward", "__call__")):
             return last(helper.body, lambda n: isinstance(n, ast.Return))
     return None
 

@@ -6,26 +6,25 @@ import ast
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy
+from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
 from mhsa_cli.check.locate.flow import Function
-from mhsa_cli.check.locate.rules import at, first, last, nodes
 
 
 def scores(a: Anatomy) -> ast.AST | None:
     """Point at the product of queries and keys."""
-    return at(a, a.scores)
+    return a.at(a.scores)
 
 
 def values(a: Anatomy) -> ast.AST | None:
     """Point at the product of weights and values."""
-    return at(a, a.values)
+    return a.at(a.values)
 
 
 def scale(a: Anatomy) -> ast.AST | None:
     """Point at the factor of the scores: where it is set, if that is a root or a number; else where it is used."""
     used = scale_used(a)
     for name in syntax.names(used) if used else ():
-        made = first(nodes(a.everything()), partial(_sets_root, name), partial(_sets_scale, name))
+        made = first(a.everything, partial(_sets_root, name), partial(_sets_scale, name))
         if made:
             return made
     return used
@@ -59,11 +58,11 @@ def scale_again(a: Anatomy) -> ast.AST | None:
         return _rooted(node) and bool(bare) and not _angles(node)
 
     applied = a.indices(applies, 0, a.softmax)
-    kernel = syntax.called(at(a, a.softmax) or ast.Pass()) == syntax.KERNEL
+    kernel = syntax.called(a.at(a.softmax) or ast.Pass()) == syntax.KERNEL
     if len(applied) <= (0 if kernel else 1):
         return scale(a)
     early = [i for i in applied if a.scores is not None and i < a.scores]
-    return at(a, (early or applied)[-1])
+    return a.at((early or applied)[-1])
 
 
 def _rooted(node: ast.AST) -> bool:
@@ -106,7 +105,7 @@ def softmax(a: Anatomy) -> ast.AST | None:
     if syntax.called(step.node) == "exp":
         rest = a.run[a.softmax :]
         step = next((s for s in rest if s.function is step.function and syntax.called(s.node) == "sum"), step)
-    helper = a.flow.helpers.get(syntax.called(step.node))
+    helper = a.helpers.get(syntax.called(step.node))
     if helper and not syntax.is_library(step.node):
         return _sums_wrongly(helper) or step.node
     handed = _axis(step.node)
@@ -168,7 +167,7 @@ def mask_lost(a: Anatomy) -> ast.AST | None:
     def lost(node: ast.AST) -> bool:
         if not isinstance(node, ast.Expr) or not (a.is_masking(node.value) or _masks(a, node.value)):
             return False
-        within = a.flow.helpers.get(syntax.called(node.value), node)
+        within = a.helpers.get(syntax.called(node.value), node)
         return not any(syntax.called(n).endswith("_") or _sets_part(n) for n in ast.walk(within))
 
     found = first(a.until_values(), lost)
@@ -177,7 +176,7 @@ def mask_lost(a: Anatomy) -> ast.AST | None:
 
 def _masks(a: Anatomy, node: ast.AST) -> bool:
     """Tell whether a node calls a helper that masks."""
-    helper = None if syntax.is_library(node) else a.flow.helpers.get(syntax.called(node))
+    helper = None if syntax.is_library(node) else a.helpers.get(syntax.called(node))
     return helper is not None and any(a.is_masking(n) for n in ast.walk(helper))
 
 
@@ -194,13 +193,13 @@ def fill(a: Anatomy) -> ast.AST | None:
     def made(node: ast.AST) -> bool:
         return any(a.is_mask(value) and _fills(value) for _, value in syntax.assignments(node))
 
-    found = first(a.until_values(), filled) or last(nodes(a.everything()), made)
+    found = first(a.until_values(), filled) or last(a.everything, made)
     named = {ast.unparse(value) for value in _fills(found)} if found else set()
 
     def sets(node: ast.AST) -> bool:
         return any(t in named and syntax.number(v) is not None for t, v in syntax.assignments(node))
 
-    return last(nodes(a.everything()), sets) or found or mask(a)
+    return last(a.everything, sets) or found or mask(a)
 
 
 def _fills(node: ast.AST) -> list[ast.expr]:
@@ -229,7 +228,7 @@ def mask(a: Anatomy) -> ast.AST | None:
     def made(node: ast.AST) -> bool:
         return isinstance(node, ast.Assign) and a.is_mask(node.value)
 
-    return first(a.until_values(), a.is_masking, named) or last(nodes(a.everything()), made) or scores(a)
+    return first(a.until_values(), a.is_masking, named) or last(a.everything, made) or scores(a)
 
 
 def mask_shape(a: Anatomy) -> ast.AST | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from types import UnionType
 
 from mhsa_cli.check.read.weight_names import role_of
 
@@ -15,6 +16,8 @@ ANGLE = re.compile(r"cos|sin|freqs_?cis|cis", re.IGNORECASE)
 ROTATION = re.compile(r"rope|rota|rotary", re.IGNORECASE)
 OF_A_TENSOR = {"shape", "size", "dim", "ndim", "device", "dtype", "numel", "ndimension"}  # not its numbers
 LIBRARIES = {"F", "functional", "torch", "nn", "np", "numpy", "jnp", "jax", "scipy", "special", "tf", "math"}
+PRODUCTS = ("matmul", "bmm", "baddbmm", "dot", "einsum", "inner", "tensordot")
+SCALES = ("mul", "div", "mul_", "div_", "multiply", "divide", "true_divide")
 KERNEL = "scaled_dot_product_attention"
 
 
@@ -68,17 +71,19 @@ def is_root(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Pow) or called(n) in ("sqrt", "rsqrt", "pow") for n in ast.walk(node))
 
 
+def sides(node: ast.AST, sign: type[ast.operator] | UnionType) -> list[ast.expr]:
+    """List both sides of a formula with one of some signs between them, or nothing where a node is none."""
+    return [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, sign) else []
+
+
 def operands(node: ast.AST) -> list[ast.expr]:
     """List the factors of a product of matrices, or nothing where a node is none."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        return [node.left, node.right]
-    if called(node) in ("matmul", "bmm", "baddbmm", "dot", "einsum", "inner", "tensordot") and isinstance(
-        node, ast.Call
-    ):
+    if not isinstance(node, ast.Call):
+        return sides(node, ast.MatMult)
+    if called(node) in PRODUCTS:
         tensors = [a for a in node.args if not isinstance(a, ast.Constant)]
-        of_tensor = isinstance(node.func, ast.Attribute) and len(tensors) == 1
-        return [*([node.func.value] if of_tensor and isinstance(node.func, ast.Attribute) else []), *tensors]
-    return [*node.args[:3]] if isinstance(node, ast.Call) and called(node) == KERNEL else []
+        return [node.func.value, *tensors] if isinstance(node.func, ast.Attribute) and len(tensors) == 1 else tensors
+    return node.args[:3] if called(node) == KERNEL else []
 
 
 def is_projection(node: ast.AST) -> bool:
@@ -93,21 +98,11 @@ def is_projection(node: ast.AST) -> bool:
 
 def factors(node: ast.AST) -> list[ast.expr]:
     """List both sides of a multiplication or a division, written by a sign or as a call; else nothing."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
-        return [node.left, node.right]
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div):
         return [node.target, node.value]
-    if isinstance(node, ast.Call) and called(node) in (
-        "mul",
-        "div",
-        "mul_",
-        "div_",
-        "multiply",
-        "divide",
-        "true_divide",
-    ):
+    if isinstance(node, ast.Call) and called(node) in SCALES:
         return [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
-    return []
+    return sides(node, ast.Mult | ast.Div)
 
 
 def targets(node: ast.AST) -> list[str]:
@@ -125,16 +120,11 @@ def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
         return []
     found: list[tuple[str, ast.expr]] = []
     for target in node.targets:
-        if (
-            isinstance(target, ast.Tuple | ast.List)
-            and isinstance(node.value, ast.Tuple | ast.List)
-            and len(target.elts) == len(node.value.elts)
-        ):
-            found += [(ast.unparse(t), v) for t, v in zip(target.elts, node.value.elts, strict=True)]
-        elif isinstance(target, ast.Tuple | ast.List):
-            found += [(ast.unparse(t), node.value) for t in target.elts]
-        else:
-            found += [(ast.unparse(target), node.value)]
+        names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        values = [node.value] * len(names)
+        if names != [target] and isinstance(node.value, ast.Tuple | ast.List) and len(node.value.elts) == len(names):
+            values = node.value.elts
+        found += [(ast.unparse(name), value) for name, value in zip(names, values, strict=True)]
     return [(t, v) for t, v in found if "[" not in t]
 
 

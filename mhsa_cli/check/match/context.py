@@ -1,4 +1,4 @@
-"""What the laws are asked of: a candidate as built and called, and what is known of it so far."""
+"""What the laws are asked of: a block as built and called, and what was understood of it."""
 
 from __future__ import annotations
 
@@ -11,39 +11,36 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.check.call.adapters import Candidate
+from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.call_plan import Answer, Plan, positions_of
 from mhsa_cli.check.call.core_function import Core, renewed
 from mhsa_cli.check.call.instance import Built
 from mhsa_cli.check.match.search_case import Match, inputs
+from mhsa_cli.check.read.reference import ROPES
 from mhsa_cli.check.read.weight_layouts import Layout
 from mhsa_cli.check.tensors import Slot
 
 SEED = 20
 
 
-@dataclass
-class Context:
-    """A candidate, built and drawn; the plan that it is called by; and the variant it equals, if one was found.
+@dataclass(frozen=True)
+class Called:
+    """A block with wide weights, `numbers` by their paths, and a way to call it; which variant it is, is not known yet.
 
-    `match` has no faults if it is right. `causal` says whether later tokens must stay unseen.
+    `quiet`: dropout that never rests is held still.
     """
 
-    candidate: Candidate
+    block: Block
     built: Built
     plan: Plan
-    causal: bool
-    match: Match | None
     heads: int
-    quiet: bool = False  # dropout that never rests is held still
-    mask_raises: bool = False
-    padding: str = ""  # the name of a mask that says which tokens are there: it is not given
-    guess: Layout | None = None  # the reading that the candidate bears out, where no variant matches
-    right_rope: str = "none"
-    leaks: bool = False  # a later token changes an earlier output
-    hides: str = ""  # which tokens it hides, if some later ones and not all: a key of `sentences.HIDES`
-    hole: Mapping[str, int] = field(default_factory=dict)  # a later token that a token sees past one that it does not
-    numbers: dict[str, Tensor] = field(default_factory=dict)
+    numbers: dict[str, Tensor]
+    quiet: bool = False
+
+    @property
+    def slots(self) -> list[Slot]:
+        """List the block's weights."""
+        return self.built.slots
 
     @property
     def x(self) -> Tensor:
@@ -52,7 +49,7 @@ class Context:
         return inputs(s.batch_size, s.seq_len, s.d_model, SEED).to(self.built.dtype)
 
     def run(self, x: Tensor, built: Built | None = None, weights: bool = False) -> Answer:
-        """Call the candidate without gradient."""
+        """Call the block without gradient."""
         built = built or self.built
         with torch.no_grad(), held_still(self.quiet):
             return built.run(self.plan, x.to(built.dtype), weights)
@@ -64,7 +61,7 @@ class Context:
     def again(self, **changes: Any) -> Built:
         """Build it once more with other sizes, with the same numbers where the shapes allow; a core has no sizes."""
         core = isinstance(self.built.thing, Core)
-        built = renewed(self.built) if core else self.candidate.build(replace(self.built.sizes, **changes))
+        built = renewed(self.built) if core else self.block.build(replace(self.built.sizes, **changes))
         built.cast(self.built.dtype)
         if built.module is not None:
             built.module.eval()
@@ -80,15 +77,36 @@ class Context:
             return 2 * torch.arange(T)
         return positions_of(self.plan, T, 1).reshape(-1)[:T] if self.plan.positions else None
 
+
+@dataclass(frozen=True)
+class Context(Called):
+    """All that was understood of a block, which `understand` puts together once.
+
+    `causal` says whether later tokens must stay unseen, `noise` why two calls differ if they do; `match` is the variant
+    that the block equals, if one was found: it has no faults if it is right.
+    """
+
+    causal: bool = False
+    match: Match | None = None
+    noise: str = ""
+    mask_raises: bool = False
+    padding: str = ""  # the name of a mask that says which tokens are there: it is not given
+    guess: Layout | None = None  # the reading that the block bears out, where no variant matches
+    leaks: bool = False  # a later token changes an earlier output
+    hides: str = ""  # which tokens it hides, if some later ones and not all: a key of `sentences.HIDES`
+    hole: Mapping[str, int] = field(default_factory=dict)  # a later token that a token sees past one that it does not
+
     @property
     def reading(self) -> Layout | None:
         """Give the reading of its weights, as far as it is known."""
         return self.match.layout if self.match is not None else self.guess
 
     @property
-    def slots(self) -> list[Slot]:
-        """List the candidate's weights."""
-        return self.built.slots
+    def right_rope(self) -> str:
+        """Say how a right one would rotate: as this one does, its fault left out."""
+        rope = self.match.spec.rope if self.match else "none"
+        layout = rope.partition(":")[0]
+        return layout if layout in ROPES else "interleaved" if rope == "none:ignored" else "none"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Find the variant of the reference whose output a candidate's equals: the right one, or faults by name.
+"""Find the variant of the reference whose output a block's equals: the right one, or faults by name.
 
 Every reading of the weights is tried against the right form first, then against each fault, then against pairs, then
 against more of those that meet often. Few faults win over many.
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from mhsa_cli.check.faults import Form
+from mhsa_cli.check.faults.fault import Form
 from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
 from mhsa_cli.check.match.search_combinations import often
 from mhsa_cli.check.read.reference import Spec
@@ -21,7 +21,7 @@ BESIDE = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effec
 
 
 def right(case: Case) -> Match | None:
-    """Find a reading and a base under which the candidate is right."""
+    """Find a reading and a base under which the block is right."""
     for at, layout in enumerate(case.layouts):
         if layout.fault is not None or (layout.roles.out is None and layout.roles.n_heads > 1):
             continue

@@ -1,4 +1,4 @@
-"""What a search looks at: one output of a candidate, and the variants that it may be."""
+"""What a search looks at: one output of a block, and the variants that it may be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.faults import FAULTS, Form
+from mhsa_cli.check.faults import FAULTS
+from mhsa_cli.check.faults.fault import Form
 from mhsa_cli.check.read.reference import FRAMES, ROPES, Reference, Spec
 from mhsa_cli.check.read.weight_layouts import Layout
 from mhsa_cli.check.tensors import worst
@@ -21,7 +22,7 @@ TOLERANCE = 1e-5  # of the largest output, at least 1
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A variant that gives the candidate's output: the reading of its weights, the forms, its faults, how closely."""
+    """A variant that gives the block's output: the reading of its weights, the forms, its faults, how closely."""
 
     layout: Layout
     spec: Spec
@@ -32,10 +33,10 @@ class Match:
 
 @dataclass
 class Case:
-    """One call of a candidate: the readings of its weights, x and y, and which bases are right for it."""
+    """One call of a block: the readings of its weights, x and y, and which bases are right for it."""
 
     layouts: Sequence[Layout]
-    likely: int  # so many of the layouts, the first ones, are those that the candidate bears out
+    likely: int  # so many of the layouts, the first ones, are those that the block bears out
     x: Tensor
     y: Tensor
     positions: Tensor | None = None
@@ -54,7 +55,7 @@ class Case:
 
     @cached_property
     def is_finite(self) -> bool:
-        """Tell whether every number of the candidate's output is finite."""
+        """Tell whether every number of the block's output is finite."""
         return bool(self.y.isfinite().all())
 
     @cached_property
@@ -68,7 +69,7 @@ class Case:
         return self._references[at]
 
     def difference(self, at: int, spec: Spec) -> float:
-        """Compare the candidate's output with a variant's; infinite if it cannot be computed."""
+        """Compare the block's output with a variant's; infinite if it cannot be computed."""
         try:
             made = self.reference(at).output(spec)
         except (RuntimeError, ValueError, IndexError):

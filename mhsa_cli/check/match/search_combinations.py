@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from mhsa_cli.check.faults import Form
+from mhsa_cli.check.faults.fault import Form
 from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
 from mhsa_cli.check.read.reference import Spec
 from mhsa_cli.check.read.weight_layouts import Layout

@@ -18,7 +18,7 @@ from mhsa_cli.core.model.positions import RopePositions
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """A candidate's own weights, each in its role: y = x W^T + b.
+    """A block's own weights, each in its role: y = x W^T + b.
 
     Shapes: q (H, d, D), k and v (G, d, D), their biases without the D; out (D_out, H*d), or None where there is none.
     `norm` is the LayerNorm inside, (weight, bias, eps), if there is one.
@@ -58,7 +58,7 @@ class Spec(NamedTuple):
 
 ROPES = ("interleaved", "half")
 FRAMES = ("plain", "residual", "pre-norm", "pre-norm residual", "post-norm residual", "post-norm")
-# Which of the candidate's maps serves as query, key and value.
+# Which of the block's maps serves as query, key and value.
 SOURCES = {
     "right": "qkv",
     "query_from_key": "kkv",

@@ -1,4 +1,4 @@
-"""Which of a candidate's weights is what: every reading of their names and shapes that makes sense.
+"""Which of a block's weights is what: every reading of their names and shapes that makes sense.
 
 The layout is not asked but tried: the reading under which the output equals the reference, or a known fault of it, is
 the one. Sizes: D = d_model, H heads, G key/value heads, d = d_head.
@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 
 class Name(NamedTuple):
-    """Which reading of the weights it is: no two of one candidate have one name."""
+    """Which reading of the weights it is: no two of one block have one name."""
 
     kind: str
     paths: tuple[str, ...]
@@ -63,7 +63,7 @@ class Layout:
 
 
 def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
-    """List the readings of a candidate's weights, the likeliest first; nothing if they fit none."""
+    """List the readings of a block's weights, the likeliest first; nothing if they fit none."""
     mats = [s for s in found if numbers[s.path].dim() >= 2 and not s.norm and not is_bias(s.path)]
     vectors = {s.path: numbers[s.path].flatten() for s in found if not s.norm and all(s is not m for m in mats)}
     if not mats:

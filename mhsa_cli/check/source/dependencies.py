@@ -86,7 +86,7 @@ def definitions(parts: Iterable[Part]) -> dict[str, Part]:
 
 
 def likely(parts: Sequence[Part]) -> list[str]:
-    """List what looks like attention: by name, else by its arguments; what another of them uses is no candidate."""
+    """List what looks like attention: by name, else by its arguments; what another of them uses is none."""
     known = definitions(parts)
     able = [name for name, part in known.items() if _can_be_called(part.node, known)]
     named = [name for name in able if any(word in name.lower() for word in ATTENTION_WORDS)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.check.say import noted
+from mhsa_cli.check.sentences import noted
 from mhsa_cli.check.source.dependencies import Part, definitions, likely, needed_by, parts_of
 from mhsa_cli.check.source.execute import Failure, run
 from mhsa_cli.check.source.read_file import Script, read_script

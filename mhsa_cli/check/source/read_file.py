@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.check.foreign_words import is_python_2, is_unknown_encoding
-from mhsa_cli.check.say import noted
+from mhsa_cli.check.sentences import noted
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Remark
 

@@ -16,7 +16,7 @@ from mhsa_cli.check.tensors import worst
 class Seen:
     """Whether a law holds (None: it cannot be asked), its worst figure, which of its outcomes it was, and the facts.
 
-    `code` is "" where a law holds; `sentences.LAWS` puts the others in words. Facts are names, numbers and shapes.
+    `code` is "" where a law holds; the table of laws puts the others in words. Facts are names, numbers and shapes.
     """
 
     passed: bool | None
@@ -44,16 +44,15 @@ def within(off: float, limit: float, code: str) -> Seen:
 
 
 def close(found: Tensor, wanted: Tensor, code: str = "") -> Seen:
-    """Compare two outputs; `code` is the outcome if they differ, and where they do is its facts."""
+    """Compare two outputs; `code` is the outcome if they differ. Its facts are the first place at which they do.
+
+    Where their shapes differ, the facts are both shapes.
+    """
     off = worst(found, wanted)
     limit = TOLERANCE * max(1.0, float(wanted.abs().nan_to_num().max()) if wanted.numel() else 1.0)
-    return Seen(True, off) if off <= limit else Seen(False, off, code, first_difference(found, wanted, limit))
-
-
-def first_difference(found: Tensor, wanted: Tensor, limit: float) -> dict[str, Any]:
-    """Give the first place at which two tensors differ and both numbers; or both shapes, where these do."""
+    if off <= limit:
+        return Seen(True, off)
     if found.shape != wanted.shape:
-        return {"found": tuple(found.shape), "wanted": tuple(wanted.shape)}
-    bad = ~((found - wanted).abs() <= limit)
-    where = tuple(int(i) for i in bad.nonzero()[0])
-    return {"at": where, "found": float(found[where]), "wanted": float(wanted[where])}
+        return fails(code, off, found=tuple(found.shape), wanted=tuple(wanted.shape))
+    at = tuple(int(i) for i in (~((found - wanted).abs() <= limit)).nonzero()[0])
+    return fails(code, off, at=at, found=float(found[at]), wanted=float(wanted[at]))

@@ -20,7 +20,7 @@ from mhsa_cli.check.call.call_plan import Plan, raised
 from mhsa_cli.check.call.instance import Built, entry, is_numpy, set_globals, short, sizes_of
 from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
 from mhsa_cli.check.locate import lines
-from mhsa_cli.check.say import CallError, attempted
+from mhsa_cli.check.sentences import CallError, attempted
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.core.devices import is_out_of_memory
 from mhsa_cli.records.check import Remark
@@ -34,7 +34,7 @@ class UncallableError(Exception):
         self.tried, self.notes = tried, notes
 
 
-class Candidate:
+class Block:
     """Somebody's attention, and how it is built with given sizes and called.
 
     `build` gives it with other sizes; `plan` is the way to call that worked; `tried` is what did not.
@@ -215,34 +215,34 @@ class Candidate:
         return [attempted("guess_parameter", name=name) for name in names]
 
 
-def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Candidate, Built]:
-    """Find out how a candidate is built and called; returns it, and one built with these sizes.
+def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Block, Built]:
+    """Find out how a block is built and called; returns it, and one built with these sizes.
 
     Raises: UncallableError with everything that was tried.
     """
-    candidate = Candidate(source, given or {})
+    block = Block(source, given or {})
     for size in (sizes, replace(sizes, max_seq_len=sizes.seq_len)):
-        candidate.built_for_one_length = size is not sizes  # some take rows of just the longest length
-        for built in candidate.choices(size):
-            if _find_plan(candidate, built):
-                return candidate, built
+        block.built_for_one_length = size is not sizes  # some take rows of just the longest length
+        for built in block.choices(size):
+            if _find_plan(block, built):
+                return block, built
             if built.is_function:
-                candidate.numpy = not candidate.numpy
-                built.numpy = candidate.numpy
-                if _find_plan(candidate, built):
-                    return candidate, built
-    raise UncallableError(candidate.tried, candidate.notes)
+                block.numpy = not block.numpy
+                built.numpy = block.numpy
+                if _find_plan(block, built):
+                    return block, built
+    raise UncallableError(block.tried, block.notes)
 
 
-def _find_plan(candidate: Candidate, built: Built) -> bool:
+def _find_plan(block: Block, built: Built) -> bool:
     """Try the ways to call until one gives a tensor of the right size; in float64, else in float32."""
     s, generator = built.sizes, torch.Generator().manual_seed(1)
     x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
     best: tuple[int, Plan, torch.dtype] | None = None
     try:
-        ways = list(plans(built.call, built.supplied, candidate.turning))
+        ways = list(plans(built.call, built.supplied, block.turning))
     except (CallError, TypeError) as error:
-        candidate.failed("no_way_to_call", "", error)
+        block.failed("no_way_to_call", "", error)
         return False
     for dtype in (torch.float64, torch.float32):
         if built.module is not None:
@@ -253,7 +253,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
                     with torch.no_grad():
                         y = built.run(plan, x.to(dtype)).y
                 except (Exception, SystemExit) as error:
-                    candidate.failed("call", plan.says(), error)
+                    block.failed("call", plan.says(), error)
                     continue
                 fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
                 if best is None or fits > best[0]:
@@ -265,7 +265,7 @@ def _find_plan(candidate: Candidate, built: Built) -> bool:
             break
     if best is None:
         return False
-    candidate.plan = best[1]
+    block.plan = best[1]
     built.cast(best[2])
     built.read_weights()
     return True
