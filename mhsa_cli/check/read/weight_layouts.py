@@ -7,9 +7,9 @@ the one. Sizes: D = d_model, H heads, G key/value heads, d = d_head.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, block_diag, stack
 
@@ -20,7 +20,8 @@ from mhsa_cli.check.tensors import Slot
 ORDERS = ["".join(order) for order in itertools.permutations("qkv")]
 # How a fused axis of 3 * H * d lies in memory, outermost first: n numbers q, k and v.
 ARRANGEMENTS = ("nhd", "hnd", "hdn", "ndh", "dnh")
-TURNED = ("shared", "features_first", "on_slices")  # ways to read heads out of a matrix that is turned to (out, in)
+SHARED = {"shared": "one_matrix_for_all_heads", "on_slices": "heads_on_slices"}  # way to read heads -> its fault
+TURNED = (*SHARED, "features_first")  # ways to read heads out of a matrix that is turned to (out, in)
 
 
 class Way(NamedTuple):
@@ -40,6 +41,9 @@ class Name(NamedTuple):
     order: str = ""  # of q, k and v in one matrix
     arrangement: str = ""
     key_heads: int = 0  # where they are fewer
+
+
+Part = tuple[Tensor, Tensor | None]  # of q, k or v: the weight (heads, d, D) and its bias (heads, d)
 
 
 class Out(NamedTuple):
@@ -69,230 +73,194 @@ def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> It
     if not mats:
         return
     norm = norm_of(found, numbers)
-    groups = groups_of(mats)
-    for read in (_fused, _separate):
-        for layout in read(groups, numbers, vectors, D, H):
-            yield replace(layout, roles=replace(layout.roles, norm=norm))
+    reader = _Reader(groups_of(mats), numbers, vectors, D, H)
+    for layout in (*reader.fused(), *reader.separate()):
+        yield replace(layout, roles=replace(layout.roles, norm=norm))
+
+
+def _turned(weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
+    """Turn a weight (..., a, b) to (..., out, in), in every way that its shape allows."""
+    ways = (("x_w", weight.mT), ("x_wt", weight))
+    return [(way, w) for way, w in ways if w.size(-1) == d_in]
 
 
 def _facing_out(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
-    """Turn a weight to (out, in), in every way that its shape allows."""
+    """Turn a matrix to (out, in), in every way that its shape allows; a Linear's lies so."""
     if weight.dim() != 2:
         return []
-    rows, columns = weight.shape
-    if slot.linear:
-        return [("", weight)] if columns == d_in else []
-    turned = [("x_w", weight.transpose(0, 1))] if rows == d_in else []
-    return [*turned, *([("x_wt", weight)] if columns == d_in else [])]
+    return _turned(weight, d_in) if not slot.linear else [("", weight)] if weight.size(1) == d_in else []
 
 
-def _fused(
-    groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
-) -> Iterator[Layout]:
-    for group in groups:
-        slot = group.slots[0]
-        weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
-        if len(group.slots) > 1 or group.role in ("q", "k", "v", "kv"):  # its name says that it is less
-            continue
-        flat: list[tuple[str, Tensor]] = _facing_out(slot, weight, D)
-        if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
-            flat = [(way, w) for way in ("x_w", "x_wt") if (w := _three(weight, way, D)) is not None]
-        for (way, w), out in itertools.product(flat, _outs(groups, group, numbers, vectors, D)):
-            if H > 1 and w.size(0) * H == 3 * D:
-                yield from _shared(w, bias, H, group, out)
-                continue
-            if w.size(0) % 3 or w.size(0) < 3 * H or w.size(0) // 3 % H:
-                yield from _grouped(w, bias, D, H, group, out)
-                continue
-            d = w.size(0) // 3 // H
-            if w.size(0) == D:  # a square matrix is no fused one, unless its name says so
-                continue
-            for axes in ARRANGEMENTS:
-                sizes = {"n": 3, "h": H, "d": d}
-                shape = [sizes[a] for a in axes]
-                back = [axes.index(a) for a in "nhd"]
-                parts = w.view(*shape, w.size(1)).permute(*back, 3)
-                biases = None if bias is None else bias.view(*shape).permute(*back)
-                o = out.weight
-                if o is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
-                    o = o.reshape(-1, d, H).transpose(1, 2).reshape(o.shape)
-                for order in ORDERS:
-                    q, k, v = (order.index(r) for r in "qkv")
-                    b = [None if biases is None else biases[i] for i in (q, k, v)]
-                    roles = Roles(parts[q], parts[k], parts[v], b[0], b[1], b[2], o, out.bias)
-                    name = Name("fused", (group.path,), out[:2], Way(way), order, axes)
-                    yield Layout(name, roles, {"qkv": group.path, "out": out.path}, named=False)
-
-
-def _shared(w: Tensor, bias: Tensor | None, H: int, group: Group, out: Out) -> Iterator[Layout]:
-    """Read a fused matrix of one head's width: every head uses the same."""
-    d = w.size(0) // 3
-    parts = w.view(3, 1, d, w.size(1)).expand(3, H, d, w.size(1))
-    b = [None] * 3 if bias is None else list(bias.view(3, 1, d).expand(3, H, d))
-    name = Name("fused_for_all", (group.path,), out[:2], order="qkv")
-    roles = Roles(parts[0], parts[1], parts[2], b[0], b[1], b[2], out.weight, out.bias)
-    yield Layout(name, roles, {"qkv": group.path, "out": out.path}, "one_matrix_for_all_heads", named=False)
-
-
-def _grouped(w: Tensor, bias: Tensor | None, D: int, H: int, group: Group, out: Out) -> Iterator[Layout]:
-    """Read a fused matrix with fewer keys and values: q (H * d), then k and v (G * d) each."""
-    for G in range(1, H):
-        if H % G or w.size(0) % (H + 2 * G) or group.role != "qkv":
-            continue
-        d = w.size(0) // (H + 2 * G)
-        q, k, v = w.split([H * d, G * d, G * d])
-        b = (None, None, None) if bias is None else bias.split([H * d, G * d, G * d])
-        heads = [t.view(-1, d, D) for t in (q, k, v)]
-        biases = [None if t is None else t.view(-1, d) for t in b]
-        roles = Roles(heads[0], heads[1], heads[2], biases[0], biases[1], biases[2], out.weight, out.bias)
-        name = Name("fused", (group.path,), out[:2], order="qkv", key_heads=G)
-        yield Layout(name, roles, {"qkv": group.path, "out": out.path}, named=False)
-
-
-def _three(weight: Tensor, way: str, D: int) -> Tensor | None:
-    if way == "x_w" and weight.size(1) == D:
-        return weight.transpose(1, 2).flatten(0, 1)
-    return weight.flatten(0, 1) if way == "x_wt" and weight.size(2) == D else None
-
-
-def _outs(
-    groups: list[Group], besides: Group | None, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int
-) -> Iterator[Out]:
-    """List what may be the output projection: by name, then what is left, then none."""
-    rest = [g for g in groups if g is not besides and len(g.slots) == 1]
-    rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
-    for group in rest:
-        slot = group.slots[0]
-        weight, bias = numbers[slot.path], bias_of(slot.path, vectors)
-        if weight.dim() == 3:  # (H, d, D)
-            yield Out("by_head", group.path, weight.flatten(0, 1).transpose(0, 1), bias)
-        elif slot.linear:
-            yield Out("linear", group.path, weight, bias)
-        elif weight.dim() == 2:
-            yield Out("x_w", group.path, weight.transpose(0, 1), bias)
-            if weight.size(0) == weight.size(1):
-                yield Out("x_wt", group.path, weight, bias)
-    if not rest:
-        yield Out("none", "", None, None)
-
-
-def _separate(
-    groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int
-) -> Iterator[Layout]:
-    named = {role: [g for g in groups if g.role == role] for role in "qkv"}
-    if all(len(members) == 1 for members in named.values()):
-        trio = tuple(named[role][0] for role in "qkv")
-        yield from _of_three(trio, groups, numbers, vectors, D, H, True)
-        return
-    if len(named["q"]) == 1 and (kv := [g for g in groups if g.role == "kv"]):
-        yield from _query_and_kv(named["q"][0], kv[0], groups, numbers, vectors, D, H)
-        return
-    plain = [g for g in groups if len(g.slots) == 1]
-    wide = [g for g in plain if g.role in ("", "q", "k", "v", "out")]
-    if 3 <= len(wide) <= 5:
-        for trio in itertools.permutations(wide, 3):
-            yield from _of_three(trio, groups, numbers, vectors, D, H, False)
-
-
-def _of_three(
-    trio: tuple[Group, ...], groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
-    H: int, named: bool,
-) -> Iterator[Layout]:  # fmt: skip
-    others = [g for g in groups if all(g is not member for member in trio)]
-    for query in _by_head(trio[0], numbers, vectors, D, H, None):
-        way, shared = query[0], query[3]
-        rest = [list(_by_head(g, numbers, vectors, D, H, query[1].size(1))) for g in trio[1:]]
-        parts = [query, *(next((r for r in reading if r[0] == way and r[3] == shared), None) for reading in rest)]
-        if any(p is None for p in parts):
-            continue
-        for out in _outs(others, None, numbers, vectors, D):
-            weights = [p[1] for p in parts if p]
-            biases = [p[2] for p in parts if p]
-            o = out.weight
-            if o is not None and way.heads == "features_first":
-                if o.size(1) != H * weights[2].size(1):
-                    continue
-                o = o.reshape(o.size(0), -1, H).transpose(1, 2).reshape(o.shape)
-            roles = Roles(weights[0], weights[1], weights[2], biases[0], biases[1], biases[2], o, out.bias)
-            paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), out.path), strict=True))
-            fault = ("heads_on_slices" if way.heads == "on_slices" else "one_matrix_for_all_heads") if shared else None
-            fewer = len(weights[1]) if len(weights[1]) < H else 0
-            name = Name("three", tuple(g.path for g in trio), out[:2], way, key_heads=fewer)
-            yield Layout(name, roles, paths, fault, named)
-
-
-def _by_head(
-    group: Group, numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int, H: int, d: int | None
-) -> Iterator[tuple[Way, Tensor, Tensor | None, bool]]:
-    """Read a weight as (heads, d, D) with its bias (heads, d): way, both, and whether all heads share one matrix.
-
-    Queries (d is None) have H heads; keys and values may have fewer, of the queries' width d.
-    """
-    slots, first = group.slots, group.slots[0]
-    weight = numbers[first.path]
-    if len(slots) > 1:  # one for each head
-        for way, _ in _facing_out(first, weight, D):
-            each = [dict(_facing_out(s, numbers[s.path], D)).get(way) for s in slots]
-            biases = [bias_of(s.path, vectors) for s in slots]
-            if all(w is not None and w.shape == each[0].shape for w in each):  # type: ignore[union-attr]
-                bias = stack(biases) if all(b is not None for b in biases) else None  # type: ignore[arg-type]
-                yield (Way(way, "by_head"), stack(each), bias, False)  # type: ignore[arg-type]
-        return
-    bias = bias_of(first.path, vectors)
-    if weight.dim() == 3:
-        if weight.size(1) == D:
-            yield Way("x_w", "by_head"), weight.transpose(1, 2), _shaped(bias, weight.size(0)), False
-        if weight.size(2) == D:
-            yield Way("x_wt", "by_head"), weight, _shaped(bias, weight.size(0)), False
-        if weight.size(0) == D:  # (D, H, d)
-            yield Way(heads="between"), weight.permute(1, 2, 0), _shaped(bias, weight.size(1)), False
-        return
-    if H > 1 and weight.dim() == 2 and weight.size(0) == weight.size(1) and weight.size(0) * H == D:
-        yield from _slices(first, weight, bias, H)
-    for way, w in _facing_out(first, weight, D):
-        rows = w.size(0)
-        if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
-            yield Way(way, "shared"), w.expand(H, rows, D), None if bias is None else bias.expand(H, rows), True
-        heads = H if d is None else rows // d
-        if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
-            continue
-        yield Way(way), w.view(heads, -1, D), _shaped(bias, heads), False
-        turned = w.view(-1, heads, D).transpose(0, 1)
-        yield Way(way, "features_first"), turned, None if bias is None else bias.view(-1, heads).T, False
-
-
-def _slices(
-    slot: Slot, weight: Tensor, bias: Tensor | None, H: int
-) -> Iterator[tuple[Way, Tensor, Tensor | None, bool]]:
-    """Read a (d, d) matrix that makes every head from its own slice of the input: (H, d, H * d), zero elsewhere."""
-    for way, w in (("", weight),) if slot.linear else (("x_w", weight.transpose(0, 1)), ("x_wt", weight)):
-        whole = block_diag(*[w] * H).view(H, w.size(0), -1)
-        yield Way(way, "on_slices"), whole, None if bias is None else bias.expand(H, -1), True
+def _heads_last(out: Tensor, H: int) -> Tensor:
+    """Give an output projection of features merged (d, H) as one of heads merged (H, d)."""
+    return out.reshape(out.size(0), -1, H).mT.reshape(out.shape)
 
 
 def _shaped(bias: Tensor | None, heads: int) -> Tensor | None:
     return None if bias is None else bias.reshape(heads, -1)
 
 
-def _query_and_kv(
-    query: Group, kv: Group, groups: list[Group], numbers: dict[str, Tensor], vectors: dict[str, Tensor], D: int,
-    H: int,
-) -> Iterator[Layout]:  # fmt: skip
-    """Read a query projection beside one for keys and values together."""
-    others = [g for g in groups if g is not query and g is not kv]
-    slot = kv.slots[0]
-    for way, q, q_bias, _ in _by_head(query, numbers, vectors, D, H, None):
-        for kv_way, w in _facing_out(slot, numbers[slot.path], D):
-            d = q.size(1)
-            bias = bias_of(slot.path, vectors)
-            alike = kv_way == way.matrix and (not way.heads or (way.matrix and way.heads in TURNED))
-            if w.size(0) % (2 * d) or not alike:
+def _roles(parts: Sequence[Part], out: Out) -> Roles:
+    (q, q_bias), (k, k_bias), (v, v_bias) = parts
+    return Roles(q, k, v, q_bias, k_bias, v_bias, out.weight, out.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The matrices of a block in groups, its numbers and its vectors by their paths, and its sizes."""
+
+    groups: list[Group]
+    numbers: dict[str, Tensor]
+    vectors: dict[str, Tensor]
+    D: int
+    H: int
+
+    def outs(self, *besides: Group) -> Iterator[Out]:
+        """List what may be the output projection beside others: by name, then what is left, then none."""
+        rest = [g for g in self.groups if len(g.slots) == 1 and all(g is not one for one in besides)]
+        rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
+        for group in rest:
+            slot = group.slots[0]
+            weight, bias = self.numbers[slot.path], bias_of(slot.path, self.vectors)
+            if weight.dim() == 3:  # (H, d, D)
+                yield Out("by_head", group.path, weight.flatten(0, 1).mT, bias)
+            elif slot.linear:
+                yield Out("linear", group.path, weight, bias)
+            elif weight.dim() == 2:
+                yield Out("x_w", group.path, weight.mT, bias)
+                if weight.size(0) == weight.size(1):
+                    yield Out("x_wt", group.path, weight, bias)
+        if not rest:
+            yield Out("none", "", None, None)
+
+    def fused(self) -> Iterator[Layout]:
+        """Read q, k and v out of one matrix."""
+        for group in self.groups:
+            slot = group.slots[0]
+            weight = self.numbers[slot.path]
+            if len(group.slots) > 1 or group.role in ("q", "k", "v", "kv"):  # its name says that it is less
                 continue
-            for order, out in itertools.product(("kv", "vk"), _outs(others, None, numbers, vectors, D)):
-                parts = w.view(2, -1, d, D)
-                both = None if bias is None else bias.view(2, -1, d)
-                k, v = order.index("k"), order.index("v")
-                yield Layout(Name("query_and_kv", (query.path, kv.path), out[:2], way, order),
-                             Roles(q, parts[k], parts[v], q_bias, None if both is None else both[k],
-                                   None if both is None else both[v], out.weight, out.bias),
-                             {"q": query.path, "k": kv.path, "v": kv.path, "out": out.path})  # fmt: skip
+            flat = _facing_out(slot, weight, self.D)
+            if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
+                flat = [(way, w.flatten(0, 1)) for way, w in _turned(weight, self.D)]
+            for (way, w), out in itertools.product(flat, self.outs(group)):
+                yield from self._of_one(w, bias_of(slot.path, self.vectors), Way(way), group, out)
+
+    def _of_one(self, w: Tensor, bias: Tensor | None, way: Way, group: Group, out: Out) -> Iterator[Layout]:
+        H, rows = self.H, w.size(0)
+
+        def layout(parts: Sequence[Part], out: Out = out, fault: str | None = None, **how: Any) -> Layout:
+            name = Name("fused_for_all" if fault else "fused", (group.path,), out[:2], **how)
+            return Layout(name, _roles(parts, out), {"qkv": group.path, "out": out.path}, fault, named=False)
+
+        def split(sizes: list[int], d: int) -> list[Part]:
+            biases = [None] * 3 if bias is None else [b.view(-1, d) for b in bias.split(sizes)]
+            return [(part.view(-1, d, self.D), b) for part, b in zip(w.split(sizes), biases, strict=True)]
+
+        if H > 1 and rows * H == 3 * self.D:  # of one head's width: every head uses the same
+            parts = [(part.expand(H, -1, -1), None if b is None else b.expand(H, -1))
+                     for part, b in split([rows // 3] * 3, rows // 3)]  # fmt: skip
+            yield layout(parts, fault=SHARED["shared"], order="qkv")
+        elif rows % 3 or rows < 3 * H or rows // 3 % H:  # with fewer keys and values: q (H * d), k and v (G * d) each
+            for G in range(1, H if group.role == "qkv" else 1):
+                if H % G == 0 and rows % (H + 2 * G) == 0:
+                    d = rows // (H + 2 * G)
+                    yield layout(split([H * d, G * d, G * d], d), order="qkv", key_heads=G)
+        elif rows != self.D:  # a square matrix is no fused one, unless its name says so
+            for axes in ARRANGEMENTS:
+                sizes = {"n": 3, "h": H, "d": rows // 3 // H}
+                shape, back = [sizes[a] for a in axes], [axes.index(a) for a in "nhd"]
+                biases = [None] * 3 if bias is None else bias.view(shape).permute(back)
+                three = list(zip(w.view(*shape, self.D).permute(*back, 3), biases, strict=True))
+                merged = out
+                if out.weight is not None and axes.index("d") < axes.index("h"):  # merged the way it was split
+                    merged = out._replace(weight=_heads_last(out.weight, H))
+                for order in ORDERS:
+                    parts = [three[order.index(role)] for role in "qkv"]
+                    yield layout(parts, merged, way=way, order=order, arrangement=axes)
+
+    def separate(self) -> Iterator[Layout]:
+        """Read q, k and v out of matrices of their own, or k and v out of one beside that of q."""
+        named = {role: [g for g in self.groups if g.role == role] for role in ("q", "k", "v", "kv")}
+        if all(len(named[role]) == 1 for role in "qkv"):
+            yield from self._of_three(tuple(named[role][0] for role in "qkv"), True)
+        elif len(named["q"]) == 1 and named["kv"]:
+            yield from self._of_two(named["q"][0], named["kv"][0])
+        else:
+            wide = [g for g in self.groups if len(g.slots) == 1 and g.role in ("", "q", "k", "v", "out")]
+            if 3 <= len(wide) <= 5:
+                for trio in itertools.permutations(wide, 3):
+                    yield from self._of_three(trio, False)
+
+    def _of_three(self, trio: tuple[Group, ...], named: bool) -> Iterator[Layout]:
+        H = self.H
+        for way, weight, bias in self._by_head(trio[0]):
+            parts: list[Part] = [(weight, bias)]
+            for group in trio[1:]:  # read in the same way
+                found = self._by_head(group, weight.size(1))
+                parts += [(w, b) for other, w, b in found if other == way][:1]
+            if len(parts) < 3:
+                continue
+            for out in self.outs(*trio):
+                merged = out
+                if out.weight is not None and way.heads == "features_first":
+                    if out.weight.size(1) != H * parts[2][0].size(1):
+                        continue
+                    merged = out._replace(weight=_heads_last(out.weight, H))
+                paths = dict(zip(("q", "k", "v", "out"), (*(g.path for g in trio), out.path), strict=True))
+                fewer = len(parts[1][0]) if len(parts[1][0]) < H else 0
+                name = Name("three", tuple(g.path for g in trio), out[:2], way, key_heads=fewer)
+                yield Layout(name, _roles(parts, merged), paths, SHARED.get(way.heads), named)
+
+    def _of_two(self, query: Group, kv: Group) -> Iterator[Layout]:
+        slot = kv.slots[0]
+        bias = bias_of(slot.path, self.vectors)
+        for way, q, q_bias in self._by_head(query):
+            d = q.size(1)
+            for kv_way, w in _facing_out(slot, self.numbers[slot.path], self.D):
+                alike = kv_way == way.matrix and (not way.heads or (way.matrix and way.heads in TURNED))
+                if w.size(0) % (2 * d) or not alike:
+                    continue
+                biases = [None] * 2 if bias is None else bias.view(2, -1, d)
+                both = list(zip(w.view(2, -1, d, self.D), biases, strict=True))
+                for order, out in itertools.product(("kv", "vk"), self.outs(query, kv)):
+                    parts = [(q, q_bias), both[order.index("k")], both[order.index("v")]]
+                    paths = {"q": query.path, "k": kv.path, "v": kv.path, "out": out.path}
+                    name = Name("query_and_kv", (query.path, kv.path), out[:2], way, order)
+                    yield Layout(name, _roles(parts, out), paths)
+
+    def _by_head(self, group: Group, d: int | None = None) -> Iterator[tuple[Way, Tensor, Tensor | None]]:
+        """Read a weight as (heads, d, D) with its bias (heads, d), and in which way.
+
+        Queries (d is None) have H heads; keys and values may have fewer, of the queries' width d.
+        """
+        slots, first, D, H = group.slots, group.slots[0], self.D, self.H
+        weight, bias = self.numbers[first.path], bias_of(first.path, self.vectors)
+        if len(slots) > 1:  # one for each head
+            biases = [b for s in slots if (b := bias_of(s.path, self.vectors)) is not None]
+            for way, _ in _facing_out(first, weight, D):
+                each = [w for s in slots for other, w in _facing_out(s, self.numbers[s.path], D) if other == way]
+                if len(each) == len(slots) and len({w.shape for w in each}) == 1:
+                    yield Way(way, "by_head"), stack(each), stack(biases) if len(biases) == len(slots) else None
+            return
+        if weight.dim() == 3:
+            for way, w in _turned(weight, D):
+                yield Way(way, "by_head"), w, _shaped(bias, w.size(0))
+            if weight.size(0) == D:  # (D, H, d)
+                yield Way(heads="between"), weight.permute(1, 2, 0), _shaped(bias, weight.size(1))
+            return
+        if H > 1 and weight.dim() == 2 and weight.size(0) == weight.size(1) and weight.size(0) * H == D:
+            # Every head is made from its own slice of the input: (H, d, H * d), zero elsewhere.
+            for way, w in [("", weight)] if first.linear else _turned(weight, weight.size(0)):
+                whole = block_diag(*[w] * H).view(H, w.size(0), -1)
+                yield Way(way, "on_slices"), whole, None if bias is None else bias.expand(H, -1)
+        for way, w in _facing_out(first, weight, D):
+            rows = w.size(0)
+            if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: is it all heads'?
+                yield Way(way, "shared"), w.expand(H, rows, D), None if bias is None else bias.expand(H, rows)
+            heads = H if d is None else rows // d
+            if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
+                continue
+            yield Way(way), w.view(heads, -1, D), _shaped(bias, heads)
+            turned = w.view(-1, heads, D).transpose(0, 1)
+            yield Way(way, "features_first"), turned, None if bias is None else bias.view(-1, heads).T
