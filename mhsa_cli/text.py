@@ -23,6 +23,12 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
+def shortened(text: str | os.PathLike[str], most: int) -> str:
+    """Write a text as `escape` does, and of a long one its first `most` characters."""
+    shown = escape(text)
+    return shown if len(shown) <= most else f"{shown[:most]}..."
+
+
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: `1 trial`, `2 trials`, `1,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -40,7 +40,7 @@ ROOMS = {
     "commands": {"commands", "jobs", "renderers", "runs", "config", "records", "text", "errors"},
     "records": {"records", "text"},
     "text": set(),
-    "errors": set(),
+    "errors": {"text"},
     "__main__": {"commands", "jobs", "text", "errors"},
     "__init__": set(),
 }

@@ -38,8 +38,6 @@ ALLOWED = {
     ("check/foreign_words.py", "is_unknown_encoding"): "Python says it in its message alone",
     ("check/foreign_words.py", "is_python_2"): "Python says it in its message alone",
     ("core/devices.py", "is_out_of_memory"): "NumPy, torch and the system say it in their messages alone",
-    ("runs/metrics_audit.py", "__init__"): "leaves a path out of a message that stands beside it",
-    ("runs/verify.py", "_why"): "leaves a path out of a message that stands beside it",
 }
 
 

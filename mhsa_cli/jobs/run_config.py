@@ -15,8 +15,8 @@ from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import OtherVersionError, RunError, UsageError
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
-from mhsa_cli.runs.disk import read_file, verify_hint
-from mhsa_cli.runs.hashes import LIMIT, ChangedError, listed_files
+from mhsa_cli.runs.disk import LIMIT, read_file, verify_hint
+from mhsa_cli.runs.hashes import ChangedError, listed_files
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.run_dir import RunDir

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, storage_error
+from mhsa_cli.runs.disk import read_file, retried, told
 from mhsa_cli.runs.listing import LOCK
 
 Parcel = Mapping[str, bytes]
@@ -42,19 +42,18 @@ def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
     temporary = {run: parent / temporary_name() for run in parcels}
     in_flight.update(path.name for path in temporary.values())
     try:
-        for run, parcel in parcels.items():
-            for name, data in parcel.items():
-                path = temporary[run] / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-        if hasattr(os, "sync"):
-            os.sync()
-        for run, path in temporary.items():
-            remove(parent / run)
-            retried(os.rename, path, parent / run)
-        sync_folder(parent)
-    except OSError as error:
-        raise storage_error("write runs into", parent, error) from error
+        with told("write runs into", parent):
+            for run, parcel in parcels.items():
+                for name, data in parcel.items():
+                    path = temporary[run] / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(data)
+            if hasattr(os, "sync"):
+                os.sync()
+            for run, path in temporary.items():
+                remove(parent / run)
+                retried(os.rename, path, parent / run)
+            sync_folder(parent)
     finally:
         for path in temporary.values():
             remove(path)

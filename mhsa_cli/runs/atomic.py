@@ -7,12 +7,11 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs.disk import SAFE, kind_of, retried, storage_error
-from mhsa_cli.text import escape
+from mhsa_cli.runs.disk import SAFE, kind_of, retried, told
 
 # Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
 in_flight: set[str] = set()
@@ -37,6 +36,14 @@ def write_new_file(path: Path, data: bytes | Iterable[bytes]) -> None:
         retried(os.fsync, fd)
     finally:
         os.close(fd)
+
+
+def write_new_folder(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
+    """Create a folder with these files and bring all to the disk. Raises OSError."""
+    retried(os.mkdir, path, 0o777)
+    for name, data in files.items():
+        write_new_file(path / name, data)
+    sync_folder(path)
 
 
 def sync_folder(path: Path) -> None:
@@ -100,16 +107,12 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = 
     A `new` one takes the place of none. Raises: StorageError if the disk refuses or if `path` exists and is not a
     regular file, or should be new; the old content stays.
     """
-    try:
+    mode = stat.S_IFREG
+    with contextlib.suppress(OSError):  # the usual case: nothing there; any other trouble shows again when writing
         mode = os.lstat(path).st_mode
-    except OSError:
-        mode = None  # the usual case: nothing there; any other trouble shows again when writing
-    if mode is not None and not stat.S_ISREG(mode):
-        raise StorageError(f"cannot write {escape(path)}: it is {kind_of(mode)}, not a regular file")
-    try:
-        with temporary_beside(path) as temporary:
-            write_new_file(temporary, data)
-            retried(_rename_to_new if new else os.replace, temporary, path)
-            sync_folder(path.parent)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
+    if not stat.S_ISREG(mode):
+        raise StorageError(("cannot write ", path, f": it is {kind_of(mode)}, not a regular file"), code="no-file")
+    with told("write", path), temporary_beside(path) as temporary:
+        write_new_file(temporary, data)
+        retried(_rename_to_new if new else os.replace, temporary, path)
+        sync_folder(path.parent)

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mhsa_cli.errors import NewerFormatError, RunError, StorageError
+from mhsa_cli.errors import DamageError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
-from mhsa_cli.runs.disk import refused_with, retried, storage_error
-from mhsa_cli.text import escape
+from mhsa_cli.runs.disk import refused_with, retried, told
 
 FOLDER, STATE = "checkpoints", "state.json"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
@@ -44,10 +43,8 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
     folder = run / FOLDER
     if not check_real_folder(folder):
         return []
-    try:
+    with told("read", folder):
         names = [entry.name for entry in folder.iterdir()]
-    except OSError as error:
-        raise storage_error("read", folder, error) from error
     found = []
     for name in names:
         match = _NAME.fullmatch(name)
@@ -67,12 +64,9 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
         raise ValueError(f"step {step} and keep {keep}: expected step >= 0 and keep >= 1")
     before = list_checkpoints(run)
     folder = run / FOLDER
-    try:
-        with contextlib.suppress(FileExistsError):
-            retried(os.mkdir, folder)
-        path = commit_directory(folder, _name(step), files, _still_valid(before))
-    except OSError as error:
-        raise storage_error("save", folder, error, _still_valid(before)) from error
+    with told("save", folder, _still_valid(before)), contextlib.suppress(FileExistsError):
+        retried(os.mkdir, folder)
+    path = commit_directory(folder, _name(step), files, _still_valid(before))
     older = [item for item in before if item.step < step]
     for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
         discard(item.path)
@@ -128,7 +122,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
             try:
                 files = read_checkpoint(item)
             except (RunError, StorageError) as error:
-                if is_no_damage(error):
+                if not is_damage(error):
                     raise
                 problems.append(f"{item.path.name}: {error.message}")
                 continue
@@ -139,24 +133,20 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         else:
             if list_checkpoints(run) == found:
                 raise _none_valid(run, step, found, problems)
-    raise RunError(f"{escape(run)}: its checkpoints change faster than they can be read", "try again")
+    raise RunError((run, ": its checkpoints change faster than they can be read"), "try again")
 
 
-def is_no_damage(error: RunError | StorageError) -> bool:
-    """Tell whether a file may be whole all the same: only a disk that fails at reading has lost it."""
-    if isinstance(error, StorageError):
-        return refused_with(error) != errno.EIO
-    return isinstance(error, NewerFormatError)
+def is_damage(error: RunError | StorageError) -> bool:
+    """Tell whether what could not be read is lost: where the system refuses it, only a failing disk has lost it."""
+    return isinstance(error, DamageError) or (isinstance(error, StorageError) and refused_with(error) == errno.EIO)
 
 
 def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: list[str]) -> RunError:
     if problems:
         which = "no checkpoint is valid" if step is None else f"the checkpoint of step {step} is not valid"
-        return RunError("\n  ".join([f"{escape(run)}: {which}", *problems]))
+        return DamageError((run, "\n  ".join([f": {which}", *problems])), code="no-checkpoint")
     if found:
         steps = ", ".join(str(at) for at in sorted({item.step for item in found}))
-        return RunError(f"{escape(run)} has no checkpoint of step {step}", f"it has: {steps}")
-    return RunError(
-        f"{escape(run)} has no checkpoint",
-        "it was never saved, or its checkpoints are gone: train it again under another --name",
-    )
+        return RunError((run, f" has no checkpoint of step {step}"), f"it has: {steps}", "no-checkpoint")
+    hint = "it was never saved, or its checkpoints are gone: train it again under another --name"
+    return RunError((run, " has no checkpoint"), hint, "no-checkpoint")

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.formats import FORMAT
-from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_file
-from mhsa_cli.runs.disk import OpenFile, read_file, retried, storage_error
-from mhsa_cli.runs.json_file import check_format, parse_json
+from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_folder
+from mhsa_cli.runs.disk import OpenFile, read_file, retried, told
+from mhsa_cli.runs.json_file import parse_document
 from mhsa_cli.runs.line_ends import check_line_ends
+from mhsa_cli.runs.run_facts import is_count
 from mhsa_cli.text import escape
 
 MANIFEST = "MANIFEST.json"
@@ -44,17 +45,10 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
         if not _is_plain(file):
             raise ValueError(f"not a plain file name: {file!r}")
     target = parent / name
-    try:
-        with temporary_beside(target) as temporary:
-            retried(os.mkdir, temporary, 0o777)
-            for file, data in files.items():
-                write_new_file(temporary / file, data)
-            write_new_file(temporary / MANIFEST, _manifest(name, files))
-            sync_folder(temporary)
-            _swap_in(temporary, target)
-            sync_folder(parent)
-    except OSError as error:
-        raise storage_error("save", target, error, kept) from error
+    with told("save", target, kept), temporary_beside(target) as temporary:
+        write_new_folder(temporary, {**files, MANIFEST: _manifest(name, files)})
+        _swap_in(temporary, target)
+        sync_folder(parent)
     return target
 
 
@@ -87,31 +81,34 @@ def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
     """Read a committed folder and verify every byte; files the manifest does not list are never opened.
 
     `name` is the name it must have been committed under, where that matters.
-    Raises: RunError saying which file is wrong and how; StorageError if the disk cannot read.
+    Raises: DamageError saying which file is wrong and how, NewerFormatError; StorageError if the disk cannot read.
     """
     manifest = path / MANIFEST
     raw = read_file(manifest, _MANIFEST_LIMIT)
-    content = parse_json(raw, manifest)
-    check_format(content, manifest)
+    content = parse_document(raw, manifest)
     entries = content.get("files")
     if not isinstance(entries, dict):
-        raise RunError(f"{escape(manifest)} is not a manifest: no list of files")
+        raise _no_manifest(manifest, "no list of files")
     for file, entry in entries.items():
         if not _is_plain(file):
-            raise RunError(f"{escape(manifest)} is not a manifest: {escape(repr(file))} is not a plain file name")
-        if not isinstance(entry, dict) or not _is_size(entry.get("size")) or not _is_sha256(entry.get("sha256")):
-            raise RunError(f"{escape(manifest)} is not a manifest: no size and sha256 of {file}")
+            raise _no_manifest(manifest, f"{escape(repr(file))} is not a plain file name")
+        if not isinstance(entry, dict) or not is_count(entry.get("size")) or not _is_sha256(entry.get("sha256")):
+            raise _no_manifest(manifest, f"no size and sha256 of {file}")
     rendered = _render({key: value for key, value in content.items() if key != "sha256"})
     if raw != rendered:
         check_line_ends(manifest, lambda: io.BytesIO(raw), lambda pieces: b"".join(pieces) == rendered)
-        raise RunError(f"{escape(manifest)} is damaged: its own hash differs")
+        raise DamageError((manifest, IS, "damaged: its own hash differs"), code="hash")
     if name is not None and content.get("name") != name:
-        raise RunError(f"{escape(path)} was renamed: it was saved as {escape(str(content.get('name')))}")
+        raise DamageError((path, f" was renamed: it was saved as {escape(str(content.get('name')))}"), code="renamed")
     return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in entries.items()}
 
 
+def _no_manifest(path: Path, why: str) -> DamageError:
+    return DamageError((path, IS, f"not a manifest: {why}"), code="manifest")
+
+
 def _read_listed(path: Path, size: int, sha256: str) -> bytes:
-    """Read a file that must have this size and hash. Raises: RunError, StorageError."""
+    """Read a file that must have this size and hash. Raises: DamageError, StorageError."""
 
     def is_right(pieces: Iterable[bytes]) -> bool:
         found = hashlib.sha256()
@@ -119,20 +116,16 @@ def _read_listed(path: Path, size: int, sha256: str) -> bytes:
             found.update(piece)
         return found.hexdigest() == sha256
 
-    try:
-        data = read_file(path, size, size)
-        if is_right([data]):
+    with OpenFile(path) as file:
+        if file.size == size and is_right([data := file.read()]):
             return data
-        problem = RunError(f"{escape(path)} is damaged: its hash differs from the one in {MANIFEST}")
-    except RunError as error:
-        problem = error
-    try:
-        file = OpenFile(path, 2 * size)  # no line end takes more than twice its bytes
-    except MhsaError:
-        raise problem from None
-    with file:
-        check_line_ends(path, file.lines, is_right)
-    raise problem
+        if file.size <= 2 * size:  # no line end takes more than twice its bytes
+            check_line_ends(path, file.lines, is_right)
+    if file.size < size:
+        raise DamageError((path, IS, f"truncated: {file.size} of {size} bytes"), code="size")
+    if file.size > size:
+        raise DamageError((path, IS, f"too long: {file.size} bytes instead of {size}"), code="size")
+    raise DamageError((path, IS, f"damaged: its hash differs from the one in {MANIFEST}"), code="hash")
 
 
 def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
@@ -149,10 +142,6 @@ def _render(content: Mapping[str, object]) -> bytes:
 def _is_plain(file: str) -> bool:
     bad = not file or file in (".", "..", MANIFEST) or file.startswith(".tmp-")
     return not bad and not any(char in '/\\:"' or ord(char) < 32 for char in file)
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_sha256(value: object) -> bool:
@@ -177,15 +166,11 @@ def sweep_orphans(parent: Path) -> None:
 def check_real_folder(path: Path) -> bool:
     """Tell whether `path` is a folder; a link is refused, for it may lead out of the run folder.
 
-    Raises: RunError for a link or a file, StorageError if the system refuses.
+    Raises: DamageError for a link or a file, StorageError if the system refuses.
     """
-    try:
+    with told("read", path):
         if path.is_symlink():
-            raise RunError(f"{escape(path)} is a symbolic link: it is not followed out of the run folder")
-        if path.is_dir():
-            return True
-        if path.exists():
-            raise RunError(f"{escape(path)} is not a folder")
-    except OSError as error:
-        raise storage_error("read", path, error) from error
-    return False
+            raise DamageError((path, IS, "a symbolic link: it is not followed out of the run folder"), code="no-folder")
+        if path.exists() and not path.is_dir():
+            raise DamageError((path, IS, "not a folder"), code="no-folder")
+        return path.is_dir()

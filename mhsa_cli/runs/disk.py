@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.errors import IS, DamageError, MhsaError, StorageError
 from mhsa_cli.text import escape
 
 P = ParamSpec("P")
@@ -20,6 +21,7 @@ R = TypeVar("R")
 _BINARY = getattr(os, "O_BINARY", 0)
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 _CHUNK = 1 << 20
+LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
 
 WAYS_OUT = {
     errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
@@ -53,7 +55,16 @@ def verify_hint(path: Path) -> str:
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:
     """Put an operating system's refusal into words: what was tried, where, why, and a way out."""
     hints = [line for line in (hint, WAYS_OUT.get(error.errno or 0)) if line]
-    return StorageError(f"cannot {doing} {escape(path)}: {_reason(error)}", "\n  ".join(hints) or None)
+    return StorageError((f"cannot {doing} ", path, f": {_reason(error)}"), "\n  ".join(hints) or None)
+
+
+@contextlib.contextmanager
+def told(doing: str, path: Path, hint: str | None = None) -> Iterator[None]:
+    """Put what the system refuses meanwhile into words. Raises: StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(doing, path, error, hint) from error
 
 
 def _reason(error: OSError) -> str:
@@ -71,7 +82,7 @@ def refusal(error: OSError) -> StorageError | None:
     return StorageError(f"the system refused: {_reason(error)}", WAYS_OUT.get(error.errno))
 
 
-def refused_with(error: StorageError) -> int | None:
+def refused_with(error: MhsaError) -> int | None:
     """Give the number of the system's error that a refusal comes from."""
     return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
@@ -111,7 +122,7 @@ def kind_of(mode: int) -> str:
 def open_regular(path: Path, flags: int) -> int:
     """Open a regular file without following a link and without waiting on a pipe; return its descriptor.
 
-    Raises: RunError if it is missing or something else than a file, StorageError if the system refuses.
+    Raises: DamageError if it is missing or something else than a file, StorageError if the system refuses.
     """
     try:
         mode = os.lstat(path).st_mode if path.is_symlink() else None
@@ -124,33 +135,30 @@ def open_regular(path: Path, flags: int) -> int:
     except (FileNotFoundError, NotADirectoryError) as error:
         if flags & os.O_CREAT:  # then it is the folder that is missing
             raise storage_error("open", path, error) from error
-        raise RunError(f"{escape(path)} is missing") from error
+        raise DamageError((path, IS, "missing"), code="missing") from error
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe without a reader, a folder
             raise storage_error("open", path, error) from error
         mode = os.lstat(path).st_mode
-    raise RunError(f"{escape(path)} is {kind_of(mode)}, not a regular file")
+    raise DamageError((path, IS, f"{kind_of(mode)}, not a regular file"), code="no-file")
 
 
-class OpenFile:
+class OpenFile(contextlib.AbstractContextManager["OpenFile"]):
     """A regular file of at most `limit` bytes, open for reading in pieces: what it held when it was opened.
 
     It stays the same file when another one takes its name. `with OpenFile(path, limit) as file: ...`
-    Raises: RunError if it is missing, no regular file or too long; StorageError if the disk refuses.
+    Raises: DamageError if it is missing, no regular file or too long; StorageError if the disk refuses.
     """
 
-    def __init__(self, path: Path, limit: int) -> None:
+    def __init__(self, path: Path, limit: int = sys.maxsize) -> None:
         self.path = path
         self._file = os.fdopen(open_regular(path, os.O_RDONLY), "rb", _CHUNK)
         self.size = os.fstat(self._file.fileno()).st_size
         if self.size > limit:
             self.close()
-            raise _too_large(path, self.size, limit)
+            raise DamageError((path, IS, f"too large: {self.size} bytes, at most {limit} were expected"), code="size")
 
-    def __enter__(self) -> OpenFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -171,45 +179,14 @@ class OpenFile:
 
     def _pieces(self, read: Callable[[], bytes]) -> Iterator[bytes]:
         left = self.size  # what is appended meanwhile is not read
-        try:
+        with told("read", self.path):
             self._file.seek(0)
             while left > 0 and (piece := read()):
                 yield piece if len(piece) <= left else piece[:left]
                 left -= len(piece)
-        except OSError as error:
-            raise storage_error("read", self.path, error) from error
 
 
-def _too_large(path: Path, found: int, limit: int) -> RunError:
-    return RunError(f"{escape(path)} is too large: {found} bytes, at most {limit} were expected")
-
-
-def read_file(path: Path, limit: int, size: int | None = None) -> bytes:
-    """Read a regular file of at most `limit` bytes, or of exactly `size` bytes, into memory (never mapped).
-
-    Raises: RunError if it is missing, no regular file, truncated or too long; StorageError if the disk refuses.
-    """
-    fd = open_regular(path, os.O_RDONLY)
-    try:
-        found = os.fstat(fd).st_size
-        if size is None:
-            if found > limit:
-                raise _too_large(path, found, limit)
-        elif found != size:
-            raise RunError(f"{escape(path)} is {_wrong_size(found, size)}")
-        pieces, left = [], (limit if size is None else size) + 1
-        while left > 0 and (piece := os.read(fd, min(left, _CHUNK))):
-            pieces.append(piece)
-            left -= len(piece)
-    except OSError as error:
-        raise storage_error("read", path, error) from error
-    finally:
-        os.close(fd)
-    data = b"".join(pieces)
-    if size is not None and len(data) != size:  # it changed while it was read
-        raise RunError(f"{escape(path)} is {_wrong_size(len(data), size)}")
-    return data
-
-
-def _wrong_size(found: int, size: int) -> str:
-    return f"truncated: {found} of {size} bytes" if found < size else f"too long: {found} bytes instead of {size}"
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes into memory (never mapped). Raises as `OpenFile` does."""
+    with OpenFile(path, limit) as file:
+        return file.read()

@@ -10,20 +10,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import RunError
-from mhsa_cli.runs.disk import OpenFile, verify_hint
+from mhsa_cli.errors import IS, DamageError, RunError
+from mhsa_cli.runs.disk import LIMIT, OpenFile, verify_hint
 from mhsa_cli.runs.json_file import FILES
 from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
 from mhsa_cli.text import escape
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
-LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
 _ATTEMPTS = 5
 
 
-class ChangedError(RunError):
+class ChangedError(DamageError):
     """A file is not the one that its run ended with."""
+
+    code = "changed"
 
 
 def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
 
 
 def list_files(run: Path) -> dict[str, dict[str, Any]]:
-    """Describe the files of a run as they are on the disk now. Raises: RunError, StorageError."""
+    """Describe the files of a run as they are on the disk now. Raises: DamageError, StorageError."""
     found = {}
     for name in LISTED:
         if os.path.lexists(run / name):
@@ -54,7 +55,7 @@ def listed_files(run: Path) -> Mapping[str, Any]:
 def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
     """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
 
-    Raises: ChangedError, RunError, StorageError.
+    Raises: ChangedError, DamageError, StorageError.
     """
     for _ in range(_ATTEMPTS):
         wanted = listed_files(run).get(name)
@@ -64,22 +65,22 @@ def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
                 if wanted is None or digest(file.blocks()) == wanted:
                     opened.pop_all()
                     return file
-                problem: RunError = _changed(run, name, file, wanted)
-        except RunError as error:
+                problem: DamageError = _changed(run, name, file, wanted)
+        except DamageError as error:
             problem = error
             error.hint = error.hint or way_out(run, name)
         if listed_files(run).get(name) == wanted:  # else the run just went on: look again
             raise problem
-    raise RunError(f"{escape(run / name)} changes faster than it can be read", "try again")
+    raise RunError((run / name, " changes faster than it can be read"), "try again")
 
 
 def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
-    """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, RunError, StorageError."""
+    """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, DamageError, StorageError."""
     with open_listed(run, name, limit) as file:
         return file.read()
 
 
-def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> RunError:
+def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> DamageError:
     """Say how a file differs from the one that is listed."""
     try:
         check_line_ends(file.path, file.lines, lambda pieces: digest(pieces) == wanted)
@@ -87,7 +88,8 @@ def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> RunError:
         return error
     size = wanted.get("size") if isinstance(wanted, dict) else None
     how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
-    return ChangedError(f"{escape(run / name)} is damaged or was edited: {how} the list in {RUN}", way_out(run, name))
+    said = f"damaged or was edited: {how} the list in {RUN}"
+    return ChangedError((file.path, IS, said), way_out(run, name))
 
 
 def way_out(run: Path, name: str) -> str:

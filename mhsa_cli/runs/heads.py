@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import RunError
-from mhsa_cli.records import HeadMaps, HeadSummary
-from mhsa_cli.runs.listing import WEIGHTS
+from mhsa_cli.errors import IS, DamageError
+from mhsa_cli.records import HeadMaps
+from mhsa_cli.runs.codec import WRONG, from_plain, plain, what_is_wrong
+from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
+from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.report import report_from_dict, score_to_dict, verdict_to_dict
 from mhsa_cli.text import Head, escape
 
@@ -27,40 +28,30 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
         "tokens": list(maps.tokens),
         "weights": maps.weights,
         "verdict": None if maps.report is None else verdict_to_dict(maps.report.verdict),
-        "heads": [{**asdict(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
+        "heads": [{**plain(head), **more} for head, more in zip(maps.heads, measured, strict=True)],
     }
 
 
-def check_measured(content: Mapping[str, Any], info: Mapping[str, Any], path: Path) -> None:
-    """Make sure that maps of a run's last step were measured on its weights; older versions noted no digest.
+def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Parse heads.json, NaN restored; maps of a run's last step must be measured on the weights that run.json names.
 
-    Raises: RunError.
+    Older versions noted no digest. Raises: DamageError, NewerFormatError.
     """
+    content = parse_document(raw, path)
     own, wanted = content.get(WEIGHTS), info.get(WEIGHTS)
     if content.get("step") == info.get("step") and None not in (own, wanted) and own != wanted:
-        raise RunError(f"{escape(path)} was measured on the weights of another run: sha256 {escape(str(own))}", ANEW)
+        said = f" was measured on the weights of another run: sha256 {escape(str(own))}"
+        raise DamageError((path, said), ANEW, "other-weights")
+    return restore_nonfinite(content)
 
 
 def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
-    """Read maps back. Raises: RunError if a part is missing, or not of the kind or shape it should be."""
+    """Read maps back. Raises: DamageError if a part is missing, or not of the kind or shape it should be."""
     try:
-        heads = [
-            HeadSummary(h["layer"], h["head"], h["entropy"], h.get("source_weight"), h.get("source_chance"))
-            for h in content["heads"]
-        ]
-        report, note = report_from_dict(content), content.get("note", "")
-        maps = HeadMaps(content["step"], content["task"], content["tokens"], content["weights"], heads, note, report)
+        maps = from_plain(HeadMaps, {**content, "report": report_from_dict(content)})
         _check(maps)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        missing = isinstance(error, KeyError)
-        wrong = (
-            f"{error.args[0]} is missing"
-            if missing
-            else str(error)
-            if type(error) is ValueError
-            else "a part is of the wrong kind"
-        )
-        raise RunError(f"heads.json is damaged: {wrong}", ANEW) from error
+    except WRONG as error:
+        raise DamageError((Path(HEADS), IS, f"damaged: {what_is_wrong(error)}"), ANEW, "heads") from error
     return maps
 
 
@@ -73,14 +64,11 @@ def _check(maps: HeadMaps) -> None:
         raise ValueError("maps, tokens and heads do not fit together")
     if not places:
         raise ValueError("it holds no map")
-    if not all(isinstance(text, str) for text in (maps.task, maps.note, *maps.tokens)):
-        raise ValueError("task, note and tokens should be texts")
-    figures = [figure for h in maps.heads for figure in (h.entropy, h.source_weight, h.source_chance)]
-    weights = (weight for layer in maps.weights for head in layer for row in head for weight in row)
-    if not isinstance(maps.step, int) or not all(map(_is_number, weights)):
-        raise ValueError("the step and the weights should be numbers")
+    if not all(_is_number(weight) for layer in maps.weights for head in layer for row in head for weight in row):
+        raise ValueError("the weights should be numbers")
+    figures = (figure for h in maps.heads for figure in (h.entropy, h.source_weight, h.source_chance))
     if not all(figure is None or _is_number(figure) for figure in figures):
-        raise ValueError("a head's figures should be numbers")
+        raise ValueError("a head's figures should be finite")
 
 
 def _is_number(value: object) -> bool:

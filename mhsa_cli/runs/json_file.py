@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.errors import IS, DamageError, NewerFormatError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.text import escape
@@ -36,24 +36,32 @@ _READER = json.JSONDecoder(parse_constant=_refuse_constant)  # made once: a curv
 def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
     """Parse one JSON object. `line` is given for a file with one object a line.
 
-    Raises: RunError with the file and the position.
+    Raises: DamageError with the file and the position.
     """
+    place = f"{line}: " if line else " "
     try:
         value = _READER.decode(raw.decode("utf-8"))
         if raw.count(b"[") + raw.count(b"{") > DEEPEST and _is_deep(value):
             raise RecursionError
+        if isinstance(value, dict):
+            return value
+        place, reason = f"{line or 1}: ", "expected an object in { }"
     except json.JSONDecodeError as error:
-        where = f"{line or error.lineno}:{error.colno}"
-        raise RunError(f"{escape(path)}:{where}: damaged JSON: {error.msg}") from error
+        place, reason = f"{line or error.lineno}:{error.colno}: ", error.msg
     except UnicodeDecodeError as error:
-        place = f":{line}" if line else ""
-        raise RunError(f"{escape(path)}{place}: damaged JSON: byte {error.start} is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
-        raise RunError(f"{escape(path)}{f':{line}' if line else ''}: damaged JSON: {reason}") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{escape(path)}:{line or 1}: damaged JSON: expected an object in {{ }}")
-    return value
+        reason = f"byte {error.start} is not UTF-8"
+    except RecursionError:
+        reason = "too deeply nested"
+    except ValueError as error:
+        reason = str(error)
+    raise DamageError((path, ":", f"{place}damaged JSON: {reason}"), code="json")
+
+
+def parse_document(raw: bytes, path: Path) -> dict[str, Any]:
+    """Parse one JSON object with a format number that is known. Raises: DamageError, NewerFormatError."""
+    content = parse_json(raw, path)
+    check_format(content, path)
+    return content
 
 
 def _is_deep(value: Any) -> bool:
@@ -68,18 +76,18 @@ def _is_deep(value: Any) -> bool:
 
 
 def check_format(content: Mapping[str, Any], path: Path) -> None:
-    """Refuse a file whose format number this program does not know. Raises: NewerFormatError, RunError."""
+    """Refuse a file whose format number this program does not know. Raises: NewerFormatError, DamageError."""
     number = content.get("format")
-    if isinstance(number, bool) or not isinstance(number, int):
+    if type(number) is not int:  # JSON's true is none
         found = "no format number" if number is None else f"the format number {escape(repr(number))[:40]}"
-        raise RunError(f"{escape(path)} has {found}: expected {FORMAT}")
-    if number > FORMAT:
-        raise NewerFormatError(
-            f"{escape(path)} was made by a newer mhsa (format {number}, this one reads up to {FORMAT})",
-            UPDATE,
-        )
-    if number < FORMAT:
-        raise RunError(f"{escape(path)} has the unknown format number {number}: expected {FORMAT}")
+    elif number > FORMAT:
+        said = f" was made by a newer mhsa (format {number}, this one reads up to {FORMAT})"
+        raise NewerFormatError((path, said), UPDATE)
+    elif number == FORMAT:
+        return
+    else:
+        found = f"the unknown format number {number}"
+    raise DamageError((path, f" has {found}: expected {FORMAT}"), code="format")
 
 
 def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
@@ -108,15 +116,12 @@ def is_sealed(raw: bytes) -> bool:
 
 
 def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
-    """Compare a file with its own hash; one of an older version has none. Raises: RunError."""
-    if OWN_HASH not in content and FILES not in content:
-        return
-    if _hash_fits(raw):
+    """Compare a file with its own hash; one of an older version has none. Raises: DamageError."""
+    if (OWN_HASH not in content and FILES not in content) or _hash_fits(raw):
         return
     check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _hash_fits(b"".join(pieces)))
-    if not is_sealed(raw):
-        raise RunError(f"{escape(path)} is damaged: its own hash is not on its last line")
-    raise RunError(f"{escape(path)} is damaged or was edited: its own hash differs")
+    differs, lost = "damaged or was edited: its own hash differs", "damaged: its own hash is not on its last line"
+    raise DamageError((path, IS, differs if is_sealed(raw) else lost), code="hash")
 
 
 def _hash_fits(raw: bytes) -> bool:

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from mhsa_cli.errors import RunError
-from mhsa_cli.text import escape
+from mhsa_cli.errors import IS, DamageError
 
 ATTRIBUTES = ".gitattributes"
 AS_THEY_ARE = "# The files of runs are compared with their hashes: git must not change line ends.\n* -text\n"
@@ -17,8 +16,10 @@ WAY_OUT = (
 )
 
 
-class LineEndsError(RunError):
+class LineEndsError(DamageError):
     """A file is what was written but for its line ends."""
+
+    code = "line-ends"
 
 
 def check_line_ends(
@@ -29,8 +30,8 @@ def check_line_ends(
     `lines` reads it from its start, line by line; `is_right` is given it in pieces.
     """
     if any(is_right(_ending(lines(), end)) for end in (b"\n", b"\r\n")):
-        said = "its line ends were changed, as git does on checkout where core.autocrlf is set"
-        raise LineEndsError(f"{escape(path)} is not as it was written: {said}", WAY_OUT)
+        said = "not as it was written: its line ends were changed, as git does on checkout where core.autocrlf is set"
+        raise LineEndsError((path, IS, said), WAY_OUT)
 
 
 def _ending(lines: Iterable[bytes], end: bytes) -> Iterator[bytes]:

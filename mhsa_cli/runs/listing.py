@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
+from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, storage_error, verify_hint
-from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_format, check_sealed, parse_json, restore_nonfinite
+from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_sealed, parse_document, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST, runs_root
 from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts, is_count
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, shortened
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
@@ -67,8 +67,7 @@ class RunSummary:
 def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
     """Read a JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
     raw = read_file(path, limit)
-    content = parse_json(raw, path)
-    check_format(content, path)
+    content = parse_document(raw, path)
     check_sealed(raw, content, path)
     content.pop(OWN_HASH, None)
     return restore_nonfinite(content)
@@ -82,7 +81,7 @@ def load_info(run: Path) -> dict[str, Any]:
         error.hint = error.hint or verify_hint(run)
         raise
     if not isinstance(info.get("status"), str):
-        raise RunError(f"{escape(run / RUN)} is damaged: it lacks the run's status")
+        raise DamageError((run / RUN, IS, "damaged: it lacks the run's status"), code="no-status")
     check_facts(info, RUN_FACTS, run / RUN, verify_hint(run))
     return info
 
@@ -120,12 +119,12 @@ def summarise(run: Path) -> RunSummary:
         code = refused_with(error)
         why = error.message if code is None else os.strerror(code).lower()
         return RunSummary(run, f"unreadable: {why}", problem="unreadable")
-    except NewerFormatError:
-        return RunSummary(run, "made by a newer mhsa", problem="newer")
-    except RunError as error:
+    except DamageError as error:
         missing = not os.path.lexists(run / RUN)
         why = f"no {RUN}, not a run folder" if missing else error.message
         return RunSummary(run, f"damaged: {why}", problem="damaged")
+    except RunError:
+        return RunSummary(run, "made by a newer mhsa", problem="newer")
     status, started, seconds, order = (info.get(key) for key in ("status", "started", "seconds", "order"))
     if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
         return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info, problem="damaged")
@@ -162,12 +161,12 @@ def newest_run(root: Path) -> Path:
     if good:
         return good[0].path
     if runs:
-        told = "\n  ".join([f"no readable run in {escape(root)}", *(f"{escape(i.path)}: {i.status}" for i in runs[:5])])
+        said = "\n  ".join([f"no readable run in {escape(root)}", *(f"{escape(i.path)}: {i.status}" for i in runs[:5])])
         refused = all(item.problem == "unreadable" for item in runs)
-        raise StorageError(told, WAYS_OUT[errno.EACCES]) if refused else RunError(told, TRAIN_ONE)
+        raise StorageError(said, WAYS_OUT[errno.EACCES]) if refused else RunError(said, TRAIN_ONE, "no-run")
     sweeps = list_sweeps(root)
     more = f"\n  a sweep's trials are runs too: {list_inside(sweeps[0][0])}" if sweeps else ""
-    raise RunError(f"no run in {escape(root)} yet", TRAIN_ONE + more)
+    raise RunError(("no run in ", root, " yet"), TRAIN_ONE + more, "no-run")
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
@@ -190,8 +189,8 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
             return path
         except (FileNotFoundError, NotADirectoryError):
             if wrong is None and os.path.lexists(path):
-                reason = f"it has no {RUN}" if path.is_dir() else "it is no folder"
-                wrong = RunError(f"{escape(path)} is not a run folder: {reason}", "list the runs: mhsa runs")
+                reason = f"not a run folder: it {f'has no {RUN}' if path.is_dir() else 'is no folder'}"
+                wrong = RunError((path, IS, reason), "list the runs: mhsa runs", "no-run")
                 wrong = _is_a_sweep(path) if is_sweep(path) else wrong
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
@@ -206,11 +205,11 @@ def _is_closed(folder: Path) -> bool:
 
 def _is_a_sweep(path: Path) -> RunError:
     names = [f"{path.name or path.resolve().name}/{trial.name}" for trial in trial_folders(path)]
-    told = "it has no trial yet"
+    trials = "it has no trial yet"
     if names:
         more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
-        told = f"its trials are runs: {', '.join(map(escape, names[:3]))}{more}"
-    return RunError(f"{escape(path)} is a sweep; {told}", f"list them: {list_inside(path)}")
+        trials = f"its trials are runs: {', '.join(map(escape, names[:3]))}{more}"
+    return RunError((path, IS, f"a sweep; {trials}"), f"list them: {list_inside(path)}", "sweep")
 
 
 def list_inside(sweep: Path) -> str:
@@ -219,20 +218,20 @@ def list_inside(sweep: Path) -> str:
 
 
 def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
-    shown = escape(text)
-    shown = shown if len(shown) <= 4 * LONGEST else shown[: 4 * LONGEST] + "..."
+    shown = shortened(text, 4 * LONGEST)
     if not is_name:
-        return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs")
+        return RunError(f"there is no run folder {shown}", "list the runs: mhsa runs", "no-run")
     try:
         names = [item.name for item in list_runs(root) if item.problem is None]
     except StorageError as error:
         raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
     if not names:
-        return RunError(f"there is no run '{shown}' in {escape(root)}, nor any other", TRAIN_ONE)
+        return RunError((f"there is no run '{shown}' in ", root, ", nor any other"), TRAIN_ONE, "no-run")
     from difflib import get_close_matches
 
     near = get_close_matches(text, names, n=3) or names[:3]
-    return RunError(f"there is no run '{shown}' in {escape(root)}", "there is: " + ", ".join(map(escape, near)))
+    hint = "there is: " + ", ".join(map(escape, near))
+    return RunError((f"there is no run '{shown}' in ", root), hint, "no-run")
 
 
 def run_argument(path: Path) -> str:

@@ -64,7 +64,8 @@ class RunLock:
         try:
             fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         except RunError as error:
-            raise RunError(error.message, "delete it: a lock file holds nothing of the run") from error
+            error.hint = "delete it: a lock file holds nothing of the run"
+            raise
         try:
             deadline = time.monotonic() + _PATIENCE
             while not _try_lock(fd, shared=False):
@@ -99,8 +100,8 @@ class RunLock:
         except OSError:
             there = None
         if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
-            folder = escape(self.path.parent)
-            raise StorageError(f"cannot save in {folder}: the run folder was deleted, moved or replaced during the run")
+            why = ": the run folder was deleted, moved or replaced during the run"
+            raise StorageError(("cannot save in ", self.path.parent, why), code="deleted")
 
 
 def is_locked(path: Path) -> bool:
@@ -126,7 +127,7 @@ def busy(path: Path) -> BusyError:
         if type(found["pid"]) is int:
             owner = f"pid {found['pid']}{host} (since {escape(str(found['started']))})"
     hint = "wait for it to end, stop it, or choose another --name"
-    return BusyError(f"{escape(path.parent)} is in use by {owner}", hint)
+    return BusyError((path.parent, f" is in use by {owner}"), hint)
 
 
 @contextlib.contextmanager

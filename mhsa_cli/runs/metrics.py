@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.errors import RunError, StorageError
+from mhsa_cli.errors import DamageError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
-from mhsa_cli.runs.disk import OpenFile, open_regular, retried, storage_error
+from mhsa_cli.runs.codec import ContentError, from_plain, plain
+from mhsa_cli.runs.disk import LIMIT, OpenFile, open_regular, retried, told
 from mhsa_cli.runs.json_file import dump_json, parse_json, restore_nonfinite
-from mhsa_cli.runs.run_facts import COUNT, NUMBER, shown
-from mhsa_cli.text import escape
+from mhsa_cli.runs.run_facts import COUNT, TEXT, shown
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
 
@@ -24,40 +23,34 @@ KINDS: dict[str, type[StepRecord] | type[EvalRecord] | type[EpochRecord]] = {
     "eval": EvalRecord,
     "epoch": EpochRecord,
 }
-_FIELDS = {cls: (kind, [(field.name, field.type == "int") for field in fields(cls)]) for kind, cls in KINDS.items()}
-_LIMIT = 1 << 31  # bytes; far beyond any run of this program
+_NAMES = {cls: kind for kind, cls in KINDS.items()}
 _BLOCK = 10_000  # lines
 _DELETE = "delete that line to go on without it"
 
 
 def record_to_dict(record: MetricRecord) -> dict[str, Any]:
     """Turn a record into plain data: `{"kind": "step", "step": 1, "loss": ..., ...}`."""
-    kind, names = _FIELDS[type(record)]
-    return {"kind": kind} | {name: getattr(record, name) for name, _ in names}
+    return {"kind": _NAMES[type(record)], **plain(record)}
 
 
 def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
-    """Turn plain data back into its record; keys it does not know are left out. Raises: RunError."""
+    """Turn plain data back into its record; keys it does not know are left out. Raises: DamageError."""
     kind = content.get("kind")
-    cls = KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise RunError(f"not a metrics record: kind is {shown(kind)}, expected {', '.join(KINDS)}")
-    values: list[Any] = []
-    for name, is_count in _FIELDS[cls][1]:
-        value: Any = content.get(name)
-        if is_count or type(value) is not float:
-            wanted = COUNT if is_count else NUMBER
-            if not wanted.fits(value):
-                raise RunError(f"not a {kind} record: {name} is {shown(value)}, expected {wanted.name}")
-        values.append(value if is_count else float(value))
-    return cls(*values)
+    if not isinstance(kind, str) or kind not in KINDS:
+        said = f"not a metrics record: kind is {shown(kind)}, expected {', '.join(KINDS)}"
+        raise DamageError(said, code="record")
+    cls: Callable[..., MetricRecord] = KINDS[kind]
+    try:
+        return from_plain(cls, content)
+    except ContentError as error:
+        raise DamageError(f"not a {kind} record: {error}", code="record") from None
 
 
 class Records:
     """The records of a .jsonl file, NaN restored, read line by line each time they are gone through.
 
     `lines` reads the file from its start. `number` and `line` are those of the record at hand. A last line that a crash
-    cut short is left out and counted in `torn`. Raises, while it is gone through: RunError with the damaged line.
+    cut short is left out and counted in `torn`. Raises, while it is gone through: DamageError with the damaged line.
     """
 
     def __init__(self, path: Path, lines: Callable[[], Iterable[bytes]]) -> None:
@@ -73,29 +66,30 @@ class Records:
             self.number, self.line = number, line
             try:
                 content = restore_nonfinite(parse_json(line.removesuffix(b"\n"), self.path, number))
-            except RunError as error:
+            except DamageError as error:
                 if line.endswith(b"\n"):  # only the very last line, without its newline, can be torn
-                    raise RunError(error.message, _DELETE) from error
+                    error.hint = _DELETE
+                    raise
                 self.torn += 1
                 continue
             if not isinstance(content.get("kind", ""), str):
-                raise self.wrong(f"kind is {shown(content['kind'])}, expected a text")
+                raise self.wrong(f"kind is {shown(content['kind'])}, expected {TEXT.name}")
             if "step" in content and not COUNT.fits(content["step"]):
                 raise self.wrong(f"step is {shown(content['step'])}, expected {COUNT.name}")
             yield content
 
-    def wrong(self, reason: str) -> RunError:
+    def wrong(self, reason: str) -> DamageError:
         """Say what is wrong with the record at hand."""
-        return RunError(f"{escape(self.path)}:{self.number}: {reason}", _DELETE)
+        return DamageError((self.path, ":", f"{self.number}: {reason}"), _DELETE, "record")
 
 
 def records_of(lines: Records) -> Iterator[MetricRecord]:
-    """Turn lines of metrics into records, leaving out kinds this program does not know. Raises: RunError."""
+    """Turn lines of metrics into records, leaving out kinds this program does not know. Raises: DamageError."""
     for content in lines:
         if content.get("kind") in KINDS:
             try:
                 record = record_from_dict(content)
-            except RunError as error:
+            except DamageError as error:
                 raise lines.wrong(error.message) from error
             yield record
 
@@ -114,7 +108,7 @@ class MetricsFile:
             return
         data = "".join(dump_json(record) + "\n" for record in records).encode("ascii")
         fd = self._open()
-        try:
+        with told("write", self.path):
             end = os.fstat(fd).st_size
             try:
                 write_all(fd, data)
@@ -123,9 +117,7 @@ class MetricsFile:
                 os.ftruncate(fd, end)  # a part of a line would spoil the next one
                 raise
             if os.fstat(fd).st_nlink == 0:
-                raise StorageError(f"cannot write {escape(self.path)}: it was deleted during the run")
-        except OSError as error:
-            raise storage_error("write", self.path, error) from error
+                raise StorageError(("cannot write ", self.path, ": it was deleted during the run"), code="deleted")
 
     def _open(self) -> int:
         if self._fd is None:
@@ -135,18 +127,18 @@ class MetricsFile:
         return self._fd
 
     def records(self) -> Records:
-        """Read every record; a missing file is an empty one. Raises: RunError with the line of a damaged record."""
+        """Read every record; a missing file is an empty one. Raises: DamageError with the line of a damaged record."""
         return Records(self.path, self._lines)
 
     def _lines(self) -> Iterator[bytes]:
         if os.path.lexists(self.path):
-            with OpenFile(self.path, _LIMIT) as file:
+            with OpenFile(self.path, LIMIT) as file:
                 yield from file.lines()
 
     def truncate_after(self, step: int) -> int:
         """Drop the records of later steps and a torn last line, all at once; returns how many that were.
 
-        Raises: RunError, StorageError.
+        Raises: DamageError, StorageError.
         """
         return self.truncate(lambda content: content.get("step", step) <= step)
 
@@ -173,10 +165,8 @@ class MetricsFile:
     def sync(self) -> None:
         """Bring what was appended to the disk. Raises: StorageError."""
         if self._fd is not None:
-            try:
+            with told("write", self.path):
                 retried(os.fsync, self._fd)
-            except OSError as error:
-                raise storage_error("write", self.path, error) from error
 
     def close(self) -> None:
         """Close the file; the next append opens it again."""

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import DamageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.metrics import KINDS, MetricRecord, Records, record_from_dict
-from mhsa_cli.text import escape
 
 
 class Rhythm(NamedTuple):
@@ -41,8 +40,9 @@ class Curve:
                 if self.problem:
                     break
                 self.line = self._number
-        except RunError as error:
-            self.problem = error.message.removeprefix(f"{escape(records.path)}:")
+        except DamageError as error:  # the file is known to whoever asks
+            said = error.parts[2:] if error.path == records.path else error.parts
+            self.problem = "".join(map(str, said))
 
     def _add(self, record: MetricRecord) -> None:
         if self.line == 0 and record.step > 1 and self.rhythm is not None:  # the earlier part of the run is gone

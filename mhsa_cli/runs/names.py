@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.disk import storage_error
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, shortened
 
 NEWEST = "newest"  # in place of a name: the run that was started last
 LONGEST = 100  # bytes; leaves room for the endings of what is named after a run within the usual 255
@@ -40,10 +40,8 @@ def check_name(name: str) -> str:
     elif _WINDOWS.fullmatch(name):
         problem = "it is a device name on Windows"
     if problem:
-        shown = escape(name)
-        shown = shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
         way_out = "letters, digits, '-' and '_' are always fine: --name NAME"
-        raise UsageError(f"cannot call a run '{shown}': {problem}", way_out)
+        raise UsageError(f"cannot call a run '{shortened(name, LONGEST)}': {problem}", way_out, "bad-name")
     return name
 
 
@@ -55,17 +53,14 @@ def prepare_root(root: Path) -> Path:
     try:
         root.mkdir(exist_ok=True)
     except FileExistsError:
-        raise StorageError(
-            f"cannot keep runs in {escape(root)}: it is not a folder", "choose another: --runs DIR"
-        ) from None
+        message = ("cannot keep runs in ", root, ": it is not a folder")
+        raise StorageError(message, "choose another: --runs DIR", "no-folder") from None
     except FileNotFoundError as error:
         if root.parent.is_dir():  # as in /proc, where nothing can be made
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
-        above = escape(root.parent)
-        raise StorageError(
-            f"cannot create {escape(root)}: the folder {above} does not exist",
-            f"create it first: mkdir -p {shlex.quote(above)}",
-        ) from None
+        said = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
+        hint = f"create it first: mkdir -p {shlex.quote(escape(root.parent))}"
+        raise StorageError(said, hint, "no-folder") from None
     except OSError as error:
         raise storage_error("create", root, error) from error
     return root

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
-from mhsa_cli.runs.disk import retried, storage_error
+from mhsa_cli.runs.disk import retried, storage_error, told
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import busy, is_locked
 from mhsa_cli.text import escape
@@ -35,24 +35,21 @@ def claim(root: Path, name: str | None, stem: str) -> Path:
 
 def _taken(path: Path) -> UsageError:
     quoted, other = escape(shlex.quote(str(path))), "choose another --name"
-    if is_sweep(path):
-        return UsageError(f"the sweep {escape(path)} already exists", f"mhsa sweep --resume {quoted}; or {other}")
-    if os.path.lexists(path / RUN):
-        return UsageError(f"the run {escape(path)} already exists", f"mhsa train --resume {quoted}; or {other}")
-    return UsageError(f"{escape(path)} already exists, and is no run", other)
+    if not is_sweep(path) and not os.path.lexists(path / RUN):
+        return UsageError((path, " already exists, and is no run"), other, "taken")
+    what, command = ("sweep", "sweep") if is_sweep(path) else ("run", "train")
+    hint = f"mhsa {command} --resume {quoted}; or {other}"
+    return UsageError((f"the {what} ", path, " already exists"), hint, "taken")
 
 
 def check_disk_space(folder: Path, bytes_needed: int) -> None:
     """Make sure `folder`'s disk has room for `bytes_needed`. Raises: StorageError."""
-    try:
+    with told("look at the disk of", folder):
         free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise storage_error("look at the disk of", folder, error) from error
     if free < bytes_needed:
-        raise StorageError(
-            f"not enough space in {escape(folder)}: {_size(bytes_needed)} are needed, {_size(free)} are free",
-            "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR",
-        )
+        said = ("not enough space in ", folder, f": {_size(bytes_needed)} are needed, {_size(free)} are free")
+        hint = "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR"
+        raise StorageError(said, hint, "no-space")
 
 
 def _size(count: int) -> str:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from mhsa_cli.errors import RunError, StorageError
-from mhsa_cli.runs.checkpoints import STATE, is_no_damage, list_checkpoints
+from mhsa_cli.runs.checkpoints import STATE, is_damage, list_checkpoints
 from mhsa_cli.runs.commit import MANIFEST
 from mhsa_cli.runs.disk import read_file
-from mhsa_cli.runs.json_file import check_format, parse_json
+from mhsa_cli.runs.json_file import parse_document
 from mhsa_cli.runs.listing import HEADS, RUN
 
 LIMIT = 1 << 30  # bytes; heads.json is the largest of them
@@ -27,7 +27,7 @@ def refuse_newer(run: Path) -> None:
     parts = [run / RUN, run / HEADS, *(item.path / name for item in saved for name in (MANIFEST, STATE))]
     for part in filter(os.path.lexists, parts):
         try:
-            check_format(parse_json(read_file(part, LIMIT), part), part)
+            parse_document(read_file(part, LIMIT), part)
         except (RunError, StorageError) as error:
-            if is_no_damage(error):
+            if not is_damage(error):
                 raise

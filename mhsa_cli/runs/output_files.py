@@ -7,13 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import UsageError
-from mhsa_cli.runs.atomic import (
-    sync_folder,
-    temporary_beside,
-    write_file_atomic,
-    write_new_file,
-)
-from mhsa_cli.runs.disk import retried, storage_error
+from mhsa_cli.runs.atomic import sync_folder, temporary_beside, write_file_atomic, write_new_folder
+from mhsa_cli.runs.disk import retried, told
 from mhsa_cli.runs.listing import RUN
 from mhsa_cli.text import escape
 
@@ -26,16 +21,13 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
     if not path.name:
         raise UsageError(f"'{escape(path)}' is no name for what is written", f"name a new file or folder: {named}")
     if os.path.lexists(path):
-        raise UsageError(f"{escape(path)} already exists", f"nothing is overwritten: choose another name, {named}")
-    try:
+        raise UsageError((path, " already exists"), f"nothing is overwritten: choose another name, {named}", "taken")
+    with told("write", path):  # it may count from a folder that is gone
         above = Path(os.path.realpath(path)).parents
-    except OSError as error:  # it counts from a folder that is gone
-        raise storage_error("write", path, error) from error
     for folder in above:
         if (folder / RUN).is_file():
-            raise UsageError(
-                f"{escape(path)} would lie in the run folder {escape(folder)}", f"put it somewhere else: {named}"
-            )
+            said = (path, " would lie in the run folder ", folder)
+            raise UsageError(said, f"put it somewhere else: {named}", "in-a-run")
 
 
 def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[Path]:
@@ -46,14 +38,8 @@ def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[
     if list(files) == [""]:
         write_file_atomic(path, files[""], new=True)
         return [path]
-    try:
-        with temporary_beside(path) as temporary:
-            retried(os.mkdir, temporary, 0o777)
-            for name, data in files.items():
-                write_new_file(temporary / name, data)
-            sync_folder(temporary)
-            retried(os.rename, temporary, path)
-            sync_folder(path.parent)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
+    with told("write", path), temporary_beside(path) as temporary:
+        write_new_folder(temporary, files)
+        retried(os.rename, temporary, path)
+        sync_folder(path.parent)
     return [path / name for name in sorted(files)]

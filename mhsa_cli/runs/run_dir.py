@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mhsa_cli import __version__
-from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.errors import IS, DamageError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, hashes, listing
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file
-from mhsa_cli.runs.heads import check_measured
-from mhsa_cli.runs.json_file import FILES, check_format, dump_json, dump_sealed, parse_json, restore_nonfinite
+from mhsa_cli.runs.heads import parse_heads
+from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed
 from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.lock import RunLock, root_lock
@@ -27,13 +27,12 @@ from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.runs.new_folder import claim
 from mhsa_cli.runs.newer_formats import refuse_newer
-from mhsa_cli.text import escape
 
 _TEXT_LIMIT = 1 << 20
 _HEADS_LIMIT = 1 << 30
 
 
-class RunDir:
+class RunDir(AbstractContextManager["RunDir"]):
     """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
 
     Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
@@ -103,7 +102,7 @@ class RunDir:
             run._lock.acquire()
             try:
                 refuse_newer(run.path)
-            except NewerFormatError:
+            except RunError:
                 run.close()
                 raise
             sweep_orphans(run.path)
@@ -126,10 +125,7 @@ class RunDir:
         self._scores.close()
         self._lock.release()
 
-    def __enter__(self) -> RunDir:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- config, run.json, heads.json ---------------------------------------------------------------------------------
@@ -146,7 +142,7 @@ class RunDir:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise RunError(f"{escape(path)} is damaged: byte {error.start} is not UTF-8") from error
+            raise DamageError((path, IS, f"damaged: byte {error.start} is not UTF-8"), code="not-utf8") from error
 
     def write_run_json(self, info: Mapping[str, Any]) -> None:
         """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError.
@@ -190,10 +186,7 @@ class RunDir:
     def read_heads(self) -> dict[str, Any]:
         """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
         path = self.path / HEADS
-        content = parse_json(hashes.read_listed(self.path, HEADS, _HEADS_LIMIT), path)
-        check_format(content, path)
-        check_measured(content, load_info(self.path), path)
-        return restore_nonfinite(content)
+        return parse_heads(hashes.read_listed(self.path, HEADS, _HEADS_LIMIT), load_info(self.path), path)
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 

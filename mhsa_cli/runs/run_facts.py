@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from mhsa_cli.errors import RunError
-from mhsa_cli.text import escape
+from mhsa_cli.errors import IS, DamageError
+from mhsa_cli.text import escape, shortened
 
 LARGEST = (1 << 63) - 1
 SHOWN = 40  # characters of a wrong value
@@ -72,14 +72,13 @@ SWEEP_FACTS: dict[str, Wanted] = {
 
 def shown(value: Any) -> str:
     """Write a wrong value for a message: short, and on any terminal."""
-    text = escape(repr(value))
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return shortened(repr(value), SHOWN)
 
 
 def check_facts(content: Mapping[str, Any], facts: Mapping[str, Wanted], path: Path, hint: str) -> None:
-    """Refuse a document in which a value is of another kind than it should be. Raises: RunError."""
+    """Refuse a document in which a value is of another kind than it should be. Raises: DamageError."""
     for where, value, wanted in _wrong(content, dict(facts), ""):
-        raise RunError(f"{escape(path)} is damaged: {where} is {shown(value)}, expected {wanted}", hint)
+        raise DamageError((path, IS, f"damaged: {where} is {shown(value)}, expected {wanted}"), hint, "value")
 
 
 def _wrong(value: Any, wanted: Wanted, where: str) -> Iterator[tuple[str, Any, str]]:

@@ -6,15 +6,15 @@ import csv
 import io
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from mhsa_cli.errors import OtherVersionError, RunError, StorageError, UsageError
+from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, storage_error, verify_hint
+from mhsa_cli.runs.disk import read_file, retried, told, verify_hint
 from mhsa_cli.runs.hashes import listed_files, read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
 from mhsa_cli.runs.line_ends import git_told
@@ -33,7 +33,7 @@ MOST = 1 << 20  # trials; far beyond any grid
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
 
-class SweepDir:
+class SweepDir(AbstractContextManager["SweepDir"]):
     """One sweep's folder, owned until `close`. Trials are run folders inside it, named by cell and seed.
 
     Example: `with SweepDir.create(Path("runs"), "heads", plan) as sweep: ...`
@@ -75,19 +75,15 @@ class SweepDir:
                     sweep_orphans(path)
                 return sweep
             if is_sweep(path):
-                raise RunError(f"{escape(path)} has no {SWEEP}, its plan", verify_hint(path))
-        raise RunError(
-            f"there is no sweep {escape(name)} in {escape(root)}", "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
-        )
+                raise DamageError((path, f" has no {SWEEP}, its plan"), verify_hint(path), "no-plan")
+        said = (f"there is no sweep {escape(name)} in ", root)
+        raise RunError(said, "start one: mhsa sweep n_heads=1,2,4 --seeds 8", "no-sweep")
 
     def close(self) -> None:
         """Let go of the sweep."""
         self._lock.release()
 
-    def __enter__(self) -> SweepDir:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def read(self) -> dict[str, Any]:
@@ -142,10 +138,10 @@ class SweepDir:
                 read_listed(run.path, name)
             if run.checkpoints():
                 return bool(run.load_checkpoint().notes)
-        except (OtherVersionError, StorageError):
-            return False
-        except RunError:
+        except DamageError:
             return True
+        except (RunError, StorageError):
+            return False
         return False
 
     def info(self, trial: str) -> dict[str, Any]:
@@ -155,19 +151,14 @@ class SweepDir:
         """
         try:
             return read_info(self.path / trial)
-        except OtherVersionError:
-            raise
-        except RunError:
+        except DamageError:
             return {}
 
     def note_error(self, trace: str) -> Path:
         """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
         path = self.path / ERRORS
-        try:
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(trace + "\n")
-        except OSError as error:
-            raise storage_error("write", path, error) from error
+        with told("write", path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(trace + "\n")
         return path
 
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
@@ -177,17 +168,15 @@ class SweepDir:
         """
         path = self.path / trial
         if self.is_done(trial):
-            raise UsageError(f"{escape(path)} is finished already")
+            raise UsageError((path, IS, "finished already"), code="taken")
         if (path / LOCK).exists():
             left = RunLock(path / LOCK)
             left.acquire()
             left.release()
         refuse_newer(path)
         remove(path)
-        try:
+        with told("create", path):
             retried(path.mkdir)
-        except OSError as error:
-            raise storage_error("create", path, error) from error
         return RunDir.start(path, order, command)
 
 

@@ -13,9 +13,9 @@ from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
-from mhsa_cli.runs.disk import OpenFile
-from mhsa_cli.runs.heads import check_measured, maps_from_dict
-from mhsa_cli.runs.json_file import check_format, parse_json, restore_nonfinite
+from mhsa_cli.runs.disk import LIMIT, OpenFile
+from mhsa_cli.runs.heads import maps_from_dict, parse_heads
+from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
 from mhsa_cli.runs.metrics import Records
@@ -79,9 +79,9 @@ class Verifier:
     def _note(self, name: str, state: str, found: str) -> None:
         self.checks.append(Check(name, state, found))
 
-    def _why(self, error: MhsaError) -> str:
+    def _why(self, error: MhsaError, of: str = "") -> str:
         self.line_ends |= isinstance(error, LineEndsError)
-        return error.message.replace(f"{escape(self.run)}/", "")
+        return error.seen_from(self.run, of)
 
     def _run_json(self) -> None:
         try:
@@ -100,18 +100,18 @@ class Verifier:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
         path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
         try:
-            file = hashes.open_listed(self.run, name) if self.info else OpenFile(path, hashes.LIMIT)
+            file = hashes.open_listed(self.run, name) if self.info else OpenFile(path, LIMIT)
         except MhsaError as error:
             if not os.path.lexists(path) and name not in self.listed:
                 needed = name == TEXT or self.info.get("status") in ENDED
                 self._note(name, "note", "there is none" if needed else "not written yet")
                 return
-            found, state = self._why(error).removeprefix(f"{name} is "), state_of(error)
+            found, state = self._why(error, name), state_of(error)
             try:  # what can still be used of it?
-                with OpenFile(path, hashes.LIMIT) as file:
+                with OpenFile(path, LIMIT) as file:
                     look(file)
             except MhsaError as second:
-                more = self._why(second).removeprefix(f"{name} is ")
+                more = self._why(second, name)
                 found += "" if more == found else f"; {more}"
             self._note(name, state, found)
             return
@@ -119,7 +119,7 @@ class Verifier:
             with file:
                 self._note(name, "ok", f"{look(file)}, {hashed}")
         except MhsaError as error:
-            self._note(name, state_of(error), self._why(error).removeprefix(f"{name} is "))
+            self._note(name, state_of(error), self._why(error, name))
 
     def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm
@@ -133,11 +133,7 @@ class Verifier:
         raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
 
     def _heads(self, file: OpenFile) -> str:
-        path = self.run / HEADS
-        content = parse_json(file.read(), path)
-        check_format(content, path)
-        check_measured(content, self.info, path)
-        maps = maps_from_dict(restore_nonfinite(content))
+        maps = maps_from_dict(parse_heads(file.read(), self.info, self.run / HEADS))
         self._same_heads([head.address for head in maps.heads])
         step, last = maps.step, self.info.get("step")
         stale = f", before the run went on to step {last}" if isinstance(last, int) and last != step else ""

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.errors import NewerFormatError, RunError
+from mhsa_cli.errors import NewerFormatError
 from mhsa_cli.runs import checkpoints as room
 from mhsa_cli.runs import commit
 from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import tree
+from tests.refusals import fact, refusal
 
 
 @pytest.fixture
@@ -78,19 +79,16 @@ def test_stale_higher_steps_neither_survive_nor_win(run: RunDir) -> None:
 
 
 def test_none_valid_lists_each_reason(run: RunDir) -> None:
-    with pytest.raises(RunError, match="has no checkpoint"):
-        run.load_checkpoint()
+    assert fact(run.load_checkpoint) == ("no-checkpoint", "mine")
     for step in (1, 2):
         run.commit_checkpoint(step, {"a": b"x"}, 9)
         (run.path / "checkpoints" / f"step-{step:08d}" / "a").write_bytes(b"y")
-    with pytest.raises(RunError) as caught:
-        run.load_checkpoint()
-    assert caught.value.message.count("its hash differs") == 2
-    with pytest.raises(RunError, match="of step 1 is not valid"):
-        run.load_checkpoint(1)
-    with pytest.raises(RunError) as caught:
-        run.load_checkpoint(7)
-    assert "it has: 1, 2" in str(caught.value)
+    hashes = [f"  step-{step:08d}: {run.path}/checkpoints/step-{step:08d}/a is damaged: " for step in (2, 1)]
+    why = "its hash differs from the one in MANIFEST.json"
+    both = "\n".join([f"{run.path}: no checkpoint is valid", *(told + why for told in hashes)])
+    assert str(refusal(run.load_checkpoint)) == both
+    assert refusal(lambda: run.load_checkpoint(1)).message.startswith(f"{run.path}: the checkpoint of step 1 is not ")
+    assert refusal(lambda: run.load_checkpoint(7)).hint == "it has: 1, 2"
 
 
 def test_foreign_names_are_no_checkpoints(run: RunDir, tmp_path: Path) -> None:
@@ -111,8 +109,7 @@ def test_foreign_names_are_no_checkpoints(run: RunDir, tmp_path: Path) -> None:
     folder.rename(away)
     folder.symlink_to(away)
     for act in (run.load_checkpoint, run.checkpoints, lambda: run.commit_checkpoint(6, {"a": b"x"})):
-        with pytest.raises(RunError, match="symbolic link"):
-            act()
+        assert fact(act) == ("no-folder", "checkpoints")
     assert not (away / "step-00000006").exists()
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
+from mhsa_cli.errors import MhsaError, RunError, UsageError
+from mhsa_cli.runs.disk import refused_with
 from mhsa_cli.runs.names import prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
+from tests.refusals import fact, refusal
 
 
 @pytest.fixture
@@ -75,14 +77,12 @@ def test_the_root_is_given_or_the_environment_or_runs(monkeypatch: pytest.Monkey
 def test_a_root_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    cases = {"file": "not a folder", "file/runs": "Not a directory", "a/b": r"a does not exist", "dangling": "not a fo"}
-    for root, says in cases.items():
-        with pytest.raises(StorageError, match=says) as caught:
-            RunDir.create(tmp_path / root, "x")
-        assert caught.value.exit_code == 5
+    cases = {"file": "no-folder", "file/runs": "storage", "a/b": "no-folder", "dangling": "no-folder"}
+    for root, code in cases.items():
+        error = refusal(lambda: RunDir.create(tmp_path / root, "x"))  # noqa: B023
+        assert (error.code, error.exit_code) == (code, 5)
     assert not (tmp_path / "nowhere").exists()
-    with pytest.raises(StorageError, match="ENOTDIR"):
-        RunDir.list(tmp_path / "file")
+    assert refused_with(refusal(lambda: RunDir.list(tmp_path / "file"))) == errno.ENOTDIR
 
 
 def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
@@ -92,17 +92,16 @@ def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
         raise FileNotFoundError(errno.ENOENT, "", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(StorageError, match=r"cannot create .*ENOENT") as caught:
-        prepare_root(tmp_path / "runs")
-    assert "does not exist" not in str(caught.value) and "--runs DIR" in str(caught.value.hint)
+    error = refusal(lambda: prepare_root(tmp_path / "runs"))
+    assert (error.code, error.path, refused_with(error)) == ("storage", tmp_path / "runs", errno.ENOENT)
+    assert "--runs DIR" in str(error.hint)
 
 
 def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:
     check_disk_space(run.path, 1)
-    with pytest.raises(StorageError, match=r"1000000\.0 TB are needed, .* are free"):
-        check_disk_space(run.path, 10**18)
-    with pytest.raises(StorageError):
-        check_disk_space(run.path / "nowhere", 1)
+    error = refusal(lambda: check_disk_space(run.path, 10**18))
+    assert error.code == "no-space" and ": 1000000.0 TB are needed, " in error.message
+    assert fact(lambda: check_disk_space(run.path / "nowhere", 1)) == ("storage", "nowhere")
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------
@@ -224,8 +223,7 @@ def test_config_and_heads_round_trip(run: RunDir) -> None:
     text = "# π ≈ 3\nseed: 42\r\n"
     run.write_config(text)
     assert run.read_config_text() == text
-    with pytest.raises(RunError, match=r"heads\.json is missing"):
-        run.read_heads()
+    assert fact(run.read_heads) == ("missing", "heads.json")
     inf = float("inf")
     run.write_heads({"weights": [[0.1, inf], [-inf, 1e-300]], "L0.H3": {"a/b~c": inf}, "entropy": None})
     assert run.read_heads() == {
@@ -236,8 +234,7 @@ def test_config_and_heads_round_trip(run: RunDir) -> None:
     }
     json.loads((run.path / "heads.json").read_text(), parse_constant=pytest.fail)
     (run.path / "config.yaml").write_bytes(b"a: \xff")
-    with pytest.raises(RunError, match=r"config\.yaml is damaged: byte 3"):
-        run.read_config_text()
+    assert fact(run.read_config_text) == ("not-utf8", "config.yaml")
 
 
 def test_entries_that_lead_out_of_the_folder_are_refused(run: RunDir, tmp_path: Path) -> None:
@@ -253,6 +250,5 @@ def test_entries_that_lead_out_of_the_folder_are_refused(run: RunDir, tmp_path: 
         path.unlink(missing_ok=True)
         path.symlink_to(secret)
         for act in (read, write):
-            with pytest.raises(MhsaError, match="symbolic link"):
-                act()
+            assert fact(act) == ("no-file", name)
     assert secret.read_text() == '{"format": 1}\n'

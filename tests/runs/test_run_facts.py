@@ -16,6 +16,7 @@ from mhsa_cli.runs.json_file import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info
 from mhsa_cli.runs.metrics import Records, records_of
 from mhsa_cli.runs.run_facts import RUN_FACTS, SWEEP_FACTS, Kind, check_facts
+from tests.refusals import refusal
 
 PATH = Path("some/file")
 ANY: list[Any] = [None, True, 0, -1, 0.5, 10**30, float("nan"), "x", [], [None], [[]], {}, {"a": 1}, {"step": "x"}]
@@ -33,7 +34,7 @@ def test_each_value_is_asked_for_its_kind(facts: dict[str, Any]) -> None:
                 check_facts({key: value, "of the future": value}, facts, PATH, "a way out")
                 assert fits
             except RunError as error:
-                assert f"{PATH}" in error.message and f"{key}" in error.message and error.hint == "a way out"
+                assert (error.code, error.path, error.hint) == ("value", PATH, "a way out") and key in error.message
                 assert not fits or isinstance(value, list | dict) and value
                 kinds += 1
         assert kinds > 4
@@ -51,9 +52,9 @@ def test_each_value_is_asked_for_its_kind(facts: dict[str, Any]) -> None:
 )
 def test_values_inside_others_are_named_by_their_place(inside: dict[str, Any], place: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(dump_sealed({"format": 1, "status": "finished", **inside}))
-    with pytest.raises(RunError) as caught:
-        load_info(tmp_path)
-    assert f"run.json is damaged: {place} is " in caught.value.message and caught.value.hint is not None
+    error = refusal(lambda: load_info(tmp_path))
+    assert (error.code, error.path) == ("value", tmp_path / "run.json") and error.hint is not None
+    assert f" {place} is " in error.message
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,8 @@ def test_values_inside_others_are_named_by_their_place(inside: dict[str, Any], p
 def test_a_record_is_named_by_its_line(line: dict[str, Any], key: str) -> None:
     whole = {"kind": "step", "step": 1, "loss": 0.5, "accuracy": 0.5, "lr": 0.5}
     data = b"".join(json.dumps(one).encode() + b"\n" for one in (whole, {**whole, **line}))
-    with pytest.raises(RunError) as caught:
-        list(records_of(Records(PATH, lambda: io.BytesIO(data))))
-    assert caught.value.message.startswith(f"{PATH}:2: ") and f"{key} is " in caught.value.message
+    error = refusal(lambda: list(records_of(Records(PATH, lambda: io.BytesIO(data)))))
+    assert error.code == "record" and error.message.startswith(f"{PATH}:2: ") and f"{key} is " in error.message
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.errors import RunError
+from mhsa_cli.errors import DamageError
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_maps, snapshot_to_dict, snapshots_from_lines
@@ -76,48 +76,60 @@ def _drop(*path: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "where"),
     [
-        (_drop("heads"), "step 8: heads is missing"),
-        (_drop("maps"), "step 8: maps is missing"),
-        (_drop("heads", 1, "lifts"), "step 8: lifts is missing"),
-        (_drop("step"), "snapshot 2: step is missing"),
-        (_set("step", to=-1), "snapshot 2: step and pool should be whole"),
-        (_set("step", to=True), "snapshot 2: step and pool should be whole"),
-        (_set("pool", to=0), "step 8: step and pool should be whole"),
-        (_set("heads", to=[]), "it holds no head"),
-        (_set("heads", to=7), "of the wrong kind"),
-        (_set("heads", 0, to="x"), "of the wrong kind"),
-        (_set("heads", 0, "layer", to=1.5), "layer, head and distance"),
-        (_set("heads", 0, "distance", to="3"), "layer, head and distance"),
-        (_set("heads", 0, "lifts", "previous", to="high"), "lifts should be numbers"),
-        (_set("heads", 0, "lifts", "previous", to=True), "lifts should be numbers"),
-        (_set("heads", 0, "lifts", to=[0.1]), "of the wrong kind"),
-        (_set("heads", 0, "entropy", to="x"), "figures should be numbers"),
-        (_drop("heads", 2), "maps and heads do not fit"),
-        (_drop("maps", 1), "maps and heads do not fit"),
-        (_set("maps", to=None), "of the wrong kind"),
-        (_set("maps", 0, 0, to=MAP[:3]), "equally large"),
-        (_set("maps", 0, 0, 2, to=[1] * 5), "equally large"),
-        (_set("maps", 0, 0, 2, to=[]), "equally large"),
-        (_set("maps", 0, 0, 2, to="abc"), "equally large"),
-        (_set("maps", 0, 0, 2, 1, to=101), "0 to 100"),
-        (_set("maps", 0, 0, 2, 1, to=0.5), "0 to 100"),
-        (_set("maps", 0, 0, 2, 1, to=None), "0 to 100"),
+        (_drop("heads"), "heads"),
+        (_drop("maps"), "maps"),
+        (_drop("heads", 1, "lifts"), "heads[1].lifts"),
+        (_drop("step"), "step"),
+        (_set("step", to=-1), "step"),
+        (_set("step", to=True), "step"),
+        (_set("pool", to=0), None),
+        (_set("heads", to=[]), None),
+        (_set("heads", to=7), "heads"),
+        (_set("heads", 0, to="x"), "heads[0]"),
+        (_set("heads", 0, "layer", to=1.5), "heads[0].layer"),
+        (_set("heads", 0, "distance", to="3"), "heads[0].distance"),
+        (_set("heads", 2, "lifts", "previous", to="high"), "heads[2].lifts.previous"),
+        (_set("heads", 0, "lifts", "previous", to=True), "heads[0].lifts.previous"),
+        (_set("heads", 0, "lifts", to=[0.1]), "heads[0].lifts"),
+        (_set("heads", 0, "offsets", to={"x": 0.5}), "heads[0].offsets.x"),
+        (_set("heads", 0, "entropy", to="x"), "heads[0].entropy"),
+        (_drop("heads", 2), None),
+        (_drop("maps", 1), None),
+        (_set("maps", to=None), None),
+        (_set("maps", 0, 0, to=MAP[:3]), None),
+        (_set("maps", 0, 0, 2, to=[1] * 5), None),
+        (_set("maps", 0, 0, 2, to=[]), None),
+        (_set("maps", 0, 0, 2, to="abc"), None),
+        (_set("maps", 0, 0, 2, 1, to=101), None),
+        (_set("maps", 0, 0, 2, 1, to=0.5), None),
+        (_set("maps", 0, 0, 2, 1, to=None), None),
     ],
 )
-def test_damage_is_said_in_words_with_a_way_out(damage: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_damage_is_found_at_its_place(damage: Callable[[dict[str, Any]], None], where: str | None) -> None:
     lines = [copy.deepcopy(snapshot_to_dict(record(step))) for step in (0, 8)]
     assert len(snapshots_from_lines(lines)) == 2
     damage(lines[1])
-    with pytest.raises(RunError) as error:
+    with pytest.raises(DamageError) as error:
         snapshots_from_lines(lines)
-    assert said in error.value.message and "heads.jsonl" in error.value.message
-    assert error.value.hint and "delete that line" in error.value.hint and error.value.exit_code == 4
+    assert error.value.code == "snapshot" and error.value.path == Path("heads.jsonl") and error.value.hint
+    assert getattr(error.value.__cause__, "where", None) == where
+
+
+def test_damage_is_said_in_words_with_a_way_out() -> None:
+    line = snapshot_to_dict(record(8))
+    line["heads"][0]["lifts"]["previous"] = "high"
+    with pytest.raises(DamageError) as error:
+        snapshots_from_lines([line])
+    assert str(error.value) == (
+        "heads.jsonl is damaged at step 8: heads[0].lifts.previous is 'high', expected a number\n"
+        "  delete that line to go on without it, or train the run again"
+    )
 
 
 def test_heads_may_not_change_within_a_run() -> None:
-    with pytest.raises(RunError, match="step 2: it has other heads"):
+    with pytest.raises(DamageError):
         snapshots_from_lines([snapshot_to_dict(record(0)), snapshot_to_dict(record(2, heads=5))])
 
 

@@ -1,0 +1,147 @@
+"""Records as the plain data of JSON, and back: the type hints of a record say what is right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from mhsa_cli.runs.run_facts import COUNT, NUMBER, TEXT, YES_NO, Kind, shown
+from mhsa_cli.text import escape
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+KINDS: dict[type, Kind] = {int: COUNT, float: NUMBER, str: TEXT, bool: YES_NO}
+FINITE = Kind("a finite number", lambda value: NUMBER.fits(value) and math.isfinite(value))
+WRONG = (AttributeError, KeyError, TypeError, ValueError)  # what content raises that is taken for what it is not
+
+
+class ContentError(ValueError):
+    """A value is missing, or of another kind than it should be; `where` is its place in the content."""
+
+    def __init__(self, problem: str, where: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.where = problem, where
+
+    def within(self, place: str) -> ContentError:
+        """Say the same of the content that holds this one at `place`."""
+        joint = "." if self.where and self.where[0] != "[" else ""
+        return ContentError(self.problem, f"{place}{joint}{self.where}")
+
+    def __str__(self) -> str:
+        return f"{self.where} is {self.problem}".lstrip()
+
+
+def plain(value: Any) -> Any:
+    """Turn a record into plain data, and the records inside it; nested lists of numbers are given as they are."""
+    if type(value) in KINDS:
+        return value
+    if names := _names(value.__class__):
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and any(map(is_dataclass, value)):
+        return [plain(item) for item in value]
+    return value
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    """List the fields of a record; none of what is no record."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
+
+
+def from_plain(cls: Callable[..., T], content: Any, *, finite: bool = False) -> T:
+    """Make a record of plain data; keys it does not know are left out. With `finite` no number is NaN or infinite.
+
+    What is missing is its field's default, or None where that is right. Lists in lists are not looked into: they are
+    large. Raises: ContentError.
+    """
+    if not isinstance(content, Mapping):
+        raise ContentError(f"{shown(content)}, expected an object")
+    values = []
+    for name, read, default in _fields(cls, finite):
+        if name in content:
+            values.append(_inside(name, read, content[name]))
+        elif default is MISSING:
+            raise ContentError("missing", name)
+        else:
+            values.append(default)
+    return cls(*values)
+
+
+@cache
+def _fields(cls: Any, finite: bool) -> list[tuple[str, Reader, Any]]:
+    """List the fields of a record: the name, what reads the value, and what it is where it is missing."""
+    hints, found = get_type_hints(cls), []
+    for field in fields(cls):
+        default = None if NoneType in get_args(hints[field.name]) else field.default
+        default = field.default_factory() if field.default_factory is not MISSING else default
+        found.append((field.name, _reader(hints[field.name], finite), default))
+    return found
+
+
+@cache
+def _reader(hint: Any, finite: bool) -> Reader:
+    origin, inside = get_origin(hint), get_args(hint)
+    if NoneType in inside:
+        inner = _reader(inside[0], finite)
+        return lambda value: None if value is None else inner(value)
+    if is_dataclass(hint):
+        return partial(_record, hint, finite)
+    if origin is Mapping:
+        return partial(_mapping, inside[0], _reader(inside[1], finite), math.nan if inside[1] is float else None)
+    if origin is Sequence:
+        return _as_it_is if get_origin(inside[0]) is Sequence else partial(_list, _reader(inside[0], finite))
+    return partial(_scalar, hint, FINITE if finite and hint is float else KINDS[hint])
+
+
+def _record(cls: Any, finite: bool, value: Any) -> Any:
+    return value if isinstance(value, cls) else from_plain(cls, value, finite=finite)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _scalar(cls: type, kind: Kind, value: Any) -> Any:
+    if not kind.fits(value):
+        raise ContentError(f"{shown(value)}, expected {kind.name}")
+    return cls(value)
+
+
+def _list(read: Reader, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ContentError(f"{shown(value)}, expected a list")
+    return [_inside(f"[{number}]", read, item) for number, item in enumerate(value)]
+
+
+def _mapping(cls: type, read: Reader, null: Any, value: Any) -> dict[Any, Any]:
+    """Read a mapping; a number of null is one that could not be measured, as NaN is."""
+    if not isinstance(value, dict):
+        raise ContentError(f"{shown(value)}, expected an object")
+    return {_key(cls, key): _inside(escape(key), read, null if item is None else item) for key, item in value.items()}
+
+
+def _key(cls: type, key: str) -> Any:
+    if cls is int and not key.isdecimal():
+        raise ContentError("no whole number", escape(key))
+    return cls(key)
+
+
+def _inside(place: str, read: Reader, value: Any) -> Any:
+    try:
+        return read(value)
+    except ContentError as error:
+        raise error.within(place) from None
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Say what is wrong with content that was taken for what it is not, and raised one of WRONG."""
+    if isinstance(error, KeyError):
+        return f"{escape(str(error.args[0]))} is missing"
+    return str(error) if type(error) in (ValueError, ContentError) else "a part is of the wrong kind"
