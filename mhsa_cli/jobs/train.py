@@ -131,9 +131,7 @@ class Training:
             self._trainer = Trainer(
                 config, self.task, given.device, model=given.model, resume=given.files, stop=self._stop
             )
-            known = {"task": self.task.name, "n_heads": config.model.n_heads, "parameters": self.trainer.parameters}
-            known |= {"seed": config.train.seed, "total_steps": self.trainer.total, **machine(config, given.device)}
-            self.run.update(**GOING_ON, **known)
+            self.run.update(**GOING_ON, **self.trainer.group.facts(0), **machine(config, given.device))
             self.history = History(self.run)
             stack.pop_all()
         return self

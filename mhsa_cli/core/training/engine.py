@@ -43,7 +43,6 @@ class Trainer:
         self.config, self.task = config, task
         models, files = None if model is None else [model], None if resume is None else [resume]
         self.group = Group([config], task, device, models=models, resume=files, stop=stop, watch=watch, clock=clock)
-        self.parameters = self.stack.size
         self._first = self.step
 
     @property

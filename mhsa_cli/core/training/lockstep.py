@@ -93,6 +93,17 @@ class Group:
         """Count the updates made so far."""
         return self.stack.updates
 
+    def facts(self, run: int) -> dict[str, str | int]:
+        """Say what a run trains: run.json keeps it."""
+        config = self.configs[run]
+        return {
+            "task": self.task.name,
+            "n_heads": config.model.n_heads,
+            "parameters": self.stack.size // self.stack.M,
+            "seed": config.train.seed,
+            "total_steps": self.total,
+        }
+
     def model(self, run: int) -> TransformerLM:
         """Copy a run's model as it stands, in eval mode."""
         return unstack(self.stack.model, self.runs.index(run))

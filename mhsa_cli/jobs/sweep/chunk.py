@@ -74,12 +74,10 @@ def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool
         clock = _Clock(0.0 if start is None else start.seconds)
         configs = [trial.config for trial in trials]
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
-        facts = {"task": task.name, "n_heads": config.model.n_heads, "parameters": group.stack.size // group.stack.M}
-        facts |= {"total_steps": group.total, **own}
-        facts |= {} if start is None else GOING_ON
-        facts |= recorded(models[0]) if models else {}
-        for run, trial in zip(runs, trials, strict=True):
-            run.update(**facts, seed=trial.config.train.seed)
+        going_on = {} if start is None else GOING_ON
+        more = {**own, **going_on, **(recorded(models[0]) if models else {})}
+        for number, run in enumerate(runs):
+            run.update(**group.facts(number), **more)
         books = [Book() for _ in trials] if start is None else start.books
         _train(group, chunk, runs, books, clock, tell)
         _write(group, chunk, runs, books, clock, target, tell)

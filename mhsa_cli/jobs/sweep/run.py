@@ -24,7 +24,7 @@ CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is lef
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a sweep ended: `curves` are the losses of each cell's trials, `faults` the chunks that met an error of ours."""
+    """How a sweep ended: `curves` are losses by cell, `faults` counts chunks that met an error of ours."""
 
     plan: dict[str, Any]
     report: SweepReport
