@@ -12,7 +12,7 @@ from typing import Any
 from mhsa_cli import __version__
 from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
-from mhsa_cli.errors import OtherVersionError, RunError, UsageError
+from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, UsageError
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import LIMIT, read_file, verify_hint
@@ -115,7 +115,7 @@ def own_text(config: Config, run: RunDir) -> Config:
     else:
         path, data = original, original.read_bytes()
     if sha256(data).hexdigest() != wanted:
-        raise RunError(f"{escape(path)} is not the text the run was trained on", "put the original back")
+        raise DamageError((path, IS, "not the text the run was trained on"), "put the original back", "other-text")
     return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
 
 

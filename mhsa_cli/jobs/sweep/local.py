@@ -69,7 +69,7 @@ def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], t
         train_chunk(path, chunk, target, stop, tell)
         return None
     except MhsaError as error:
-        return Fault("common", error.message, error=type(error)(error.message, error.hint))
+        return Fault("common", error.message, error=type(error)(error.parts, error.hint, error.code))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         refused = refusal(error) if isinstance(error, OSError) else None
