@@ -131,7 +131,7 @@ def check_refused(said: Said, number: int) -> None:
 
 def take_for_damage(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a newer format is damage like any other, so an older checkpoint will do."""
-    from mhsa_cli.errors import RunError
+    from mhsa_cli.errors import DamageError
 
     real = json_file.check_format
 
@@ -139,10 +139,9 @@ def take_for_damage(patch: pytest.MonkeyPatch) -> None:
         try:
             real(content, path)
         except NewerFormatError as error:
-            raise RunError(error.message, error.hint) from error
+            raise DamageError(error.parts, error.hint) from error
 
-    for module in ("commit", "newer_formats", "listing", "run_dir"):
-        patch.setattr(f"mhsa_cli.runs.{module}.check_format", only_damage)
+    patch.setattr(json_file, "check_format", only_damage)
 
 
 ROW = Row(
