@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mhsa_cli.config.load import ConfigError, Problem, parse
 from mhsa_cli.errors import MhsaError
 
 
@@ -20,3 +21,15 @@ def fact(act: Callable[[], object]) -> tuple[str, str]:
     """Do what must be refused, and give the refusal's code and the name of what it is about."""
     error = refusal(act)
     return error.code, "" if error.path is None else error.path.name
+
+
+def faults(text: str | bytes, *overrides: str, name: str = "c.yaml") -> list[Problem]:
+    """Read a config that must be refused, and give everything that is wrong with it."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text.encode() if isinstance(text, str) else text, name, overrides)
+    return list(caught.value.problems)
+
+
+def codes(text: str | bytes, *overrides: str) -> list[str]:
+    """Read a config that must be refused, and name what is wrong with it."""
+    return [fault.code for fault in faults(text, *overrides)]

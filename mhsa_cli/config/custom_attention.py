@@ -16,13 +16,15 @@ KINDS = ("softmax", "linear", "uniform")
 SUFFIXES = (".py", ".ipynb", ".md")
 LARGEST = 2**24  # bytes of a file that is looked into
 SHOWN = 5  # names that a hint lists
+NAME, FILE = "own-block", "own-block-file"
 
 
 class Problem(NamedTuple):
-    """What is wrong with a name, and the way out."""
+    """What is wrong with a name, and the way out: `code` is NAME, or FILE where it is what stands in its file."""
 
+    code: str
     message: str
-    hint: str | None
+    hint: str | None = None
 
 
 def is_file(attention: str) -> bool:
@@ -52,13 +54,15 @@ def form_problem(attention: str) -> Problem | None:
     """Say what is wrong with how a block is named; the file is not looked for."""
     file, name = split(attention)
     if any(ord(char) < 32 or ord(char) == 127 for char in attention):
-        return Problem("found a control character in the path", None)
+        return Problem(NAME, "found a control character in the path")
     if not file.lower().endswith(SUFFIXES):
-        return Problem(f"found `{clip(attention)}`, wanted FILE.py:Class", f"files may end in {', '.join(SUFFIXES)}")
+        hint = f"files may end in {', '.join(SUFFIXES)}"
+        return Problem(NAME, f"found `{clip(attention)}`, wanted FILE.py:Class", hint)
     if not name:
         there = _names(Path(file))
         example = there[0] if there else "MyAttention"
-        return Problem(f"found `{clip(attention)}` without the name of a class in it", f"write {clip(file)}:{example}")
+        message = f"found `{clip(attention)}` without the name of a class in it"
+        return Problem(NAME, message, f"write {clip(file)}:{example}")
     return None
 
 
@@ -69,28 +73,29 @@ def file_problem(attention: str) -> Problem | None:
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "there is no such file"
-            return Problem(f"found `{clip(attention)}`: {what}", "the path counts from the folder you are in")
+            return Problem(NAME, f"found `{clip(attention)}`: {what}", "the path counts from the folder you are in")
         if path.stat().st_size > LARGEST:
-            return Problem(f"{clip(file)} has more than {LARGEST:,} bytes", "name the file that holds the class alone")
+            hint = "name the file that holds the class alone"
+            return Problem(FILE, f"{clip(file)} has more than {LARGEST:,} bytes", hint)
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        return Problem(f"{clip(file)} cannot be read: {error.strerror}", None)
+        return Problem(FILE, f"{clip(file)} cannot be read: {error.strerror}")
     except ValueError:  # a null byte in the path, or bytes that are no UTF-8
-        return Problem(f"{clip(file)} is not a text in UTF-8", None)
+        return Problem(FILE, f"{clip(file)} is not a text in UTF-8")
     if path.suffix.lower() != ".py":
         known = re.search(rf"\b{re.escape(name)}\b", text) is not None
-        return None if known else Problem(f"{clip(file)} nowhere says `{clip(name)}`", None)
+        return None if known else Problem(FILE, f"{clip(file)} nowhere says `{clip(name)}`")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         hint = f"python -m py_compile {clip(file)}"
-        return Problem(f"{clip(file)} is not Python that this version reads{line}", hint)
+        return Problem(FILE, f"{clip(file)} is not Python that this version reads{line}", hint)
     if name in _bound(tree):
         return None
     there = _classes(tree)
     hint = f"classes in it: {', '.join(map(clip, there[:SHOWN]))}" if there else "it defines no class"
-    return Problem(f"{clip(file)} has no `{clip(name)}`", hint)
+    return Problem(FILE, f"{clip(file)} has no `{clip(name)}`", hint)
 
 
 def _names(path: Path) -> list[str]:

@@ -129,20 +129,22 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
 def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]]:
     key, equals, whole = text.partition("=")
     if equals and (told := bracketed_list_problem(key.strip(), whole)):
-        return _Axis(key, []), [_mark(text, len(key) + 1, len(whole)).problem(*told)]
+        return _Axis(key, []), [_mark(text, len(key) + 1, len(whole)).problem("list", *told)]
     first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
     dotted = ".".join(first.path)
     if len(items) == 1:
         return _Axis(dotted, [(whole.strip(), first)]), list(first.value.problems)
     if dotted == "train.seed":
-        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem(*SEED_LIST_REFUSED)]
+        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem("list", *SEED_LIST_REFUSED)]
     values, problems, gap = [], [], False
     seen: dict[Any, str] = {}
     for at, item in items:
         mark = _mark(text, len(key) + 1 + at, max(1, len(item)))
         if not item:
             if not gap:  # said once, however many there are
-                problems.append(mark.problem("found a comma without a value beside it", "remove it, or write null"))
+                problems.append(
+                    mark.problem("list", "found a comma without a value beside it", "remove it, or write null")
+                )
             gap = True
             continue
         try:
@@ -155,7 +157,7 @@ def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]
         if same in seen and not override.value.problems:
             twin = seen[same]
             message = f"found `{clip(item)}` twice" if twin == item else f"`{clip(item)}` is the same as `{clip(twin)}`"
-            problems.append(mark.problem(message, "remove one: each value is trained once a seed"))
+            problems.append(mark.problem("value-twice", message, "remove one: each value is trained once a seed"))
         seen.setdefault(same, item)
         values.append((item, override))
     return _Axis(dotted, values), problems

@@ -12,6 +12,7 @@ from mhsa_cli.config.pydantic_errors import all_keys
 from mhsa_cli.config.reader import read_value
 from mhsa_cli.config.yaml_events import Document
 
+EXAMPLE = "for example train.lr=1e-3 or n_heads=8"
 _KEY = re.compile(r"[A-Za-z_.][\w.-]*=", re.ASCII)
 
 
@@ -48,7 +49,7 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
 
 def set_twice(mark: Mark, key: str, before: str, hint: str) -> Problem:
     """Say that an argument sets a key that `before`, given earlier, sets already."""
-    return mark.problem(f"`{clip(key)}` is set already, by `{clip(before)}`", hint)
+    return mark.problem("set-twice", f"`{clip(key)}` is set already, by `{clip(before)}`", hint)
 
 
 def read(text: str) -> Override:
@@ -61,19 +62,14 @@ def read(text: str) -> Override:
     whole = Mark(source, 1, 1, max(1, len(key)))
     if not equals or not key.strip():
         what = "wanted KEY=VALUE" + (", found nothing before the `=`" if equals else "")
-        raise ConfigError([whole.problem(what, "for example train.lr=1e-3 or n_heads=8")])
+        raise whole.error("override", what, EXAMPLE)
     if not all(part.strip() for part in key.split(".")):
         raise ConfigError([_gap(key.strip(), value, whole)])
     path = resolve_key(key.strip(), all_keys(), whole)
     if len(path) == 1 and path[0] in ("task", "model", "train"):
-        hint = (
-            "task.name=copy"
-            if path[0] == "task"
-            else f"{path[0]}." + ("d_model=64" if path[0] == "model" else "lr=1e-3")
-        )
-        raise ConfigError(
-            [whole.problem(f"`{path[0]}` is a section: its keys are set one by one", f"for example {hint}")]
-        )
+        example = {"task": "name=copy", "model": "d_model=64", "train": "lr=1e-3"}[path[0]]
+        message = f"`{path[0]}` is a section: its keys are set one by one"
+        raise whole.error("section", message, f"for example {path[0]}.{example}")
     return Override(path, whole, read_value(value, source, len(key) + 2, path))
 
 
@@ -88,8 +84,8 @@ def _gap(key: str, value: str, mark: Mark) -> Problem:
     elif names and (meant := setting(names[-1], keys)):
         hint = f"write {meant}={clip(value)}"
     else:
-        hint = "for example train.lr=1e-3 or n_heads=8"
-    return mark.problem(f"`{clip(key)}`: the {missing} the dot is missing", hint)
+        hint = EXAMPLE
+    return mark.problem("override", f"`{clip(key)}`: the {missing} the dot is missing", hint)
 
 
 def put(document: Document, override: Override) -> None:
@@ -120,7 +116,7 @@ def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:
     homes = [dotted for dotted in keys if dotted.rpartition(".")[2] == key]
     if len(homes) > 1:
         names = " or ".join(f"`{dotted}`" for dotted in homes)
-        raise ConfigError([mark.problem(f"`{clip(key)}` could be {names}", "write the whole name")])
+        raise mark.error("ambiguous", f"`{clip(key)}` could be {names}", "write the whole name")
     return tuple(homes[0].split(".")) if homes else (key,)
 
 

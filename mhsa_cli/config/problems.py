@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
@@ -27,7 +28,7 @@ def clip(text: str, limit: int = 60) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault. `line` and `col` count from 1 in characters; `span` is the width of the faulty value.
+    """One fault, whose kind `code` names. `line` and `col` count from 1 in characters, `span` of them are faulty.
 
     For an override, `override` is true, `file` is the whole `KEY=VALUE` and `source_line` the same text.
     """
@@ -40,6 +41,7 @@ class Problem:
     source_line: str | None = None
     span: int = 1
     override: bool = False
+    code: str = ""
 
     @property
     def place(self) -> str:
@@ -75,12 +77,17 @@ class Problem:
 class ConfigError(UsageError):
     """Every problem of a config at once, in the order of the file; overrides come last."""
 
+    code = "config"
+
     def __init__(self, problems: Iterable[Problem]) -> None:
         given = list(problems)
         files = list(dict.fromkeys(problem.file for problem in given))
         order = sorted(given, key=lambda p: (p.override, files.index(p.file), p.line or 0, p.col or 0))
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(order))
         super().__init__(self.told(excerpt=True))
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.problems,)
 
     def told(self, *, excerpt: bool) -> str:
         """Say every problem, or the first of very many."""
@@ -114,7 +121,11 @@ class Mark:
         lines = self.source.lines
         return lines[self.line - 1] if self.line is not None and 0 < self.line <= len(lines) else None
 
-    def problem(self, message: str, hint: str | None = None) -> Problem:
+    def problem(self, code: str, message: str, hint: str | None = None) -> Problem:
         """Make the problem of this place."""
         source = self.source
-        return Problem(source.name, self.line, self.col, message, hint, self.text, self.span, source.override)
+        return Problem(source.name, self.line, self.col, message, hint, self.text, self.span, source.override, code)
+
+    def error(self, code: str, message: str, hint: str | None = None) -> ConfigError:
+        """Make the error of this one problem."""
+        return ConfigError([self.problem(code, message, hint)])

@@ -80,14 +80,14 @@ def problem(error: Any, document: Document) -> Problem | None:
         return unknown(path, document)
     if error["type"] == "rule":
         context = error["ctx"]
-        names = [name if "." in name else f"{path[0]}.{name}" for name in context["at"]]
-        mark = find(document, *(tuple(name.split(".")) for name in names), path)
-        prefix = f"`{_dotted(path)}`: " if context["message"].startswith("found") else ""
+        places = [tuple(name.split(".")) if "." in name else (path[0], name) for name in context["at"]]
+        mark = find(document, *places, path)
+        prefix = "" if places else f"`{_dotted(path)}`: "
         value = _get(document.data, path)
         hint = context["hint"] or _several(value, mark)
         if hint is None and len(path) == 2 and _is_null(value):
             hint = _default_hint(sections(task)[str(path[0])].model_fields[str(path[1])])
-        return mark.problem(prefix + context["message"], hint)
+        return mark.problem(context["code"], prefix + context["message"], hint)
     return _wrong_value(path, document, task)
 
 
@@ -123,7 +123,7 @@ def unknown(path: Path, document: Document) -> Problem | None:
     mark = next((key for at, key in document.keys.items() if at[: len(path)] == path), None) or find(document, path)
     value = _get(document.data, path)
     if section == "task" and (answer := _task_knob(key, task)):
-        return mark.problem(f"task `{task}` has no knob `{clip(key)}`", answer)
+        return mark.problem("unknown-knob", f"task `{task}` has no knob `{clip(key)}`", answer)
     suggestion = suggest(key, section, all_keys(), value)
     hint = suggestion.text
     if suggestion.kind == "sections" and mark.source.override and not isinstance(value, dict):
@@ -135,7 +135,7 @@ def unknown(path: Path, document: Document) -> Problem | None:
         ]
         hint = "\n".join([hint, *inner]) if normalise(key) not in ("task", "model", "train") else hint
     where = f" in `{section}`" if section else ""
-    return mark.problem(f"unknown key `{clip(key)}`{where}", hint)
+    return mark.problem("unknown-key", f"unknown key `{clip(key)}`{where}", hint)
 
 
 def _task_knob(key: str, task: str) -> str | None:
@@ -167,16 +167,17 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
     if len(path) == 1:
         mark = find(document, path)
         if path[0] == "task" and isinstance(value, str):
-            return mark.problem(f"`task`: found {describe(value)}, wanted a mapping", "write `task: {name: ...}`")
+            message = f"`task`: found {describe(value)}, wanted a mapping"
+            return mark.problem("section", message, "write `task: {name: ...}`")
         hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(value)) else None
-        return mark.problem(f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
+        return mark.problem("section", f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
     if path == ("task", "name"):
         return _task_name(value, document)
     field = sections(task)[str(path[0])].model_fields[str(path[1])]
     known = _get(document.data, path[:1])
     if isinstance(known, dict) and path[1] not in known:
         where = find(document, ("task", "name"), path)
-        return where.problem(f"`{name}` is missing: wanted {wanted(field)}")
+        return where.problem("missing", f"`{name}` is missing: wanted {wanted(field)}")
     if len(path) > 2 and value is None and path not in document.marks:  # the list is too short
         path = path[:2]
         name, value = _dotted(path), _get(document.data, path)
@@ -185,7 +186,7 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
     message = f"`{name}`: found {found}, wanted {wanted(field)}"
     if len(path) > 2:
         message = f"`{name}`: found {found}; `{_dotted(path[:2])}` wants {wanted(field)}"
-    return mark.problem(message, _value_hint(value, str(path[1]), field, mark))
+    return mark.problem("value", message, _value_hint(value, str(path[1]), field, mark))
 
 
 def _as_written(value: Any, mark: Mark) -> str:
@@ -203,7 +204,8 @@ def _task_name(value: Any, document: Document) -> Problem:
     mark = find(document, ("task", "name"))
     close = nearest(str(value), TASK_SCHEMAS)
     hint = _several(value, mark) or (f"did you mean `{close}`?" if close else None)
-    return mark.problem(f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}", hint)
+    message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}"
+    return mark.problem("unknown-task", message, hint)
 
 
 def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:

@@ -26,19 +26,19 @@ def read_bytes(path: str) -> bytes:
     """
     whole = Mark(Source(path or "''"))
     if not path or "\0" in path:
-        raise ConfigError([whole.problem("the name is empty or contains a NUL, wanted that of a YAML file")])
+        raise whole.error("no-file", "the name is empty or contains a NUL, wanted that of a YAML file")
     try:
         mode = pathlib.Path(path).stat().st_mode
         if not stat.S_ISREG(mode):
-            raise ConfigError([whole.problem(f"found {_kind(mode)}, wanted a YAML file")])
+            raise whole.error("no-file", f"found {_kind(mode)}, wanted a YAML file")
         # Without O_NONBLOCK, a pipe put there since the look above would make open() wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError([whole.problem("there is no such file", "`mhsa config init FILE` writes one")]) from None
+        raise whole.error("no-file", "there is no such file", "`mhsa config init FILE` writes one") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([whole.problem(f"cannot be read: {reason}")]) from None
+        raise whole.error("unreadable", f"cannot be read: {reason}") from None
     return data
 
 
@@ -54,15 +54,15 @@ def read_document(data: bytes, name: str) -> Document:
     """
     whole = Mark(Source(name))
     if len(data) > MAX_BYTES:
-        raise ConfigError([whole.problem(f"is larger than {MAX_BYTES // 1024} kB: this is no config")])
+        raise whole.error("size", f"is larger than {MAX_BYTES // 1024} kB: this is no config")
     if name.lower().endswith((".py", ".toml")):
-        raise ConfigError([whole.problem(*not_yaml.refusal(name))])
+        raise whole.error("not-yaml", *not_yaml.refusal(name))
     text = _decode(data, whole)
     source = Source(name, _BREAK.split(text))
     if found := _CONTROL.search(text):
         line, col = _place(text[: found.start()])
         message = f"found the invisible character U+{ord(found.group()):04X}, which has no place in a config"
-        raise ConfigError([Mark(source, line, col).problem(message)])
+        raise Mark(source, line, col).error("character", message)
     walk = Walk(Document(source), text, is_text)
     root = walk.run(())
     if root is not None and not isinstance(root, dict):
@@ -79,7 +79,7 @@ def read_value(text: str, source: Source, col: int, path: Path) -> Document:
     document = Document(source)
     if found := _CONTROL.search(text) or _BREAK.search(text):
         mark = Mark(source, 1, col + found.start())
-        raise ConfigError([mark.problem(f"found the control character U+{ord(found.group()):04X}")])
+        raise mark.error("character", f"found the control character U+{ord(found.group()):04X}")
     typed = text.strip(" ")
     if typed and is_text(path) and typed[0] not in "'\"" and "${" not in typed:  # no brackets, no comments: only text
         document.marks[path] = Mark(source, 1, col + text.index(typed), len(typed))
@@ -92,7 +92,7 @@ def read_value(text: str, source: Source, col: int, path: Path) -> Document:
 
 def _decode(data: bytes, whole: Mark) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ConfigError([whole.problem("is UTF-16, wanted UTF-8", "save it again as UTF-8")])
+        raise whole.error("encoding", "is UTF-16, wanted UTF-8", "save it again as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -101,7 +101,7 @@ def _decode(data: bytes, whole: Mark) -> str:
         line, col = _place(body[: error.start].decode("utf-8", "replace"))
         source = Source(whole.source.name, _BREAK.split(body.decode("utf-8", "surrogateescape")))
         message = f"found the byte 0x{body[error.start]:02x}, which is not UTF-8"
-        raise ConfigError([Mark(source, line, col).problem(message, "save the file again as UTF-8")]) from None
+        raise Mark(source, line, col).error("encoding", message, "save the file again as UTF-8") from None
 
 
 def _place(before: str) -> tuple[int, int]:
@@ -112,8 +112,10 @@ def _place(before: str) -> tuple[int, int]:
 def _not_a_mapping(document: Document, root: Any, text: str) -> Problem:
     mark = document.marks[()]
     if isinstance(root, list):
-        return mark.problem("found a list, wanted sections: `task:`, `model:`, `train:`")
+        return mark.problem("sections", "found a list, wanted sections: `task:`, `model:`, `train:`")
     if alien := not_yaml.guess(text):
-        return mark.problem(*not_yaml.refusal(alien))
+        return mark.problem("not-yaml", *not_yaml.refusal(alien))
     hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(root)) else None
-    return mark.problem(f"found the text `{clip(str(root))}`, wanted sections: `task:`, `model:`, `train:`", hint)
+    return mark.problem(
+        "sections", f"found the text `{clip(str(root))}`, wanted sections: `task:`, `model:`, `train:`", hint
+    )

@@ -40,9 +40,8 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 def _device(value: str) -> str:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", value):
-        raise rule(
-            f"found the text `{clip(value)}`, wanted {_DEVICES}", "did you mean `cuda`?" if value == "gpu" else None
-        )
+        hint = "did you mean `cuda`?" if value == "gpu" else None
+        raise rule("value", f"found the text `{clip(value)}`, wanted {_DEVICES}", hint)
     return value
 
 
@@ -52,12 +51,12 @@ def _attention(value: str, info: ValidationInfo) -> str:
     if not custom_attention.looks_like_file(value):
         close = nearest(value, custom_attention.KINDS)
         hint = f"did you mean `{close}`?" if close else None
-        raise rule(f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
+        raise rule("value", f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
     problem = custom_attention.form_problem(value)
     if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone
         problem = custom_attention.file_problem(value)
     if problem is not None:
-        raise rule(*problem, at=("attention",))
+        raise rule(*problem, at=("attention",) if problem.code == custom_attention.FILE else ())
     return value
 
 
@@ -118,7 +117,7 @@ class ModelConfig(Section):
             above = [n for n in divisors(d_model) if n > value][:1]
             near = " and ".join(str(n) for n in below + above)
             message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({value})"
-            raise rule(message, f"nearest n_heads that divide {d_model}: {near}", at=("n_heads", "d_model"))
+            raise rule("heads", message, f"nearest n_heads that divide {d_model}: {near}", at=("n_heads", "d_model"))
         return value
 
     @field_validator("n_kv_heads")
@@ -128,7 +127,8 @@ class ModelConfig(Section):
         if value is not None and n_heads is not None and n_heads % value:
             message = f"`model.n_heads` ({n_heads}) is not divisible by `model.n_kv_heads` ({value})"
             choices = ", ".join(map(str, divisors(n_heads)))
-            raise rule(message, f"n_kv_heads that divide {n_heads}: {choices}", at=("n_kv_heads", "n_heads"))
+            way = f"n_kv_heads that divide {n_heads}: {choices}"
+            raise rule("heads", message, way, at=("n_kv_heads", "n_heads"))
         return value
 
     @field_validator("positions")
@@ -141,7 +141,7 @@ class ModelConfig(Section):
             near = [n for n in even if n < n_heads][-1:] + [n for n in even if n > n_heads][:1]
             way = f"nearest n_heads with an even width: {' and '.join(map(str, near))}" if near else "make d_model even"
             at = ("positions", "n_heads", "d_model")
-            raise rule(f"{message} ({n_heads}) is odd", f"{way}; or use other positions", at=at)
+            raise rule("pairs", f"{message} ({n_heads}) is odd", f"{way}; or use other positions", at=at)
         return value
 
     @field_validator("attention")
@@ -149,17 +149,18 @@ class ModelConfig(Section):
     def _takes_bias(cls, value: str, info: ValidationInfo) -> str:
         if value == "linear" and info.data.get("positions") == "alibi":
             message = "`model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none"
-            raise rule(message, "use attention: softmax, or positions: rope", at=("attention", "positions"))
+            way = "use attention: softmax, or positions: rope"
+            raise rule("positions", message, way, at=("attention", "positions"))
         if custom_attention.is_file(value):
             positions = info.data.get("positions")
             if positions in ("rope", "alibi"):
                 message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"
                 way = "use learned, sinusoidal or none; a block may have its own"
-                raise rule(message, way, at=("positions", "attention"))
+                raise rule("positions", message, way, at=("positions", "attention"))
             if info.data.get("n_kv_heads") is not None:
                 message = "`model.n_kv_heads` belongs to our attention, not to your own block"
                 way = "leave the line out; a block may share keys by itself"
-                raise rule(message, way, at=("n_kv_heads", "attention"))
+                raise rule("own-block", message, way, at=("n_kv_heads", "attention"))
         return value
 
     @field_validator("window")
@@ -168,7 +169,8 @@ class ModelConfig(Section):
         attention = info.data.get("attention")
         if value is not None and attention not in (None, "softmax"):
             message = f"`model.window` ({value}) belongs to softmax, not to `model.attention` ({clip(attention)})"
-            raise rule(message, "leave the line out, or use attention: softmax", at=("window", "attention"))
+            way = "leave the line out, or use attention: softmax"
+            raise rule("window", message, way, at=("window", "attention"))
         return value
 
     @field_validator("max_seq_len")
@@ -181,7 +183,7 @@ class ModelConfig(Section):
 def _check_reach(max_seq_len: int | None, seq_len: int | None) -> int | None:
     if max_seq_len is not None and seq_len is not None and max_seq_len < seq_len:
         message = f"found {max_seq_len}, wanted `task.seq_len` ({seq_len}) or more"
-        raise rule(message, "leave the line out: null means as long as the task", at=("max_seq_len", "seq_len"))
+        raise rule("reach", message, "leave the line out: null means as long as the task")
     return max_seq_len
 
 
@@ -218,10 +220,8 @@ class TrainConfig(Section):
     def _ends(cls, value: int, info: ValidationInfo) -> int:
         epochs = info.data.get("epochs")
         if epochs is not None and epochs * value > MAX_STEPS:
-            message = (
-                f"`train.epochs` x `train.steps_per_epoch` is {epochs * value:,} steps, at most {MAX_STEPS:,} are run"
-            )
-            raise rule(message, at=("steps_per_epoch", "epochs"))
+            product = f"`train.epochs` x `train.steps_per_epoch` is {epochs * value:,} steps"
+            raise rule("steps", f"{product}, at most {MAX_STEPS:,} are run", at=("steps_per_epoch", "epochs"))
         return value
 
     @field_validator("warmup_steps")
@@ -231,14 +231,14 @@ class TrainConfig(Section):
         # An untrained run (0 epochs) has no schedule to be wrong.
         if epochs and per_epoch is not None and value > epochs * per_epoch:
             message = f"found {value:,}, wanted at most {epochs * per_epoch:,}: the run has no more steps"
-            raise rule(message, "steps are epochs x steps_per_epoch", at=("warmup_steps", "steps_per_epoch", "epochs"))
+            raise rule("warmup", message, "steps are epochs x steps_per_epoch")
         return value
 
     @field_validator("dtype")
     @classmethod
     def _runs_on(cls, value: str, info: ValidationInfo) -> str:
         if value == "float64" and info.data.get("device") == "mps":
-            raise rule("mps has no float64", "write float32, or device: cpu", at=("dtype", "device"))
+            raise rule("dtype", "mps has no float64", "write float32, or device: cpu", at=("dtype", "device"))
         return value
 
 
@@ -262,7 +262,7 @@ class Config(Section):
         if "task" in info.data and "model" in info.data:
             size = estimate.estimate(info.data["task"], info.data["model"], value)
             if size.too_large:
-                raise rule(size.sentence(), size.hint(), at=size.causes())
+                raise rule("memory", size.sentence(), size.hint(), at=size.causes())
         return value
 
     @property

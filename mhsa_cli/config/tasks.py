@@ -44,9 +44,12 @@ class Wanted(str):
     __slots__ = ()
 
 
-def rule(message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
-    """Make the error of a rule between fields; `at` names the fields to point at, the first that is written."""
-    return PydanticCustomError("rule", "{message}", {"message": message, "hint": hint, "at": at})
+def rule(code: str, message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
+    """Make the error of a rule. `at` names the fields it is between, the first that is written is pointed at.
+
+    Without it the message says of the field's own value what was found, and its key is put before it.
+    """
+    return PydanticCustomError("rule", "{message}", {"code": code, "message": message, "hint": hint, "at": at})
 
 
 VocabSize = Annotated[int, Field(ge=2, le=MAX_VOCAB)]
@@ -77,12 +80,11 @@ class PrefixTask(Section):
     def _even(cls, value: int) -> int:
         name = cls.model_fields["name"].default
         if value < 2:
-            raise rule(
-                f"found {value}, which leaves task `{name}` no target positions", "write an even number, 2 or more"
-            )
+            message = f"found {value}, which leaves task `{name}` no target positions"
+            raise rule("targets", message, "write an even number, 2 or more")
         if value % 2:
             message = f"found {value}, wanted an even number: a row of `{name}` is a prefix and an answer as long"
-            raise rule(message, f"{value - 1} and {value + 1} are even")
+            raise rule("even", message, f"{value - 1} and {value + 1} are even")
         return value
 
     @field_validator("min_length")
@@ -90,15 +92,13 @@ class PrefixTask(Section):
     def _fits(cls, value: int | None, info: ValidationInfo) -> int | None:
         seq_len, vocab_size = info.data.get("seq_len"), info.data.get("vocab_size")
         if value is not None and seq_len is not None and value > seq_len // 2:
-            raise rule(
-                f"found {value}, wanted at most {seq_len // 2}, which is half of `task.seq_len` ({seq_len})",
-                at=("min_length",),
-            )
+            most = seq_len // 2
+            raise rule("prefix", f"found {value}, wanted at most {most}, which is half of `task.seq_len` ({seq_len})")
         specials = 1 if value is None else 2
         if vocab_size is not None and vocab_size < 2 + specials:
             extra = "the separator" if value is None else "the separator and the padding"
             message = f"`task.vocab_size` is {vocab_size}, wanted {2 + specials} or more: two symbols and {extra}"
-            raise rule(message, at=("vocab_size", "min_length"))
+            raise rule("vocabulary", message, at=("vocab_size", "min_length"))
         return value
 
 
@@ -135,14 +135,16 @@ class Induction(Section):
         longest = value or seq_len // 2
         shortest = info.data["min_period"] or max(1, seq_len // 4)
         if longest >= seq_len:
-            raise rule(f"found {value}, wanted at most {seq_len - 1}: `task.seq_len` is {seq_len}, and a block repeats")
+            message = f"found {value}, wanted at most {seq_len - 1}: `task.seq_len` is {seq_len}, and a block repeats"
+            raise rule("periods", message)
         if shortest > longest:
             message = f"periods from {shortest} to {longest}: the shortest is longer than the longest"
-            raise rule(message, "set both `task.min_period` and `task.max_period`", at=("min_period", "max_period"))
+            way = "set both `task.min_period` and `task.max_period`"
+            raise rule("periods", message, way, at=("min_period", "max_period"))
         if longest > vocab_size:
             message = f"`task.vocab_size` is {vocab_size}, wanted {longest} or more: the symbols of a block differ"
             way = "`task.max_period`" if value else "`task.seq_len`: the longest block is half of it"
-            raise rule(message, f"or lower {way}", at=("vocab_size", "max_period", "seq_len"))
+            raise rule("vocabulary", message, f"or lower {way}", at=("vocab_size", "max_period", "seq_len"))
         return value
 
 
@@ -159,9 +161,9 @@ def _path(value: Any) -> str:
     if not isinstance(value, str):
         raise PydanticCustomError("string_type", "wanted text")
     if not value:
-        raise rule("found an empty text, wanted the path of a text file")
+        raise rule("path", "found an empty text, wanted the path of a text file")
     if any(ord(char) < 32 or ord(char) == 127 for char in value):
-        raise rule("found a control character in the path")
+        raise rule("path", "found a control character in the path")
     return value
 
 

@@ -84,7 +84,7 @@ class Walk:
             document.problems.append(self._syntax(error))
         except Exception as error:  # the parser also lets ValueError, IndexError and others through
             message = f"is not readable as YAML ({type(error).__name__}: {clip(str(error))})"
-            document.problems.append(Mark(document.source).problem(message))
+            document.problems.append(Mark(document.source).problem("syntax", message))
         raise ConfigError(document.problems)
 
     def _documents(self, path: Path) -> Any:
@@ -93,12 +93,14 @@ class Walk:
             return None
         start = self.loader.get_event()
         if start.version or start.tags:
-            self._complain(start, "found a `%` directive, which is not supported", "remove the line")
+            self._complain(start, "directive", "found a `%` directive, which is not supported", "remove the line")
         root = self._value(self.loader.get_event(), path, 0)
         self.loader.get_event()  # the end of the document
         after = self.loader.get_event()
         if not isinstance(after, StreamEndEvent):
-            self._complain(after, "found a second document, wanted one", "remove everything from this `---` on")
+            self._complain(
+                after, "documents", "found a second document, wanted one", "remove everything from this `---` on"
+            )
         return root
 
     def _mark(self, event: Any) -> Mark:
@@ -106,15 +108,15 @@ class Walk:
         span = end.column - start.column if end.line == start.line else 1
         return Mark(self.document.source, start.line + 1, start.column + 1 + self.shift, span)
 
-    def _complain(self, event: Event, message: str, hint: str | None = None) -> Any:
-        self.document.problems.append(self._mark(event).problem(message, hint))
+    def _complain(self, event: Event, code: str, message: str, hint: str | None = None) -> Any:
+        self.document.problems.append(self._mark(event).problem(code, message, hint))
         return BAD
 
     def _value(self, event: Event, path: Path, depth: int) -> Any:
         self.values += 1
         if depth > MAX_DEPTH or self.values > MAX_VALUES:
             what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"more than {MAX_VALUES:,} values"
-            self._complain(event, f"found {what}: this is no config")
+            self._complain(event, "size", f"found {what}: this is no config")
             raise _Stop
         own = self._own(path)
         self.document.marks[own] = self._mark(event)
@@ -129,10 +131,8 @@ class Walk:
 
     def _node(self, event: Event, path: Path, depth: int) -> Any:
         if isinstance(event, AliasEvent):
-            hint = "write the value out again"
-            return self._complain(
-                event, f"found the alias `*{clip(str(event.anchor))}`: aliases are not supported", hint
-            )
+            message = f"found the alias `*{clip(str(event.anchor))}`: aliases are not supported"
+            return self._complain(event, "alias", message, "write the value out again")
         refused = self._decorated(event)
         if isinstance(event, MappingStartEvent):
             mapping = self._mapping(path, depth)
@@ -148,23 +148,25 @@ class Walk:
 
     def _decorated(self, event: Any) -> bool:
         if event.anchor is not None:
-            self._complain(event, f"found the anchor `&{clip(event.anchor)}`: anchors are not supported", "remove it")
+            message = f"found the anchor `&{clip(event.anchor)}`: anchors are not supported"
+            self._complain(event, "anchor", message, "remove it")
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             message = f"found the tag `{clip(tag)}`: tags and object creation are not supported"
-            self._complain(event, message, "write the plain value")
+            self._complain(event, "tag", message, "write the plain value")
         return event.anchor is not None or event.tag is not None
 
     def _scalar(self, event: ScalarEvent, own: Path) -> Any:
         text = event.value
         if "${" in text:
-            return self._complain(event, f"found `{clip(text)}`: interpolation is not supported", "write the value")
+            message = f"found `{clip(text)}`: interpolation is not supported"
+            return self._complain(event, "interpolation", message, "write the value")
         if event.style is not None or (text and self.is_text(own)):  # quoted or block text is text
             return text
         try:
             return resolve(text)
         except ScalarError as error:
-            return self._complain(event, str(error), error.hint)
+            return self._complain(event, "number", str(error), error.hint)
 
     def _mapping(self, path: Path, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
@@ -192,25 +194,26 @@ class Walk:
 
     def _key(self, event: Event, mapping: dict[str, Any], path: Path) -> str | None:
         if not isinstance(event, ScalarEvent):
-            self._complain(event, "found a list, mapping or alias as a key, wanted a plain word")
+            self._complain(event, "key", "found a list, mapping or alias as a key, wanted a plain word")
             raise _Stop
         key = event.value
         own = self._own((*path, key))
         if self._decorated(event):
             return None
         if event.style is None and key == "<<":
-            self._complain(event, "found the merge key `<<`: merging is not supported", "write the keys out")
+            self._complain(event, "merge", "found the merge key `<<`: merging is not supported", "write the keys out")
             return None
         if key in ("_target_", "_component_"):
-            self._complain(event, f"found `{key}`: interpolation and object creation are not supported", "remove it")
+            message = f"found `{key}`: interpolation and object creation are not supported"
+            self._complain(event, "interpolation", message, "remove it")
             return None
         if not key.strip():
-            self._complain(event, "found an empty key, wanted a name before the colon")
+            self._complain(event, "key", "found an empty key, wanted a name before the colon")
             return None
         if key in mapping:
             first = self.document.keys[own].line
             message = f"found the key `{clip(key)}` a second time; it stands on line {first} already"
-            self._complain(event, message, "keep one of them")
+            self._complain(event, "key-twice", message, "keep one of them")
             return key
         self.document.keys[own] = self._mark(event)
         return key
@@ -218,21 +221,23 @@ class Walk:
     def _syntax(self, error: yaml.MarkedYAMLError) -> Problem:
         place = error.problem_mark or error.context_mark
         if place is None:
-            return Mark(self.document.source).problem(f"is not valid YAML: {error.problem}")
+            return Mark(self.document.source).problem("syntax", f"is not valid YAML: {error.problem}")
         mark = Mark(self.document.source, place.line + 1, place.column + 1 + self.shift)
         line, lines = mark.text or "", mark.source.lines
         indentation = line[: len(line) - len(line.lstrip())]
         if "\t" in indentation or line[place.column : place.column + 1] == "\t":
             tab = Mark(mark.source, mark.line, line.index("\t") + 1)
-            return tab.problem("found a tab, YAML wants spaces here", "replace the tab by spaces")
+            return tab.problem("tab", "found a tab, YAML wants spaces here", "replace the tab by spaces")
         if (at := line.find("${")) >= 0:
             here = Mark(mark.source, mark.line, at + 1, 2)
-            return here.problem("found `${`: interpolation is not supported", "write the value")
+            return here.problem("interpolation", "found `${`: interpolation is not supported", "write the value")
         if alien := not_yaml.guess(self.text):
-            return mark.problem(*not_yaml.refusal(alien))
+            return mark.problem("not-yaml", *not_yaml.refusal(alien))
         for number in (place.line, place.line + 1):  # the parser often stumbles a line after the fault
             glued = re.match(r"\s*[\w-]+(:)[^\s/]", lines[number - 1]) if 0 < number <= len(lines) else None
             if glued:
                 colon = Mark(mark.source, number, glued.start(1) + 1)
-                return colon.problem("is not valid YAML here", "a space is needed after the colon")
-        return mark.problem(f"is not valid YAML: {clip(str(error.problem), 100)}", not_yaml.syntax_hint(error))
+                return colon.problem("syntax", "is not valid YAML here", "a space is needed after the colon")
+        return mark.problem(
+            "syntax", f"is not valid YAML: {clip(str(error.problem), 100)}", not_yaml.syntax_hint(error)
+        )
