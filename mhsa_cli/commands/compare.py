@@ -85,7 +85,6 @@ def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
 
 def _written(key: str, value: int | float | None) -> str:
     """Write one final figure, None as nothing."""
-
     forms = {"eval_loss": nats, "eval_accuracy": "{:.1%}".format, "seconds": "{:.1f} s".format, "steps": "{:,}".format}
     return "" if value is None else forms[key](value)
 

@@ -32,23 +32,21 @@ def curve(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa curve`."""
-
     root, file = runs_root(runs), picture_path(output)
     folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]
     for folder in folders:
         tell_edited(folder)
     single = len(folders) == 1
-    if file is not None or not as_json:
-        histories = [History(folder) for folder in folders]
-        series = [s for f, h in zip(folders, histories, strict=True) for s in h.series(None if single else f.name)]
-        guess = common_chance(folders)
-        baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
-        scale = log if log is not None else not single
+    histories = [History(folder, whole=as_json) for folder in folders]
+    series = [s for f, h in zip(folders, histories, strict=True) for s in h.series(None if single else f.name)]
+    guess = common_chance(folders)
+    baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
+    scale = log if log is not None else not single
     if file is not None:
         picture = loss_curve(series, picture_surface(file).narrow(8), baseline=baseline, log=scale)
         write_picture(file, picture, "loss of " + ", ".join(f.name for f in folders))
     if as_json:
-        print_json({"runs": [_document(folder) for folder in folders]})
+        print_json({"runs": [_document(*one) for one in zip(folders, histories, strict=True)]})
         return
     paper = Paper()
     paper.draw(loss_curve(series, paper.surface, baseline=baseline, log=scale))
@@ -57,10 +55,9 @@ def curve(
     paper.offer(f"\nnext: {next_look(folders[0].path)}")
 
 
-def _document(run: RunDir) -> dict[str, Any]:
+def _document(run: RunDir, history: History) -> dict[str, Any]:
     """Write one run's curve, and what a reader must know to hold it against another."""
-
-    info, history = run.read_run_json(), History(run, whole=True)
+    info = run.read_run_json()
     return {
         "run": str(run.path),
         "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in history.series()],

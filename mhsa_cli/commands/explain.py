@@ -20,7 +20,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
-
     folder = open_run(runs, run)
     maps = measured_maps(folder, attention)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")

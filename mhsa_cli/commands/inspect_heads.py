@@ -56,7 +56,6 @@ def inspect_heads(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
-
     file, folder = picture_path(output), open_run(runs, run)
     asked = [
         name
@@ -114,7 +113,6 @@ def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Pat
 
 def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:
     """Write the maps and summaries of the chosen heads alone, the maps layer by layer."""
-
     document = maps_to_dict(maps)
     layers = [
         [weights for head, weights in enumerate(heads) if (layer, head) in chosen]

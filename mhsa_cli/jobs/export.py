@@ -56,7 +56,7 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
     """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
     from mhsa_cli.core.training.checkpoint import digest, weights_of
 
-    loaded = folder.load_checkpoint()
+    loaded = folder.load_checkpoint(for_training=False)
     check_weights(folder, loaded.step, digest(weights_of(loaded.files)))
     return dict(loaded.files)
 

@@ -35,7 +35,7 @@ def trained(folder: RunDir, attention: str | None = None) -> Trained:
     config = own_text(run_config(folder), folder)
     info = folder.read_run_json()
     custom = again(config, info, attention, who=folder.name)
-    step, files, notes = folder.load_checkpoint()
+    step, files, notes = folder.load_checkpoint(for_training=False)
     for note in notes:
         tell(f"note: {note}")
     task = build_task(config.task)

@@ -16,7 +16,7 @@ from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, UsageE
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import LIMIT, read_file, verify_hint
-from mhsa_cli.runs.hashes import ChangedError, listed_files
+from mhsa_cli.runs.hashes import ChangedError
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.run_dir import RunDir
@@ -70,7 +70,7 @@ def _stated(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | N
     """Read config.yaml, and what is to be said of it if it is not the one that the run ended with."""
     try:
         text = run.read_config_text(compare=compare)
-        return _parse_own(run, text, whole=compare and CONFIG in listed_files(run.path)), None
+        return _parse_own(run, text, whole=compare and CONFIG in run.listed()), None
     except ChangedError as error:
         return _parse_own(run, run.read_config_text(compare=False), whole=False), error
 
@@ -94,7 +94,7 @@ def other_version(what: str, error: UsageError, made_by: object = None) -> Other
 def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
     """Show which settings somebody changed in config.yaml; comments and the order may change."""
     try:
-        files = run.load_checkpoint().files
+        files = run.load_checkpoint(for_training=False).files
         trained_with = parse_json(files[STATE], run.path / STATE)["config"]
         wrong = edited(config, trained_with, frozenset())
     except (RunError, KeyError):
@@ -154,7 +154,7 @@ def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]]
     What may change does so in a run alone that was gone on with so: its run.json lists it.
     """
     wrong = edited(config, trained_with, ELSEWHERE | (CHANGEABLE if _was_changed(run) else set()))
-    if wrong and CONFIG in listed_files(run.path):  # then it is the config that the run ended with: it was compared
+    if wrong and CONFIG in run.listed():  # then it is the config that the run ended with: it was compared
         said = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
         raise RunError(said, verify_hint(run.path))
     _refuse(wrong)

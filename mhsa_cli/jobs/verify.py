@@ -139,7 +139,7 @@ def _info(run: RunDir) -> dict[str, Any] | None:
 def _config_check(run: RunDir) -> Check:
     """Say what of a config that could be read was compared."""
     try:
-        listed = CONFIG in hashes.listed_files(run.path)
+        listed = CONFIG in run.listed()
         run.read_config_text()
     except hashes.ChangedError:
         return Check(CONFIG, "note", "its text was edited; all settings are those of the training")

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from mhsa_cli.errors import DamageError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
 from mhsa_cli.runs.disk import refused_with, retried, told
 
-FOLDER, STATE = "checkpoints", "state.json"
+FOLDER, STATE, OPTIMIZER = "checkpoints", "state.json", "optimizer.safetensors"
 _NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
 _ATTEMPTS = 5
 
@@ -95,10 +95,10 @@ def _first_kept(older: list[Checkpoint], count: int) -> int:
     return at
 
 
-def read_checkpoint(item: Checkpoint) -> dict[str, bytes]:
+def read_checkpoint(item: Checkpoint, without: Collection[str] = ()) -> dict[str, bytes]:
     """Read one checkpoint, every byte verified. Raises: RunError, StorageError."""
     check_real_folder(item.path)
-    return read_directory(item.path, item.path.name.removesuffix(REPLACED))
+    return read_directory(item.path, item.path.name.removesuffix(REPLACED), without)
 
 
 def _still_valid(before: list[Checkpoint]) -> str:
@@ -107,8 +107,8 @@ def _still_valid(before: list[Checkpoint]) -> str:
     return f"nothing was replaced: the older checkpoint of step {before[-1].step} is still valid"
 
 
-def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
-    """Read the newest checkpoint that is whole, or exactly the one of `step`.
+def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = True) -> Loaded:
+    """Read the newest checkpoint that is whole, or exactly the one of `step`; the optimizer's state only for training.
 
     Raises: RunError if there is none, with the reason for each that is there; NewerFormatError or StorageError where
     the newest may be whole, but cannot be read here.
@@ -120,7 +120,7 @@ def load_checkpoint(run: Path, step: int | None = None) -> Loaded:
         problems = []
         for item in reversed(wanted):
             try:
-                files = read_checkpoint(item)
+                files = read_checkpoint(item, () if for_training else (OPTIMIZER,))
             except (RunError, StorageError) as error:
                 if not is_damage(error):
                     raise

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import IS, DamageError
@@ -77,10 +77,10 @@ def discard(path: Path) -> None:
         remove(trash)
 
 
-def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
+def read_directory(path: Path, name: str | None = None, without: Collection[str] = ()) -> dict[str, bytes]:
     """Read a committed folder and verify every byte; files the manifest does not list are never opened.
 
-    `name` is the name it must have been committed under, where that matters.
+    `name` is the name it must have been committed under, where that matters; files named in `without` are not read.
     Raises: DamageError saying which file is wrong and how, NewerFormatError; StorageError if the disk cannot read.
     """
     manifest = path / MANIFEST
@@ -100,7 +100,8 @@ def read_directory(path: Path, name: str | None = None) -> dict[str, bytes]:
         raise DamageError((manifest, IS, "damaged: its own hash differs"), code="hash")
     if name is not None and content.get("name") != name:
         raise DamageError((path, f" was renamed: it was saved as {escape(str(content.get('name')))}"), code="renamed")
-    return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in entries.items()}
+    wanted = {file: entry for file, entry in entries.items() if file not in without}
+    return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in wanted.items()}
 
 
 def _no_manifest(path: Path, why: str) -> DamageError:

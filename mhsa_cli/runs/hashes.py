@@ -46,19 +46,27 @@ def list_files(run: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def listed_files(run: Path) -> Mapping[str, Any]:
-    """Read what run.json lists; nothing while the run is at work, was broken off or comes from an older version."""
-    found = load_info(run).get(FILES)
+Listed = Mapping[str, Any]
+
+
+def listed_in(info: Mapping[str, Any]) -> Listed:
+    """Give what a run.json lists; nothing while the run is at work, was broken off or comes from an older version."""
+    found = info.get(FILES)
     return found if isinstance(found, dict) else {}
 
 
-def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
+def listed_files(run: Path) -> Listed:
+    """Read what run.json lists. Raises: DamageError, StorageError."""
+    return listed_in(load_info(run))
+
+
+def open_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> OpenFile:
     """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
 
-    Raises: ChangedError, DamageError, StorageError.
+    `listed` is what run.json listed when the run was opened. Raises: ChangedError, DamageError, StorageError.
     """
     for _ in range(_ATTEMPTS):
-        wanted = listed_files(run).get(name)
+        wanted = listed.get(name)
         try:
             with ExitStack() as opened:
                 file = opened.enter_context(OpenFile(run / name, limit))
@@ -69,14 +77,15 @@ def open_listed(run: Path, name: str, limit: int = LIMIT) -> OpenFile:
         except DamageError as error:
             problem = error
             error.hint = error.hint or way_out(run, name)
-        if listed_files(run).get(name) == wanted:  # else the run just went on: look again
+        listed = listed_files(run)
+        if listed.get(name) == wanted:  # else the run just went on: look again
             raise problem
     raise RunError((run / name, " changes faster than it can be read"), "try again")
 
 
-def read_listed(run: Path, name: str, limit: int = LIMIT) -> bytes:
+def read_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> bytes:
     """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, DamageError, StorageError."""
-    with open_listed(run, name, limit) as file:
+    with open_listed(run, name, listed, limit) as file:
         return file.read()
 
 

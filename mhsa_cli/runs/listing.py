@@ -88,14 +88,19 @@ def load_info(run: Path) -> dict[str, Any]:
 
 def read_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json; "running" without an owner becomes "interrupted". Raises: RunError, StorageError."""
-    info = load_info(run)
-    if info.get("status") == "running" and not is_locked(run / LOCK):
+    return standing(run, load_info(run))
+
+
+def standing(run: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a run's run.json said, its list of files left out; "running" without an owner is "interrupted"."""
+    told = dict(info)
+    if told["status"] == "running" and not is_locked(run / LOCK):
         # Between the two looks the owner may have finished: only what run.json says now counts.
-        info = load_info(run)
-        if info.get("status") == "running":
-            info["status"] = "interrupted"
-    info.pop(FILES, None)
-    return info
+        told = load_info(run)
+        if told["status"] == "running":
+            told["status"] = "interrupted"
+    told.pop(FILES, None)
+    return told
 
 
 def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -35,6 +35,8 @@ _HEADS_LIMIT = 1 << 30
 class RunDir(AbstractContextManager["RunDir"]):
     """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
 
+    run.json and config.yaml are read once: what they say when they are first asked for is what they said all along.
+
     Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
     """
 
@@ -43,7 +45,8 @@ class RunDir(AbstractContextManager["RunDir"]):
         self._lock = RunLock(path / LOCK)
         self._metrics = MetricsFile(path / METRICS)
         self._scores = MetricsFile(path / SCORES)
-        self._listed = True  # for all we know: run.json may list the files as they are
+        self._info: dict[str, Any] | None = None  # run.json as it was read, or written here
+        self._texts: dict[bool, str] = {}  # config.yaml, compared with run.json or not
 
     @property
     def name(self) -> str:
@@ -97,8 +100,10 @@ class RunDir(AbstractContextManager["RunDir"]):
         Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
         """
         run = cls(listing.find_run(root, name_or_path))
-        load_info(run.path)
-        if write:
+        if not write:
+            run._load()
+        else:
+            load_info(run.path)  # before its lock file is made, if it has none
             run._lock.acquire()
             try:
                 refuse_newer(run.path)
@@ -133,14 +138,22 @@ class RunDir(AbstractContextManager["RunDir"]):
     def write_config(self, text: str) -> None:
         """Write config.yaml. Raises: StorageError."""
         self._go_on()
+        self._texts.clear()
         write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
 
     def read_config_text(self, *, compare: bool = True) -> str:
         """Read config.yaml. Raises: ChangedError if it is not the one of the run's end, RunError, StorageError."""
+        if compare in self._texts:
+            return self._texts[compare]
         path = self.path / CONFIG
-        data = hashes.read_listed(self.path, CONFIG, _TEXT_LIMIT) if compare else read_file(path, _TEXT_LIMIT)
+        if compare:
+            data = hashes.read_listed(self.path, CONFIG, self.listed(), _TEXT_LIMIT)
+        else:
+            data = read_file(path, _TEXT_LIMIT)
         try:
-            return data.decode("utf-8")
+            text = data.decode("utf-8")
+            self._texts |= {False: text, compare: text}
+            return text
         except UnicodeDecodeError as error:
             raise DamageError((path, IS, f"damaged: byte {error.start} is not UTF-8"), code="not-utf8") from error
 
@@ -150,7 +163,7 @@ class RunDir(AbstractContextManager["RunDir"]):
         Any status but "running" ends the run: its files are listed with their hashes.
         """
         self._lock.check()
-        self._write_info({**load_info(self.path), **info})
+        self._write_info({**self._load(), **info})
 
     def update(self, **info: Any) -> None:
         """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""
@@ -162,20 +175,29 @@ class RunDir(AbstractContextManager["RunDir"]):
             self._metrics.sync()
             self._scores.sync()
             files = hashes.list_files(self.path)
-        content = {key: value for key, value in info.items() if key != FILES}
+        content = {**{key: value for key, value in info.items() if key != FILES}, "format": FORMAT, FILES: files}
         self._lock.check()
-        write_file_atomic(self.path / RUN, dump_sealed({**content, "format": FORMAT, FILES: files}))
-        self._listed = files is not None
+        write_file_atomic(self.path / RUN, dump_sealed(content))
+        self._info = content
 
     def _go_on(self) -> None:
         """Take the list of files out of run.json before the first of them changes."""
         self._lock.check()
-        if self._listed:
+        if self._load()["status"] != "running":
             self.update(status="running")
+
+    def _load(self) -> dict[str, Any]:
+        if self._info is None:
+            self._info = load_info(self.path)
+        return self._info
+
+    def listed(self) -> Mapping[str, Any]:
+        """Give the files that run.json lists, with their hashes. Raises: RunError, StorageError."""
+        return hashes.listed_in(self._load())
 
     def read_run_json(self) -> dict[str, Any]:
         """Read run.json; a "running" run that nobody owns is "interrupted". Raises: RunError, StorageError."""
-        return listing.read_info(self.path)
+        return listing.standing(self.path, self._load())
 
     def write_heads(self, heads: Mapping[str, Any]) -> None:
         """Write heads.json. Raises: StorageError."""
@@ -186,7 +208,7 @@ class RunDir(AbstractContextManager["RunDir"]):
     def read_heads(self) -> dict[str, Any]:
         """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
         path = self.path / HEADS
-        return parse_heads(hashes.read_listed(self.path, HEADS, _HEADS_LIMIT), load_info(self.path), path)
+        return parse_heads(hashes.read_listed(self.path, HEADS, self.listed(), _HEADS_LIMIT), self._load(), path)
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
@@ -202,7 +224,7 @@ class RunDir(AbstractContextManager["RunDir"]):
         """
         for name in (METRICS, SCORES):
             if os.path.lexists(self.path / name):
-                hashes.open_listed(self.path, name).close()
+                hashes.open_listed(self.path, name, self.listed()).close()
         self._go_on()
         self._scores.truncate_after(step)
         return self._metrics.truncate_after(step)
@@ -227,8 +249,8 @@ class RunDir(AbstractContextManager["RunDir"]):
         return Records(self.path / name, lambda: self._lines(name))
 
     def _lines(self, name: str) -> Iterator[bytes]:
-        if os.path.lexists(self.path / name) or name in hashes.listed_files(self.path):
-            with hashes.open_listed(self.path, name) as file:
+        if os.path.lexists(self.path / name) or name in self.listed():
+            with hashes.open_listed(self.path, name, self.listed()) as file:
                 yield from file.lines()
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
@@ -244,12 +266,13 @@ class RunDir(AbstractContextManager["RunDir"]):
         """List (step, path) of the checkpoints, lowest step first. Raises: RunError, StorageError."""
         return checkpoints.list_checkpoints(self.path)
 
-    def load_checkpoint(self, step: int | None = None) -> Loaded:
+    def load_checkpoint(self, step: int | None = None, *, for_training: bool = True) -> Loaded:
         """Read the newest whole checkpoint, or that of `step`, as (step, files, notes).
 
-        `notes` says which newer ones were damaged or are gone. Raises: RunError with every reason if none is whole.
+        Who only looks at the model needs no optimizer: `for_training=False`. `notes` says which newer ones were damaged
+        or are gone. Raises: RunError with every reason if none is whole.
         """
-        found = checkpoints.load_checkpoint(self.path, step)
+        found = checkpoints.load_checkpoint(self.path, step, for_training=for_training)
         info = self.read_run_json()
         ended = info.get("status") in ("finished", "stopped") and isinstance(info.get("step"), int)
         if step is None and ended and found.step != info["step"] and not found.notes:

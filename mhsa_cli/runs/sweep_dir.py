@@ -15,7 +15,7 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, retried, told, verify_hint
-from mhsa_cli.runs.hashes import listed_files, read_listed
+from mhsa_cli.runs.hashes import read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
 from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
@@ -134,8 +134,8 @@ class SweepDir(AbstractContextManager["SweepDir"]):
         """Tell whether a file of a trial that ended is not the one it ended with, or its checkpoint is not whole."""
         run = RunDir(self.path / trial)
         try:
-            for name in listed_files(run.path):
-                read_listed(run.path, name)
+            for name in run.listed():
+                read_listed(run.path, name, run.listed())
             if run.checkpoints():
                 return bool(run.load_checkpoint().notes)
         except DamageError:

@@ -17,7 +17,7 @@ from mhsa_cli.runs.disk import LIMIT, OpenFile
 from mhsa_cli.runs.heads import maps_from_dict, parse_heads
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, read_info
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, load_info, standing
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.runs.snapshots import snapshots_from_lines
@@ -85,7 +85,8 @@ class Verifier:
 
     def _run_json(self) -> None:
         try:
-            self.info, self.listed = read_info(self.run), dict(hashes.listed_files(self.run))
+            told = load_info(self.run)
+            self.info, self.listed = standing(self.run, told), dict(hashes.listed_in(told))
         except MhsaError as error:
             self._note(RUN, state_of(error), self._why(error))
             return
@@ -100,7 +101,7 @@ class Verifier:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
         path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
         try:
-            file = hashes.open_listed(self.run, name) if self.info else OpenFile(path, LIMIT)
+            file = hashes.open_listed(self.run, name, self.listed) if self.info else OpenFile(path, LIMIT)
         except MhsaError as error:
             if not os.path.lexists(path) and name not in self.listed:
                 needed = name == TEXT or self.info.get("status") in ENDED

@@ -39,7 +39,7 @@ READERS: dict[str, Callable[[RunDir], Any]] = {
     "metrics.jsonl": lambda run: list(run.read_metrics()),
     "heads.json": RunDir.read_heads,
     "heads.jsonl": lambda run: list(run.read_head_scores()),
-    "text.txt": lambda run: read_listed(run.path, "text.txt"),
+    "text.txt": lambda run: read_listed(run.path, "text.txt", run.listed()),
     "checkpoints/step-00000003/MANIFEST.json": lambda run: read_checkpoint(run.checkpoints()[0]),
     "checkpoints/step-00000003/state.json": lambda run: read_checkpoint(run.checkpoints()[0]),
 }

@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -270,17 +270,14 @@ def believe(patch: pytest.MonkeyPatch) -> None:
     """The mutant: of two files of the same size one is as good as the other."""
     from mhsa_cli.runs import hashes
 
-    real = hashes.listed_files
+    real = hashes.open_listed
 
-    def sizes_only(run: Path) -> dict[str, Any]:
-        found = {}
-        for name, entry in real(run).items():
-            path = run / name
-            same = path.is_file() and path.stat().st_size == entry["size"]
-            found[name] = hashes.digest([path.read_bytes()]) if same else entry
-        return found
+    def sizes_only(run: Path, name: str, listed: Mapping[str, Any], *limit: int) -> Any:
+        path, entry = run / name, listed.get(name)
+        same = entry is not None and path.is_file() and path.stat().st_size == entry["size"]
+        return real(run, name, {name: hashes.digest([path.read_bytes()])} if same else listed, *limit)
 
-    patch.setattr(hashes, "listed_files", sizes_only)
+    patch.setattr(hashes, "open_listed", sizes_only)
 
 
 ROW = Row(
