@@ -14,8 +14,8 @@ from mhsa_cli.jobs.compare import Comparison, compare_runs
 from mhsa_cli.jobs.history import History
 from mhsa_cli.records import Matching
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.text_lines import Lines
-from mhsa_cli.renderers.pictures.compare import beside, comparison, differing_settings, matched_heads, unmatched
+from mhsa_cli.renderers.kit.text_lines import Lines, stacked
+from mhsa_cli.renderers.pictures.compare import beside, differing_settings, matched_heads, unmatched
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.names import runs_root
@@ -55,18 +55,18 @@ def compare(
 
 def _picture(found: Comparison, surface: Surface) -> Lines:
 
-    names, width = _names(*found.folders), surface.width
+    names = _names(*found.folders)
     distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
     series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
     guess = common_chance(found.folders)
     baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
     figures = [[title, *(_written(key, final[key]) for final in found.finals)] for key, title in FIGURES.items()]
     heads = (
-        unmatched(found.note, width)
+        unmatched(found.note, surface)
         if found.matching is None
         else matched_heads(found.matching, found.labels, names, surface, found.note)
     )
-    return comparison(
+    return stacked(
         [
             differing_settings(*found.settings, names, surface),
             beside("final", figures, names, surface),

@@ -79,14 +79,15 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
     """Print a row an epoch, below a blank line; None are those left out. Without an epoch nothing."""
-    rows = [
-        ["..."] if e is None else [str(e.epoch), nats(e.loss), nats(e.eval_loss), f"{e.eval_accuracy:.1%}"]
-        for e in epochs
+    columns: list[Column[EpochRecord | None]] = [
+        Column("epoch", lambda e: str(e.epoch) if e else "...", "right"),
+        Column("train loss", lambda e: nats(e.loss) if e else "", "right"),
+        Column("eval loss", lambda e: nats(e.eval_loss) if e else "", "right"),
+        Column("accuracy", lambda e: f"{e.eval_accuracy:.1%}" if e else "", "right"),
     ]
-    columns = [Column("epoch", "right"), Column("train loss", "right"), Column("eval loss", "right")]
-    if rows:
+    if epochs:
         paper.say()
-        paper.draw(table([*columns, Column("accuracy", "right")], rows, paper.surface))
+        paper.draw(table(columns, epochs, paper.surface))
 
 
 def nats(loss: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,17 +39,17 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
         _say_sweeps(paper, runs_root(root))
         return
     columns = [
-        Column("run", whole=True),
-        Column("status", wraps=True),
-        Column("task", drop=3),
-        Column("heads", "right", drop=4),
-        Column("step", "right", drop=2),
-        Column("eval loss", "right", drop=1),
-        Column("accuracy", "right"),
-        Column("seconds", "right", drop=5),
-        Column("started (UTC)", drop=6),
+        Column("run", itemgetter("run"), whole=True),
+        Column("status", itemgetter("status"), wraps=True),
+        Column("task", itemgetter("task"), drop=3),
+        Column("heads", itemgetter("n_heads"), "right", drop=4),
+        Column("step", itemgetter("step"), "right", drop=2),
+        Column("eval loss", itemgetter("eval_loss"), "right", drop=1),
+        Column("accuracy", itemgetter("eval_accuracy"), "right"),
+        Column("seconds", itemgetter("seconds"), "right", drop=5),
+        Column("started (UTC)", itemgetter("started"), drop=6),
     ]
-    rows = [[_text(key, row[key], paper.surface.glyphs.dash) for key in KEYS] for row in found]
+    rows = [{key: _text(key, value, paper.surface.glyphs.dash) for key, value in row.items()} for row in found]
     paper.draw(table(columns, rows, paper.surface))
     paper.say("\nnext: mhsa inspect-heads RUN, or mhsa runs RUN")
     _say_sweeps(paper, runs_root(root))
@@ -76,9 +77,6 @@ def _say_sweeps(paper: Paper, root: Path) -> None:
     """Name the sweeps, whose trials are runs in folders of their own."""
     for path, trials in list_sweeps(root):
         paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {list_inside(path)}")
-
-
-KEYS = ("run", "status", "task", "n_heads", "step", "eval_loss", "eval_accuracy", "seconds", "started")
 
 
 def _row(summary: Any) -> dict[str, Any]:

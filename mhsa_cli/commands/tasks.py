@@ -12,7 +12,7 @@ from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.errors import UsageError
-from mhsa_cli.renderers.kit.table import task_picture
+from mhsa_cli.renderers.pictures.task import task_picture
 from mhsa_cli.text import escape
 
 OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task alone; left out, all of them.")]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 from hypothesis import given, settings
@@ -216,5 +217,6 @@ def test_a_figure_that_is_no_number_is_shown() -> None:
 
 def test_a_table_sets_a_text_under_its_row() -> None:
     rows = [["a", "1"], ["b", "2"]]
-    lines = table([Column("x"), Column("y")], rows, on(22), under={0: "under a, over two lines", 1: ""})
+    columns = [Column("x", itemgetter(0)), Column("y", itemgetter(1))]
+    lines = table(columns, rows, on(22), under=lambda row: "under a, over two lines" if row[0] == "a" else "")
     assert lines.plain.splitlines() == ["x  y", "a  1", "  under a, over two", "  lines", "b  2"]

@@ -9,8 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from mhsa_cli.renderers.pictures import check_words as words
-from mhsa_cli.renderers.pictures.check import grade_markdown, grades_markdown
-from mhsa_cli.renderers.pictures.check_markdown import escaped
+from mhsa_cli.renderers.pictures.check_markdown import escaped, grade_markdown, grades_markdown
 from mhsa_cli.text import escape
 from tests.renderers import graded as g
 from tests.renderers.drawn import golden

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mhsa_cli.records import Matching
-from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.compare import (
     beside,
-    comparison,
     differing_settings,
     matched_heads,
     matching_sentence,
@@ -35,7 +34,7 @@ SETTINGS = (
 
 def picture(width: int, surface: str = "truecolor") -> Lines:
     there = on(width, surface)
-    return comparison(
+    return stacked(
         [
             differing_settings(*SETTINGS, NAMES, there),
             beside("final", [["eval loss", "0.0009", "0.0019"]], NAMES, there),
@@ -109,4 +108,4 @@ def test_a_single_pair_is_not_held_against_itself() -> None:
 
 
 def test_a_reason_is_a_sentence() -> None:
-    assert unmatched("because", 80).plain == "heads cannot be matched: because"
+    assert unmatched("because", COLOR).plain == "heads cannot be matched: because"

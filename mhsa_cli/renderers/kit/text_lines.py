@@ -74,6 +74,7 @@ def pad(text: str, width: int, align: str = "left") -> str:
     return room + text if align == "right" else text + room
 
 
+INDENT = "  "
 Piece = tuple[str, Style]
 Phrase = str | Sequence[Piece]
 
@@ -90,7 +91,8 @@ def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, ga
     used = 0
     for phrase in phrases:
         pieces = [(phrase, style)] if isinstance(phrase, str) else phrase
-        for number, part in enumerate(_fit([(escape(text), own) for text, own in pieces], width)):
+        whole = [(escape(text), own) for text, own in pieces if text]
+        for number, part in enumerate(_fit(whole, width) if whole else []):
             size = sum(cell_len(text) for text, _ in part)
             if number == 0 and used and used + gap + size <= width:
                 rows[-1].append((" " * gap, PLAIN))
@@ -101,6 +103,12 @@ def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, ga
             rows[-1].extend(part)
             used += size
     return Lines(assemble(row) for row in rows if row)
+
+
+def hanging(sentence: Phrase, width: int, style: Style = PLAIN, indent: str = "") -> Lines:
+    """Set a sentence, all of it indented, and its later lines more."""
+    first, *rest = wrap_phrases([sentence], width - len(indent) - len(INDENT), style) or [Text()]
+    return Lines([Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)])
 
 
 def wrap_words(text: str, width: int, indent: str = "") -> list[str]:

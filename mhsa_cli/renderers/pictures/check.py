@@ -3,47 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from rich.cells import cell_len
-from rich.text import Text
 
-from mhsa_cli.records.check import Grade
+from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
-from mhsa_cli.renderers.kit.table import INDENT, Column, table, table_width
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, cut, wrap_phrases
+from mhsa_cli.renderers.kit.table import Column, table, table_width
+from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, Piece, cut, hanging, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short
 from mhsa_cli.renderers.pictures import check_words as words
-from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
-from mhsa_cli.renderers.pictures.compare import comparison
 from mhsa_cli.text import escape
 
-__all__ = ["grade_markdown", "grade_picture", "grades_markdown", "grades_table"]
-
+Row = tuple[str, Grade]
 SIDE_BY_SIDE = 100  # columns; below, what was found stands under its row
 LONGEST = 300  # columns of one finding in a table of many grades
 
 
 def grade_picture(grade: Grade, surface: Surface) -> Lines:
     """Report one grade: verdict, faults, how it was called, laws, notes, next step."""
-    parts = [
-        _verdict(grade, surface),
-        *_faults(grade, surface.width),
-        _tried(grade, surface.width),
-        _found(grade, surface),
-        _laws(grade, surface),
-        _notes(grade, surface.width),
-        _next(grade, surface),
-    ]
-    return comparison([part for part in parts if part])
+    width = surface.width
+    return stacked(
+        [
+            _verdict(grade, surface),
+            *_faults(grade, width),
+            _tried(grade, width),
+            _found(grade, surface),
+            _laws(grade, surface),
+            _notes(grade, width),
+            _next(grade, surface),
+        ]
+    )
 
 
 def _verdict(grade: Grade, surface: Surface) -> Lines:
     """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
-    lines = _hanging([(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)], surface.width)
-    facts = [[(escape(grade.target), DIM)], [(f"graded in {fixed(grade.seconds, 1)} s", DIM)] if grade.seconds else []]
-    return Lines([*lines, *_beside([fact for fact in facts if fact], surface)])
+    said = [(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)]
+    facts = [grade.target, *([f"graded in {fixed(grade.seconds, 1)} s"] if grade.seconds else [])]
+    return hanging(said, surface.width) + _beside([[(fact, DIM)] for fact in facts], surface)
 
 
 def _faults(grade: Grade, width: int) -> list[Lines]:
@@ -51,90 +50,77 @@ def _faults(grade: Grade, width: int) -> list[Lines]:
     blocks = []
     for fault, parts in words.fault_parts(grade):
         place = f": most likely at {fault.place}" if fault.place else ""
-        lines = _hanging([(fault.title, BOLD), (place, PLAIN)], width)
+        lines = hanging([(fault.title, BOLD), (place, PLAIN)], width)
         for label, text in parts:
-            lines += _hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, INDENT)
-        blocks.append(Lines(lines))
+            lines += hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, indent=INDENT)
+        blocks.append(lines)
     together = words.match_of_all(grade)
-    return [*blocks, Lines(_hanging([(together, PLAIN)], width))] if together else blocks
+    return [*blocks, hanging(together, width)] if together else blocks
 
 
 def _tried(grade: Grade, width: int) -> Lines:
     """List the ways that were tried, unless the only one is the verdict."""
-    if grade.verdict == "uncallable" and len(grade.tried) == 1:
+    if not grade.tried or (grade.verdict == "uncallable" and len(grade.tried) == 1):
         return Lines()
-    tries = [
-        line for tried in grade.tried for line in _hanging([(words.on_one_line(tried.text), PLAIN)], width, INDENT)
-    ]
-    return Lines([*_hanging([("tried", DIM)], width), *tries] if tries else [])
+    tries = [words.on_one_line(tried.text) for tried in grade.tried]
+    return hanging("tried", width, DIM) + [line for tried in tries for line in hanging(tried, width, indent=INDENT)]
 
 
 def _found(grade: Grade, surface: Surface) -> Lines:
     """Say how it is built and called."""
-    if not grade.found:
-        return Lines()
-    rows = [[name, words.on_one_line(value)] for name, value in grade.found.items()]
-    return table([Column("found", flexible=True), Column("", wraps=True)], rows, surface)
+    columns: list[Column[tuple[str, str]]] = [
+        Column("found", itemgetter(0), flexible=True),
+        Column("", lambda pair: words.on_one_line(pair[1]), wraps=True),
+    ]
+    return table(columns, list(grade.found.items()), surface) if grade.found else Lines()
 
 
 def _laws(grade: Grade, surface: Surface) -> Lines:
     """Set the laws, those that fail first, and under each of those what was seen."""
-    if not grade.laws:
-        return Lines()
-    laws = words.by_state(grade.laws)
-    rows = [[law.name, words.law_state(law), "" if law.worst is None else short(law.worst)] for law in laws]
-    columns = [Column("law", wraps=True), Column("result"), Column("worst", "right", drop=1)]
-    under = {number: words.law_found(law) for number, law in enumerate(laws)}
-    return table(columns, rows, surface, under=under)
+    columns: list[Column[Law]] = [
+        Column("law", lambda law: law.name, wraps=True),
+        Column("result", words.law_state),
+        Column("worst", lambda law: "" if law.worst is None else short(law.worst), "right", drop=1),
+    ]
+    return table(columns, words.by_state(grade.laws), surface, under=words.law_found) if grade.laws else Lines()
 
 
 def _notes(grade: Grade, width: int) -> Lines:
     """Set the notes, without the one that is the verdict."""
     notes = grade.notes[1:] if grade.verdict == "uncallable" and not grade.tried else grade.notes
-    lines: list[Text] = []
-    for note in notes:
-        lines += _hanging([("note: ", DIM), (words.on_one_line(note.text), PLAIN)], width)
-    return Lines(lines)
+    said: list[list[Piece]] = [[("note: ", DIM), (words.on_one_line(note.text), PLAIN)] for note in notes]
+    return Lines(line for note in said for line in hanging(note, width))
 
 
 def _next(grade: Grade, surface: Surface) -> Lines:
     """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
     purpose, command = words.next_step(grade)
-    return Lines(_beside([[(f"{purpose}:", DIM)], [(escape(command), PLAIN)]], surface, 1) if command else [])
+    return _beside([[(f"{purpose}:", DIM)], [(command, PLAIN)]], surface, gap=1) if command else Lines()
 
 
-def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) -> list[Text]:
+def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) -> Lines:
     """Set phrases side by side where there is room; in a pipe one that is too long stays whole, to be typed again."""
-    longest = max(sum(cell_len(text) for text, _ in phrase) for phrase in phrases)
+    longest = max(cell_len(escape(text)) for phrase in phrases for text, _ in phrase)
     return wrap_phrases(phrases, surface.width if surface.bounded else max(surface.width, longest), gap=gap)
-
-
-def _hanging(pieces: Sequence[Piece], width: int, indent: str = "") -> list[Text]:
-    """Set a sentence, all of it indented, and its later lines more."""
-    clean = [(escape(text), style) for text, style in pieces if text]
-    first, *rest = wrap_phrases([clean], width - len(indent) - len(INDENT)) if clean else [Text()]
-    return [Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)]
 
 
 def grades_table(grades: Sequence[Grade], surface: Surface) -> Lines:
     """Set a row a submission: its verdict, where, and what was found; then a summary."""
     names, shared = words.short_names([grade.target for grade in grades])
-    columns = [
-        Column("submission", whole=True),
-        Column("verdict"),
-        Column("where", whole=True, drop=1),
+
+    def finding(row: Row) -> str:
+        return cut(words.finding(row[1]), LONGEST, surface.glyphs.cut_text)
+
+    columns: list[Column[Row]] = [
+        Column("submission", itemgetter(0), whole=True),
+        Column("verdict", lambda row: words.VERDICTS[row[1].verdict]),
+        Column("where", lambda row: words.on_one_line(words.place(row[1])), whole=True, drop=1),
+        Column("found", finding, wraps=True),
     ]
-    beside = table_width(columns, surface) >= SIDE_BY_SIDE
-    findings = [cut(words.finding(grade), LONGEST, surface.glyphs.cut_text) for grade in grades]
-    rows = [
-        [name, words.VERDICTS[grade.verdict], words.on_one_line(words.place(grade))]
-        for name, grade in zip(names, grades, strict=True)
-    ]
-    lines = Lines(_hanging([(shared, DIM)], surface.width)) if shared else Lines()
-    if beside:
-        columns.append(Column("found", wraps=True))
-        rows = [[*row, finding] for row, finding in zip(rows, findings, strict=True)]
-        lines += table(columns, rows, surface)
-    elif rows:
-        lines += table(columns, rows, surface, under=dict(enumerate(findings)))
-    return lines + Lines(_hanging([(words.summary(grades), BOLD)], surface.width))
+    rows = list(zip(names, grades, strict=True))
+    if table_width(columns, surface) >= SIDE_BY_SIDE:
+        picture = table(columns, rows, surface)
+    else:
+        picture = table(columns[:-1], rows, surface, under=finding) if rows else Lines()
+    opening = hanging(shared, surface.width, DIM) if shared else Lines()
+    return opening + picture + hanging(words.summary(grades), surface.width, BOLD)

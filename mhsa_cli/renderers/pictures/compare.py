@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
-
-from rich.text import Text
 
 from mhsa_cli.records import Matching
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import DIM, PLAIN
+from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
@@ -18,30 +17,24 @@ from mhsa_cli.text import Head, escape
 
 Names = tuple[str, str]
 Labels = Mapping[Head, str]
+Pair = tuple[Head, Head, float]
 SAME = 0.005  # a cost that is written as 0
 HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain tells nothing
 
 
-def comparison(parts: Sequence[Lines]) -> Lines:
-    """Set the parts of a comparison under each other, an empty line between them."""
-    lines: list[Text] = []
-    for part in parts:
-        lines += [*([Text()] if lines else []), *part]
-    return Lines(lines)
-
-
 def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], names: Names, surface: Surface) -> Lines:
     """Set the settings that differ in two columns, as YAML writes them; blank where a run has no such setting."""
-    keys = list(dict.fromkeys([*first, *second]))
+    keys = dict.fromkeys([*first, *second])
     if not keys:
-        return _words("the configs are equal", surface.width)
+        return wrap_phrases(["the configs are equal"], surface.width)
     rows = [[key, *(_value(run[key]) if key in run else "" for run in (first, second))] for key in keys]
     return beside("differs", rows, names, surface)
 
 
 def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Surface) -> Lines:
     """Set rows (what, first, second) under the names of two runs."""
-    columns = [Column(title, whole=True), *(Column(escape(name), "right", whole=True) for name in names)]
+    columns: list[Column[Sequence[str]]] = [Column(title, itemgetter(0), whole=True)]
+    columns += [Column(escape(name), itemgetter(i), "right", whole=True) for i, name in enumerate(names, 1)]
     return table(columns, rows, surface)
 
 
@@ -52,30 +45,32 @@ def matched_heads(
 
     `note` is what else must be known of the maps.
     """
-    width = surface.width
-    labelled = any(labels)
-    columns, rows = [], []
-    for number, name in enumerate(names):
-        columns.append(Column(escape(name), whole=True))
-        columns += [Column("looks at", wraps=True, drop=2 - number)] if labelled else []
-    for first, second, cost in matching.pairs:
-        cells = [
-            [str(head), *([own.get(head, "")] if labelled else [])]
-            for head, own in zip((first, second), labels, strict=True)
-        ]
-        rows.append([*cells[0], *cells[1], fixed(cost, 2)])
-    told = _words(f"heads matched by their maps on {matching.inputs}", width)
-    told += _words(note, width) if note else Lines([])
-    told += table([*columns, Column("cost", "right")], rows, surface)
-    for name, heads in zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True):
-        if heads:
-            told += _words(f"unmatched in {name}: {', '.join(map(str, heads))}", width)
-    return told + _words(matching_sentence(matching), width) + _notes(matching, width)
+    (first, second), (own, other) = names, labels
+    columns: list[Column[Pair]] = [
+        Column(escape(first), lambda pair: str(pair[0]), whole=True),
+        Column("looks at", lambda pair: own.get(pair[0], ""), wraps=True, drop=2, when=any(labels)),
+        Column(escape(second), lambda pair: str(pair[1]), whole=True),
+        Column("looks at", lambda pair: other.get(pair[1], ""), wraps=True, drop=1, when=any(labels)),
+        Column("cost", lambda pair: fixed(pair[2], 2), "right"),
+    ]
+    told = [f"heads matched by their maps on {matching.inputs}", note]
+    left = zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True)
+    after = [f"unmatched in {name}: {', '.join(map(str, heads))}" for name, heads in left if heads]
+    return (
+        _paragraphs(told, surface)
+        + table(columns, matching.pairs, surface)
+        + _paragraphs([*after, matching_sentence(matching)], surface)
+        + _notes(matching, surface)
+    )
 
 
-def unmatched(reason: str, width: int) -> Lines:
+def unmatched(reason: str, surface: Surface) -> Lines:
     """Say in words why there are no pairs."""
-    return _words(f"heads cannot be matched: {reason}", width)
+    return wrap_phrases([f"heads cannot be matched: {reason}"], surface.width)
+
+
+def _paragraphs(texts: Sequence[str], surface: Surface) -> Lines:
+    return Lines(line for text in texts for line in wrap_phrases([text], surface.width))
 
 
 def matching_sentence(matching: Matching) -> str:
@@ -91,15 +86,11 @@ def matching_sentence(matching: Matching) -> str:
     return said
 
 
-def _notes(matching: Matching, width: int) -> Lines:
+def _notes(matching: Matching, surface: Surface) -> Lines:
     notes = ["cost: 0 the same map, 1 no key in common"]
     if matching.random_cost - matching.cost >= HARDLY:
         notes.append("the best pairing never costs more than random ones, whatever the heads do")
-    return Lines(wrap_phrases([[(note, DIM)] for note in notes], width))
-
-
-def _words(text: str, width: int) -> Lines:
-    return Lines(wrap_phrases([[(escape(text), PLAIN)]], width))
+    return wrap_phrases(notes, surface.width, DIM)
 
 
 def _value(value: Any) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from rich.text import Text
 
-from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore
+from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import DIM
-from mhsa_cli.renderers.kit.table import Column, bars, by_distance, legend, table
+from mhsa_cli.renderers.kit.glyphs import Glyphs
+from mhsa_cli.renderers.kit.palette import DIM, clamp
+from mhsa_cli.renderers.kit.table import Column, legend, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.text import Head
 
+DISTANCES = 16  # of them at most is the weight drawn
 WAYS = {
     "none": "untouched",
     "uniform": "spread evenly",
@@ -31,34 +34,56 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     scores = {} if maps.report is None else {h.address: h for h in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
     caused = bool(scores) and not (labelled and all(s.uniform_delta_nats is None for s in scores.values()))
-    columns = [Column("head", whole=True), *([Column("looks at", wraps=True)] if labelled else [])]
-    if labelled:
-        columns += [Column("weight", "right"), Column("chance", "right", drop=2)]
-    columns += [Column("entropy", "right", drop=1), *([Column("effect", "right")] if caused else [])]
-    columns.append(Column("by distance back", drop=3))
-    rows = []
-    for head in maps.heads:
-        address = head.address
-        if heads is not None and address not in heads:
-            continue
-        score, row = scores.get(address), [head.name]
-        if labelled:
-            target = None if score is None else score.scores.get(score.target or "")
-            row += ["" if score is None or score.label is None else score.label.text]
-            row += ["", ""] if target is None else [fixed(target.mass, 2), fixed(target.chance, 2)]
-        row.append(figure(head.entropy if score is None else score.entropy))
-        if caused:
-            row.append(signed(None if score is None else score.uniform_delta_nats))
-        rows.append([*row, bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)])
-    mean = "of this row" if not scores else "mean of many rows"
-    said = [
-        ("weight", "weight: mean share of its weight there"),
-        ("chance", "chance: what an even head puts there"),
-        ("entropy", f"entropy: {mean}, 0 one key, 1 uniform"),
-        ("effect", "effect: nats lost if it alone spreads evenly"),
-        ("by distance back", "by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none"),
+    mean = "mean of many rows" if scores else "of this row"
+
+    def label(head: HeadSummary) -> str:
+        score = scores.get(head.address)
+        return "" if score is None or score.label is None else score.label.text
+
+    def on_target(head: HeadSummary, name: str) -> str:
+        score = scores.get(head.address)
+        target = None if score is None else score.scores.get(score.target or "")
+        return "" if target is None else fixed(getattr(target, name), 2)
+
+    def effect(head: HeadSummary) -> str:
+        score = scores.get(head.address)
+        return "" if score is None or score.uniform_delta_nats is None else fixed(score.uniform_delta_nats, 3, "+")
+
+    columns: list[Column[HeadSummary]] = [
+        Column("head", lambda h: h.name, whole=True),
+        Column("looks at", label, wraps=True, when=labelled),
+        Column(
+            "weight",
+            lambda h: on_target(h, "mass"),
+            "right",
+            legend="weight: mean share of its weight there",
+            when=labelled,
+        ),
+        Column(
+            "chance",
+            lambda h: on_target(h, "chance"),
+            "right",
+            drop=2,
+            legend="chance: what an even head puts there",
+            when=labelled,
+        ),
+        Column(
+            "entropy",
+            lambda h: figure(scores[h.address].entropy if h.address in scores else h.entropy),
+            "right",
+            drop=1,
+            legend=f"entropy: {mean}, 0 one key, 1 uniform",
+        ),
+        Column("effect", effect, "right", legend="effect: nats lost if it alone spreads evenly", when=caused),
+        Column(
+            "by distance back",
+            lambda h: bars(by_distance(maps.weights[h.layer][h.head]), surface.glyphs),
+            drop=3,
+            legend="by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none",
+        ),
     ]
-    return table(columns, rows, surface) + legend(columns, rows, said, surface)
+    chosen = [head for head in maps.heads if heads is None or head.address in heads]
+    return table(columns, chosen, surface) + legend(columns, chosen, surface)
 
 
 def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, float] | None = None) -> Lines:
@@ -69,83 +94,86 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
     # The offset, the one with a distance, stays longest beside the head's name.
     last = ("offset", "induction", "previous", "duplicate")
-    columns = [
-        Column("head", whole=True),
-        *(Column(n, "right", drop=last.index(n) if n in last else len(last)) for n in names),
-    ]
-    columns += [Column(name, "right", drop=9 - i) for i, name in enumerate(("entropy", "even", "sure", "position"))]
-    columns += [Column("Olsson 2022", "right")] if papers is not None else []
-    rows = [
-        [head.name, *(_lift(head, name) for name in names), *_shape(head)]
-        + ([] if papers is None else [fixed(papers[head.address], 2)])
-        for head in report.heads
-    ]
-    limits = [max((h.scores[n].null or 0.0 for h in report.heads if n in h.scores), default=0.0) for n in names]
-    rows.append(["random", *(fixed(limit, 2) for limit in limits)])
-    lines = table(columns, rows, surface)
-    said = [
-        ("", "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it"),
-        ("", "random: 99 % of untrained heads stay below"),
-        ("even", "even: likeness to the uniform head"),
-        ("sure", "sure: mean largest weight"),
-        ("position", "position: likeness of its maps on different random rows"),
-        (
+
+    def lift(name: str, head: HeadScore | None) -> str:
+        if head is None:
+            return fixed(max((h.scores[name].null or 0.0 for h in report.heads if name in h.scores), default=0.0), 2)
+        score = head.scores.get(name)
+        if score is None:
+            return ""
+        return fixed(score.lift, 2) + (f" ({score.distance})" if score.distance is not None else "")
+
+    def other(name: str, head: HeadScore | None) -> str:
+        return "" if head is None else figure(getattr(head, name))
+
+    columns: list[Column[HeadScore | None]] = [
+        Column("head", lambda h: "random" if h is None else h.name, whole=True),
+        *(
+            Column(name, partial(lift, name), "right", drop=last.index(name) if name in last else len(last))
+            for name in names
+        ),
+        Column("entropy", partial(other, "entropy"), "right", drop=9),
+        Column("even", partial(other, "uniformity"), "right", drop=8, legend="even: likeness to the uniform head"),
+        Column("sure", partial(other, "confidence"), "right", drop=7, legend="sure: mean largest weight"),
+        Column(
+            "position",
+            partial(other, "positionality"),
+            "right",
+            drop=6,
+            legend="position: likeness of its maps on different random rows",
+        ),
+        Column(
             "Olsson 2022",
-            "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+            lambda h: "" if h is None or papers is None else fixed(papers[h.address], 2),
+            "right",
+            legend="Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+            when=papers is not None,
         ),
     ]
-    lines += legend(columns, rows, said, surface)
-    return lines + gap_table(report, surface)
+    rows = [*report.heads, None]  # the last one: random heads
+    notes = (
+        "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it",
+        "random: 99 % of untrained heads stay below",
+    )
+    return table(columns, rows, surface) + legend(columns, rows, surface, *notes) + gap_table(report, surface)
 
 
 def gap_table(report: HeadReport, surface: Surface) -> Lines:
     """Set each head's induction lift by distance between repeats; `*` marks distances that training used."""
-    trained = sorted({gap for head in report.heads for gap in head.trained_gaps})
-    unseen = sorted({gap for head in report.heads for gap in head.unseen_gaps})
-    gaps = sorted({*trained, *unseen})
+    trained = {gap for head in report.heads for gap in head.trained_gaps}
+    gaps = {gap for head in report.heads for gap in head.unseen_gaps} | trained
     if not gaps:
-        return Lines(wrap_phrases([[("The rows are too short to try heads at other distances.", DIM)]], surface.width))
+        return wrap_phrases(["The rows are too short to try heads at other distances."], surface.width, DIM)
     # The farthest are lost first in a narrow terminal, those of the training last.
-    drops = {gap: number for number, gap in enumerate([*trained, *(gap for gap in unseen if gap not in trained)])}
-    columns = [Column("induction at", whole=True)]
-    columns += [Column(f"{gap}{'*' if gap in trained else ''}", "right", drop=drops[gap]) for gap in gaps]
-    rows = []
-    for head in report.heads:
+    drops = sorted(gaps, key=lambda gap: (gap not in trained, gap))
+
+    def lift(gap: int, head: HeadScore) -> str:
         lifts = {**head.trained_gaps, **head.unseen_gaps}
-        rows.append([head.name, *(fixed(lifts[gap], 2) if gap in lifts else "" for gap in gaps)])
+        return fixed(lifts[gap], 2) if gap in lifts else ""
+
+    columns: list[Column[HeadScore]] = [
+        Column("induction at", lambda h: h.name, whole=True),
+        *(
+            Column(f"{gap}{'*' if gap in trained else ''}", partial(lift, gap), "right", drop=drops.index(gap))
+            for gap in sorted(gaps)
+        ),
+    ]
     said = "lift where a random block of so many symbols repeats"
     said += "; * training used this distance" if trained else ""
-    picture = table(columns, rows, surface)
-    return Lines([Text(), *picture, *wrap_phrases([[(said, DIM)]], surface.width)])
-
-
-def _lift(head: HeadScore, name: str) -> str:
-    score = head.scores.get(name)
-    if score is None:
-        return ""
-    return fixed(score.lift, 2) + (f" ({score.distance})" if score.distance is not None else "")
-
-
-def _shape(head: HeadScore) -> list[str]:
-    return [figure(value) for value in (head.entropy, head.uniformity, head.confidence, head.positionality)]
+    return Lines([Text()]) + table(columns, report.heads, surface) + wrap_phrases([said], surface.width, DIM)
 
 
 def ablation_table(ablations: Sequence[Ablation], surface: Surface) -> Lines:
     """Set loss and accuracy with heads acted on in every way beside those of the model as it is."""
-    columns = [Column("these heads"), Column("loss", "right"), Column("change", "right"), Column("+-", "right", drop=1)]
-    columns.append(Column("accuracy", "right"))
-    rows = [
-        [
-            WAYS.get(one.way, one.way),
-            fixed(one.loss, 4),
-            "" if one.way == "none" else fixed(one.delta_nats, 4, "+"),
-            "" if one.way == "none" else fixed(one.delta_se, 4),
-            percents(one.accuracy),
-        ]
-        for one in ablations
+    columns: list[Column[Ablation]] = [
+        Column("these heads", lambda one: WAYS.get(one.way, one.way)),
+        Column("loss", lambda one: fixed(one.loss, 4), "right"),
+        Column("change", lambda one: "" if one.way == "none" else fixed(one.delta_nats, 4, "+"), "right"),
+        Column("+-", lambda one: "" if one.way == "none" else fixed(one.delta_se, 4), "right", drop=1),
+        Column("accuracy", lambda one: percents(one.accuracy), "right"),
     ]
     said = "nats on the probe rows; +-: standard error over the rows"
-    return table(columns, rows, surface) + Lines(wrap_phrases([[(said, DIM)]], surface.width))
+    return table(columns, ablations, surface) + wrap_phrases([said], surface.width, DIM)
 
 
 def figure(value: float | None) -> str:
@@ -153,6 +181,17 @@ def figure(value: float | None) -> str:
     return "" if value is None else fixed(value, 2)
 
 
-def signed(value: float | None) -> str:
-    """Write a change in nats, or nothing."""
-    return "" if value is None else fixed(value, 3, "+")
+def bars(values: Sequence[float], glyphs: Glyphs) -> str:
+    """Draw one character a value, from nothing at 0 to a full block at 1; what is above 0.02 is never nothing."""
+    levels = len(glyphs.bars) - 1
+    parts = [clamp(value) if value == value else 0.0 for value in values]
+    return "".join(glyphs.bars[max(round(part * levels), 1 if part > 0.02 else 0)] for part in parts)
+
+
+def by_distance(weights: Sequence[Sequence[float]]) -> list[float]:
+    """Average a causal map along its diagonals: the mean weight on the key 0, 1, 2, ... positions back."""
+    means = []
+    for distance in range(min(len(weights), DISTANCES)):
+        band = [row[q] for q, row in enumerate(weights[distance:]) if q < len(row)]
+        means.append(sum(band) / len(band) if band else 0.0)
+    return means

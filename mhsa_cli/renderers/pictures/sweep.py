@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rich.text import Text
 
@@ -13,7 +14,7 @@ from mhsa_cli.records.labels import set_words
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, wrap_phrases, wrap_words
+from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, pair_words
 from mhsa_cli.text import escape
@@ -23,74 +24,77 @@ FAILED_SHOWN = 10
 SENTENCES = 12  # beyond, those that show no difference are counted only
 QUARTILES_FROM = 72  # columns; below, the final loss is its median alone
 LABELS_FROM = 100  # columns; below, the labels are listed under the table
-_INDENT = 2
 
 
 def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     """Draw the groups, then the sentences of their pairs, then the trials that did not finish."""
-    lines = _groups(report, surface)
-    for part in (_pairs(report, surface), _failed(report.trials, surface)):
-        if part:
-            lines = lines + Lines([Text()]) + part
-    return lines
-
-
-def _groups(report: SweepReport, surface: Surface) -> Lines:
     keys = list(dict.fromkeys(key for group in report.groups for key in group.overrides))
-    goal = f"steps to {percent(report.target)}"
-    columns = [Column(escape(title), "right", whole=True) for title in _short_names(keys)]
-    columns += [
-        Column("success", "right"),
-        Column("95 %", "right", drop=1),
-        Column(goal, "right", drop=2),
-        Column("final loss", "right", drop=3),
-    ]
     labelled = any(group.label_sets for group in report.groups)
-    beside = labelled and surface.width >= LABELS_FROM
-    columns += [Column("most common heads", wraps=True, drop=4)] if beside else []
-    rows = []
-    for group in report.groups:
-        row = [group.overrides.get(key, "") for key in keys]
+    beside = surface.width >= LABELS_FROM
+    groups = _groups(report, keys, surface, labelled=labelled and beside) + _legend(report, surface)
+    labels = _labels(report, keys, surface) if labelled and not beside else Lines()
+    return stacked([groups, labels, _pairs(report, surface), _failed(report.trials, surface)])
+
+
+def _groups(report: SweepReport, keys: Sequence[str], surface: Surface, *, labelled: bool) -> Lines:
+    dash = surface.glyphs.dash
+
+    def success(group: GroupStats) -> str:
+        return f"{group.k}/{group.n}" if group.n else "not trained"
+
+    def final_loss(group: GroupStats) -> str:
         loss = group.final_loss if surface.width >= QUARTILES_FROM else (group.final_loss[1],) * 3
-        if group.n:
-            row += [f"{group.k}/{group.n}", interval(group.wilson95, surface.glyphs.dash)]
-            row += [_spread(group.steps_to_target, _whole, surface), _spread(loss, short, surface)]
-        else:
-            row += ["not trained", *[surface.glyphs.dash] * 3]
-        rows.append([*row, *([_common(group)] if beside else [])])
-    lines = table(columns, rows, surface) + _legend(report, surface.width)
-    return lines + _labels(report, keys, surface) if labelled and not beside else lines
+        return _spread(loss, short, dash) if group.n else dash
+
+    columns: list[Column[GroupStats]] = [
+        Column(escape(title), partial(_override, key), "right", whole=True)
+        for key, title in zip(keys, _short_names(keys), strict=True)
+    ]
+    columns += [
+        Column("success", success, "right"),
+        Column("95 %", lambda group: interval(group.wilson95, dash) if group.n else dash, "right", drop=1),
+        Column(
+            f"steps to {percent(report.target)}",
+            lambda group: _spread(group.steps_to_target, _whole, dash) if group.n else dash,
+            "right",
+            drop=2,
+        ),
+        Column("final loss", final_loss, "right", drop=3),
+        Column("most common heads", _common, wraps=True, drop=4, when=labelled),
+    ]
+    return table(columns, report.groups, surface)
+
+
+def _override(key: str, group: GroupStats) -> str:
+    return group.overrides.get(key, "")
 
 
 def _labels(report: SweepReport, keys: Sequence[str], surface: Surface) -> Lines:
     """List each group's most common labels where the table has no room for them."""
-    lines = [Text(), *wrap_phrases([[("most common heads", DIM)]], surface.width)]
+    lines = wrap_phrases(["most common heads"], surface.width, DIM)
     for group in report.groups:
         if group.label_sets:
-            values = [
-                f"{name}={group.overrides.get(key, '')}" for name, key in zip(_short_names(keys), keys, strict=True)
-            ]
-            lines += _item(escape(": ".join([*([" ".join(values)] if values else []), _common(group)])), surface)
-    return Lines(lines)
+            values = zip(_short_names(keys), keys, strict=True)
+            name = " ".join(f"{title}={_override(key, group)}" for title, key in values)
+            lines += _item(": ".join([name, _common(group)] if name else [_common(group)]), surface)
+    return lines
 
 
 def _whole(steps: float) -> str:
     return step_text(round(steps)) if math.isfinite(steps) else short(steps)
 
 
-def _legend(report: SweepReport, width: int) -> Lines:
-    goal = percent(report.target)
+def _legend(report: SweepReport, surface: Surface) -> Lines:
+    what = "steps and loss: median (25 % - 75 %)"
     notes = [
-        f"success: ended at {goal} accuracy or above, with the 95 % interval of that share (Wilson)",
-        "steps and loss: median (25 % - 75 %)"
-        if width >= QUARTILES_FROM
-        else "steps: median (25 % - 75 %)   loss: median",
+        f"success: ended at {percent(report.target)} accuracy or above, with the 95 % interval of that share (Wilson)",
+        what if surface.width >= QUARTILES_FROM else "steps: median (25 % - 75 %)   loss: median",
     ]
     if any(None in group.steps_to_target for group in report.groups if group.n):
         notes.append(f"{NEVER}: so many did not get there")
     if report.groups and all(group.n == 1 for group in report.groups):
         notes.append("one seed shows nothing about spread")
-    return Lines(wrap_phrases([[(note, DIM)] for note in notes], width))
+    return wrap_phrases(notes, surface.width, DIM)
 
 
 def _short_names(keys: Sequence[str]) -> list[str]:
@@ -110,11 +114,9 @@ def interval(ends: tuple[float, float], dash: str) -> str:
     return f"{low}{dash}{high} %"
 
 
-def _spread(values: Quartiles, write: Callable[[float], str], surface: Surface) -> str:
+def _spread(values: Quartiles, write: Callable[[float], str], dash: str) -> str:
     low, middle, high = (NEVER if value is None else write(value) for value in values)
-    if values == (None, None, None):
-        return NEVER
-    return middle if low == middle == high else f"{middle} ({low}{surface.glyphs.dash}{high})"
+    return middle if low == middle == high else f"{middle} ({low}{dash}{high})"
 
 
 def _common(group: GroupStats) -> str:
@@ -125,42 +127,38 @@ def _common(group: GroupStats) -> str:
 
 
 def _pairs(report: SweepReport, surface: Surface) -> Lines:
-    lines: list[Text] = []
+    lines = Lines()
     count = len(report.pairs)
     begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
     told = [pair for pair in begun if count <= SENTENCES or pair.difference.status is Status.SHOWN]
     for pair in told:
-        lines += _item(escape(pair_words(report, pair)), surface)
+        lines += _item(pair_words(report, pair), surface)
     if len(told) < len(begun):
         more = f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}"
         lines += _item(more, surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)
         by_chance = f"of {total} such sentences about equal groups, about {total / 20:.0f} would name a difference"
-        lines += wrap_phrases([[(f"each at 95 %, paired by seed: {by_chance}", DIM)]], surface.width)
-    return Lines(lines)
+        lines += wrap_phrases([f"each at 95 %, paired by seed: {by_chance}"], surface.width, DIM)
+    return lines
 
 
 def _failed(trials: Sequence[TrialResult], surface: Surface) -> Lines:
     failed = [trial for trial in trials if not trial.is_finished]
     if not failed:
-        return Lines([])
+        return Lines()
     counts = Counter(trial.status for trial in failed)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    head = f"{surface.glyphs.cross} not finished: {escape(told)} of {len(trials)} trials"
-    lines = wrap_phrases([[(head, alarm_style(surface.depth))]], surface.width)
+    head = f"{surface.glyphs.cross} not finished: {told} of {len(trials)} trials"
+    lines = wrap_phrases([head], surface.width, alarm_style(surface.depth))
     for trial in failed[:FAILED_SHOWN]:
-        why = trial.message or trial.status
-        lines += _item(f"{escape(trial.run)} (seed {trial.seed}): {escape(why)}", surface)
-    if len(failed) > FAILED_SHOWN:
-        lines.append(assemble([(f"  and {len(failed) - FAILED_SHOWN} more", DIM)]))
-    return Lines(lines)
+        lines += _item(f"{trial.run} (seed {trial.seed}): {trial.message or trial.status}", surface)
+    more = len(failed) - FAILED_SHOWN
+    return lines + ([Text(f"  and {more} more", DIM)] if more > 0 else [])
 
 
-def _item(text: str, surface: Surface) -> list[Text]:
+def _item(text: str, surface: Surface) -> Lines:
     """Set a sentence behind a dot, its further lines indented under its first; no name in it is broken."""
-    rows = wrap_words(text, surface.width - _INDENT)
-    pieces: list[list[Piece]] = [
-        [(f"{surface.glyphs.dot} " if i == 0 else " " * _INDENT, DIM)] for i in range(len(rows))
-    ]
-    return [assemble([*piece, (row, PLAIN)]) for piece, row in zip(pieces, rows, strict=True)]
+    first, *rest = wrap_words(escape(text), surface.width - len(INDENT))
+    dot = assemble([(f"{surface.glyphs.dot} ", DIM), (first, PLAIN)])
+    return Lines([dot, *(Text(INDENT + row) for row in rest)])

@@ -2,87 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 
 from rich.text import Text
 
-from mhsa_cli.records import Trace, TraceStep
+from mhsa_cli.records import Trace, TracePart, TraceStep
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
-from mhsa_cli.renderers.kit.table import Column, legend, table
-from mhsa_cli.renderers.kit.text_lines import Lines, assemble, wrap_phrases
+from mhsa_cli.renderers.kit.table import Column, shown, table
+from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
-from mhsa_cli.text import escape, plural
-
-# What a narrow terminal loses first stands last: strides, then bytes, ...
-COLUMNS = [
-    Column("tensor"),
-    Column("how", drop=4),
-    Column("shape"),
-    Column("data", drop=1),
-    Column("FLOPs", "right", drop=3),
-    Column("std", "right", drop=5),
-    Column("mean", "right", drop=6),
-    Column("bytes", "right", drop=7),
-    Column("strides", drop=8, dim=True),
-]
-LEGEND = (
-    ("data", "view: its input's memory, seen in another way"),
-    ("data", "copy: the same numbers laid out anew"),
-    ("data", "new: computed"),
-    ("", "a multiply and an add are 2 FLOPs"),
-)
-OF_MASKED = ("std", "masked: mean and std of what stays visible")
+from mhsa_cli.text import plural
 
 
 def trace_picture(trace: Trace, surface: Surface) -> Lines:
     """Draw a trace: every tensor of the first layer, the checks, the parts, the cache."""
-    blank = Lines([Text()])
-    return (
-        _heading(trace, surface.width)
-        + blank
-        + _steps(trace, surface)
-        + blank
-        + _checks(trace, surface)
-        + blank
-        + _parts(trace, surface)
-        + blank
-        + _cache(trace, surface.width)
-    )
+    parts = (_heading, _steps, _checks, _parts, _cache)
+    return stacked(part(trace, surface) for part in parts)
 
 
-def _heading(trace: Trace, width: int) -> Lines:
+def _heading(trace: Trace, surface: Surface) -> Lines:
     facts = (
+        [(trace.task, BOLD)],
         f"{plural(trace.n_layers, 'layer')}, {trace.attention} attention",
         f"{trace.positions} positions",
         f"seed {trace.seed}, untrained",
     )
-    sizes = [[(f"{name} = {size:,}", DIM)] for name, size in trace.sizes.items()]
-    first = [[(escape(trace.task), BOLD)], *([(fact, PLAIN)] for fact in facts)]
-    return Lines(wrap_phrases(first, width) + wrap_phrases(sizes, width))
+    sizes = [f"{name} = {size:,}" for name, size in trace.sizes.items()]
+    return wrap_phrases(facts, surface.width) + wrap_phrases(sizes, surface.width, DIM)
 
 
 def _steps(trace: Trace, surface: Surface) -> Lines:
     """Set every step under the name of its part; a layer that is like the first is told in a line."""
     told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
-    rows = [_row(step, surface.glyphs) for step in told]
-    rows.append(["loss", "cross-entropy", f"() = {fixed(trace.loss, 4)} nats"])
+    loss = f"() = {fixed(trace.loss, 4)} nats"
+    # What a narrow terminal loses first stands last: strides, then bytes, ... The record None is the loss.
+    columns: list[Column[TraceStep | None]] = [
+        Column("tensor", lambda s: s.name if s else "loss"),
+        Column("how", lambda s: s.how if s else "cross-entropy", drop=4),
+        Column("shape", lambda s: _shape(s, surface.glyphs) if s else loss),
+        Column("data", lambda s: s.data if s else "", drop=1),
+        Column("FLOPs", lambda s: _count(s.flops) if s and s.flops else "", "right", drop=3),
+        Column("std", lambda s: _value(s.std) if s else "", "right", drop=5),
+        Column("mean", lambda s: _value(s.mean) if s else "", "right", drop=6),
+        Column("bytes", lambda s: _count(s.bytes) if s and s.bytes else "", "right", drop=7),
+        Column("strides", lambda s: f"({', '.join(map(str, s.strides))})" if s else "", drop=8, dim=True),
+    ]
+    rows = [*told, None]
     indent = "  " if surface.width >= 40 else ""
     inner = surface.narrow(len(indent))
-    head, *body = (Text(indent) + line for line in table(COLUMNS, rows, inner))
-    lines = [head]
+    head, *body = (Text(indent) + line for line in table(columns, rows, inner))
+    lines = Lines([head])
     for (layer, part), steps in groupby(told, lambda step: (step.layer, step.part)):
         if part == "head" and trace.n_layers > 1:
-            lines += wrap_phrases([[(_others(trace), BOLD)]], surface.width)
-        lines.append(assemble([(part if layer is None else f"layer {layer}: {part}", BOLD)]))
+            lines += wrap_phrases([_others(trace)], surface.width, BOLD)
+        lines.append(Text(part if layer is None else f"layer {layer}: {part}", BOLD))
         for _ in steps:
             lines.append(body.pop(0))
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
-    said = (*LEGEND, OF_MASKED) if any(step.name == "masked" for step in told) else LEGEND
-    notes = legend(COLUMNS, rows, said, inner)
-    return Lines([*lines, *body, *wrap_phrases([[(total, PLAIN)]], surface.width), *notes])
+    titles = {column.title for column in shown(columns, rows, inner)}
+    notes = [*(OF_DATA if "data" in titles else ()), "a multiply and an add are 2 FLOPs"]
+    if "std" in titles and any(step.name == "masked" for step in told):
+        notes.append("masked: mean and std of what stays visible")
+    return lines + body + wrap_phrases([total], surface.width) + wrap_phrases(notes, inner.width, DIM)
+
+
+OF_DATA = (
+    "view: its input's memory, seen in another way",
+    "copy: the same numbers laid out anew",
+    "new: computed",
+)
 
 
 def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:
@@ -104,12 +94,9 @@ def _others(trace: Trace) -> str:
     return f"{names}: the same shapes, {_count(flops)} FLOPs" + ("" if len(alike) == 1 else " together")
 
 
-def _row(step: TraceStep, glyphs: Glyphs) -> list[str]:
+def _shape(step: TraceStep, glyphs: Glyphs) -> str:
     symbols = ", ".join(_times(symbol, glyphs) for symbol in step.symbols)
-    shape = f"({symbols}) = ({', '.join(map(str, step.shape))})"
-    strides = f"({', '.join(map(str, step.strides))})"
-    counts = [_count(step.flops) if step.flops else "", _count(step.bytes) if step.bytes else ""]
-    return [step.name, step.how, shape, step.data, counts[0], _value(step.std), _value(step.mean), counts[1], strides]
+    return f"({symbols}) = ({', '.join(map(str, step.shape))})"
 
 
 def _times(formula: str, glyphs: Glyphs) -> str:
@@ -134,27 +121,32 @@ def _count(number: int) -> str:
 
 
 def _checks(trace: Trace, surface: Surface) -> Lines:
-    lines: list[Text] = []
+    lines = Lines()
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        claim, colon, more = _times(escape(check.text), surface.glyphs).partition(": ")
+        claim, colon, more = _times(check.text, surface.glyphs).partition(": ")
+        phrases = [claim + colon.strip(), *([more] if more else [])]
         weight = PLAIN if check.passed else BOLD
-        phrases = [[(claim + colon.strip(), weight)], *([[(more, weight)]] if more else [])]
-        first, *rest = wrap_phrases(phrases, max(14, surface.width - 6), gap=1)
+        first, *rest = wrap_phrases(phrases, max(14, surface.width - 6), weight, gap=1)
         lines.append(assemble([(mark, style), ("  ", PLAIN)]) + first)
         lines += [Text("      ") + line for line in rest]
-    return Lines(lines)
+    return lines
 
 
 def _parts(trace: Trace, surface: Surface) -> Lines:
-    columns = [Column("parameters of"), Column("number", "right")]
-    if any(part.gradient_norm is not None for part in trace.parts):
-        columns.append(Column("gradient norm", "right", drop=1))
-    rows: list[Sequence[str]] = []
-    for part in trace.parts:
-        rows.append([part.name, f"{part.parameters:,}", _norm(part.gradient_norm)])
-    rows += [["all", f"{trace.parameters:,}"], ["attention alone", f"{trace.attention_parameters:,}"]]
-    return table(columns, rows, surface)
+    columns: list[Column[TracePart]] = [
+        Column("parameters of", lambda part: part.name),
+        Column("number", lambda part: f"{part.parameters:,}", "right"),
+        Column(
+            "gradient norm",
+            lambda part: _norm(part.gradient_norm),
+            "right",
+            drop=1,
+            when=any(part.gradient_norm is not None for part in trace.parts),
+        ),
+    ]
+    sums = [TracePart("all", trace.parameters, None), TracePart("attention alone", trace.attention_parameters, None)]
+    return table(columns, [*trace.parts, *sums], surface)
 
 
 def _norm(value: float | None) -> str:
@@ -163,16 +155,14 @@ def _norm(value: float | None) -> str:
     return f"{value:.4f}" if value == 0 or 0.0005 <= value < 10_000 else f"{value:.1e}"
 
 
-def _cache(trace: Trace, width: int) -> Lines:
+def _cache(trace: Trace, surface: Surface) -> Lines:
     cache = trace.cache
     if not cache.grows:
         text = f"cache of one row: {cache.bytes_at_max:,} bytes, however many tokens it has read"
-        return Lines(wrap_phrases([[(text, PLAIN)]], width))
-    text = f"KV cache of one row: {cache.bytes_per_token:,} bytes a token"
-    phrases = [[(text, PLAIN)], [(f"{cache.bytes_at_max:,} at max_seq_len = {cache.max_seq_len:,}", PLAIN)]]
+        return wrap_phrases([text], surface.width)
+    phrases = [f"KV cache of one row: {cache.bytes_per_token:,} bytes a token"]
+    phrases.append(f"{cache.bytes_at_max:,} at max_seq_len = {cache.max_seq_len:,}")
     if cache.bytes_at_max < cache.all_heads_bytes:
-        saved = 1 - cache.bytes_at_max / cache.all_heads_bytes
-        phrases.append(
-            [(f"n_kv_heads saves {percents(saved, 0)}: with as many as heads it is {cache.all_heads_bytes:,}", PLAIN)]
-        )
-    return Lines(wrap_phrases(phrases, width))
+        saved = percents(1 - cache.bytes_at_max / cache.all_heads_bytes, 0)
+        phrases.append(f"n_kv_heads saves {saved}: with as many as heads it is {cache.all_heads_bytes:,}")
+    return wrap_phrases(phrases, surface.width)

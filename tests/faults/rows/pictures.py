@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from mhsa_cli import records as r
@@ -10,7 +11,7 @@ from mhsa_cli.records import bench as b
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers.kit import table
-from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.renderers.pictures import (
     bench,
@@ -24,6 +25,7 @@ from mhsa_cli.renderers.pictures import (
     replay,
     small_multiples,
     sweep,
+    task,
     timeline,
     trace,
     verify,
@@ -50,7 +52,7 @@ def benched(m: Made, surface: Any) -> Lines:
         [b.ImportSpeed(spread())],
     ]
     parts = [bench.bench_section(section, surface) for section in sections]
-    return compare.comparison(parts)
+    return stacked(parts)
 
 
 def compared(m: Made, surface: Any) -> Lines:
@@ -61,12 +63,12 @@ def compared(m: Made, surface: Any) -> Lines:
     matching = r.Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.share(), m.text("64 rows"))
     labels = ({place: m.text("offset 6") for place in m.places}, {(0, 0): m.text("itself")})
     final = [["eval loss", short(m.number(spot=True)), short(m.number(spot=True))]]
-    return compare.comparison(
+    return stacked(
         [
             compare.differing_settings(first, second, names, surface),
             compare.beside("final", final, names, surface),
             compare.matched_heads(matching, labels, names, surface),
-            compare.unmatched(m.text("they have no heads"), surface.width),
+            compare.unmatched(m.text("they have no heads"), surface),
         ]
     )
 
@@ -90,14 +92,14 @@ def grade(m: Made) -> Grade:
 
 def listed(m: Made, surface: Any) -> Lines:
     """Draw a table with columns of every kind."""
-    columns = [table.Column("run", whole=True), table.Column("said", wraps=True), table.Column("loss", "right")]
-    columns += [table.Column("kind", flexible=True)]
-    columns += [table.Column("x", "right", drop=place) for place in (3, 2, 1)]
+    columns = [table.Column("run", itemgetter(0), whole=True), table.Column("said", itemgetter(1), wraps=True)]
+    columns += [table.Column("loss", itemgetter(2), "right"), table.Column("kind", itemgetter(3), flexible=True)]
+    columns += [table.Column("x", itemgetter(4), "right", drop=place) for place in (3, 2, 1)]
     rows = [
         [m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), m.text("k"), str(m.count())]
         for n in range(9)
     ]
-    return table.table(columns, rows, surface, highlight=1)
+    return table.table(columns, rows, surface)
 
 
 def looked(f: Callable[..., Lines], spots: Callable[[r.HeadScore], list[float]]) -> Callable[..., Lines]:
@@ -152,7 +154,7 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     "comparison": compared,
     "sweep": lambda m, s: sweep.sweep_table(drawn.swept(m), s),
     "trace": lambda m, s: trace.trace_picture(drawn.traced(m), s),
-    "task": lambda m, s: table.task_picture(drawn.shown_task(m), s),
+    "task": lambda m, s: task.task_picture(drawn.shown_task(m), s),
     "bench": benched,
     "table": listed,
     "grade": lambda m, s: check.grade_picture(grade(m), s),

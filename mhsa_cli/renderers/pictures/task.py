@@ -1,0 +1,36 @@
+"""A task by an example: what goes in, and under it what is asked for."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from rich.cells import cell_len
+
+from mhsa_cli.records import TaskInfo
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
+from mhsa_cli.renderers.kit.text_lines import Lines, assemble, cut, pad, wrap_phrases
+from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.text import escape
+
+LONGEST = 8  # columns of a token; a longer one is cut
+
+
+def task_picture(info: TaskInfo, surface: Surface) -> Lines:
+    """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
+    width, mark = surface.width, surface.glyphs.cut_text
+    lines = wrap_phrases([[(info.name, BOLD)], info.summary], width)
+    pairs = []
+    for upper, lower in zip_longest(info.inputs, info.targets, fillvalue=""):
+        texts = escape(upper), surface.glyphs.dot if lower == "·" else escape(lower)
+        size = min(LONGEST, max(map(cell_len, texts)))
+        pairs.append([" " + pad(cut(text, size, mark), size, "right") for text in texts])
+    while pairs:
+        count, used = 1, len("  target ") + cell_len(pairs[0][0])
+        while count < len(pairs) and (used := used + cell_len(pairs[count][0])) <= width:
+            count += 1
+        for title, row in (("  input  ", 0), ("  target ", 1)):
+            lines.append(assemble([(title, DIM), *((pair[row], PLAIN) for pair in pairs[:count])]))
+        pairs = pairs[count:]
+    tail = f"guessing: {fixed(info.chance_loss, 2)} nats, {percents(info.chance_accuracy)} right"
+    return lines + wrap_phrases([tail], width, DIM)
