@@ -51,8 +51,8 @@ class Lost(io.RawIOBase):
 def draw_at_once(patch: pytest.MonkeyPatch) -> None:
     """Redraw at every record, on what is a terminal."""
     patch.setenv("TERM", "xterm-256color")
-    patch.setattr("mhsa_cli.renderers.pictures.live._SECONDS_BETWEEN", 0)
-    patch.setattr("mhsa_cli.renderers.pictures.live_sweep._SECONDS_BETWEEN", 0)
+    patch.setattr("mhsa_cli.renderers.pictures.live.LiveTraining.pause", 0)
+    patch.setattr("mhsa_cli.renderers.pictures.live_sweep.LiveSweep.pause", 0)
 
 
 def figures(text: str) -> str:

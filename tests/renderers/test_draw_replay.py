@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -53,7 +54,7 @@ def played(frames: int, stop_at: int | None = None, rows: int = 60) -> tuple[str
     console = make_console(environ=told, file=stream)
     shown = [(maps(), float(number)) for number in range(frames)]
     try:
-        play(console, COLOR, shown, sleep=sleep, clock=lambda: 0.0, environ=told)
+        play(console, replace(COLOR, animate=True), shown, sleep=sleep, clock=lambda: 0.0, environ=told)
     finally:
         text = stream.getvalue()
     return text, waits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,51 +10,28 @@ from types import TracebackType
 from typing import TypeGuard
 
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.records.thinning import Point, Thinned
-from mhsa_cli.renderers.kit.console import Surface, terminal_size
-from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short
 from mhsa_cli.renderers.pictures.curve import loss_curve
-from mhsa_cli.text import escape
+from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
 
-FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
 LOG_LINES = 20
-_SECONDS_BETWEEN = 0.2
-_BAR, _LEAST_BAR = 24, 8
 
 
-def begin_animation(console: Console) -> Live:
-    """Start a picture that is redrawn in place, when it is told to, and leaves nothing behind."""
-    live = Live(
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        vertical_overflow="crop",
-        redirect_stdout=False,
-    )
-    live.start()
-    return live
-
-
-def end_animation(live: Live) -> None:
-    """Take the picture away."""
-    live.update(Text(""), refresh=False)
-    live.stop()
-
-
-class LiveTraining:
+class LiveTraining(LiveView):
     """Show one training run; give it every record the engine yields.
 
     `baseline` is the loss of guessing (nats) and its label; `history` is what a resumed run drew before. `trained`
     gives the tokens trained on so far and the seconds that took, with nothing else in them.
     Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
     """
+
+    pause = 0.2
 
     def __init__(
         self,
@@ -66,40 +42,28 @@ class LiveTraining:
         baseline: tuple[float, str] | None = None,
         trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         history: Sequence[Series] = (),
-        log: bool = False,
         clock: Callable[[], float] = time.monotonic,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._console, self._surface = console, surface
-        self._total, self._baseline, self._log = max(1, total_steps), baseline, log
-        self._clock, self._trained = clock, trained
+        super().__init__(console, surface, clock=clock, environ=environ)
+        self._total, self._baseline, self._trained = max(1, total_steps), baseline, trained
         self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
-        self._environ = os.environ if environ is None else environ
         self._train = Thinned(point for one in history if one.role != "eval" for point in _points(one))
         self._eval = Thinned(point for one in history if one.role == "eval" for point in _points(one))
         self._first_step = self._train.last_step
         self._last: StepRecord | None = None
         self._pending: StepRecord | None = None
         self._pending_eval: EvalRecord | None = None
-        self._started = self._drawn = clock()
-        self._live: Live | None = None
-
-    def __enter__(self) -> LiveTraining:
-        self._started = self._clock()
-        if self._surface.animate:
-            self._live = begin_animation(self._console)
-        return self
+        self._drawn = self._started  # the first picture waits for some steps
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            live, self._live = self._live, None
-            end_animation(live)
-            return
-        if self._pending is None and self._last is not None and self._last.step < self._total:
-            self._pending = self._last  # stopped early: the last step is said all the same
-        self._write_pending()
+        if self._live is None:
+            if self._pending is None and self._last is not None and self._last.step < self._total:
+                self._pending = self._last  # stopped early: the last step is said all the same
+            self._write_pending()
+        super().__exit__(kind, error, trace)
 
     def add(self, record: Record) -> None:
         """Take one record; it is drawn at most five times a second, or printed at about twenty steps of a run."""
@@ -117,43 +81,28 @@ class LiveTraining:
             self._pending_eval = record
         elif self._brings_an_evaluation(record):
             self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
-        if self._live is not None and self._clock() - self._drawn >= _SECONDS_BETWEEN:
-            self.redraw()
+        self.redraw_if_due()
 
     def _brings_an_evaluation(self, record: Record) -> TypeGuard[EpochRecord]:
         known = self._eval.last_step
         return isinstance(record, EpochRecord) and known < record.step and not math.isnan(record.eval_loss)
-
-    def say(self, text: str) -> None:
-        """Print a message above the picture, as it is."""
-        self._console.print(Text(escape(text)), soft_wrap=True)
 
     def series(self) -> list[Series]:
         """Give the history as series; of a long one, thinned so that every peak is kept."""
         found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
         return [one for one in found if one.steps]
 
-    def redraw(self) -> None:
-        """Draw now, at the terminal's size of this moment."""
-        if self._live is None:
-            return
-        self._drawn = self._clock()
-        width, height = terminal_size(self._console.file, self._environ)
-        self._console.size = (width, height)  # type: ignore[assignment]
-        self._live.update(self.picture(width, height), refresh=True)
-
     def picture(self, width: int, height: int) -> Lines:
         """Compose the curve and the status line for a terminal of `width` columns and `height` rows."""
         width = max(16, width - FREE_COLUMNS)
-        status = Lines([self._status(width)])
+        status = self.status(self._facts(), self._step / self._total, width)
         if height < LEAST_ROWS:
             return status
         curve = loss_curve(
             self.series() or [Series("train", [], [])],
-            replace(self._surface, width=width),
+            replace(self.surface, width=width),
             height=min(12, height - 6),
             baseline=self._baseline,
-            log=self._log,
             x_max=self._total,
             y_max=self._top(),
         )
@@ -162,33 +111,28 @@ class LiveTraining:
     def _top(self) -> float | None:
         """Fix the frame's top by the first losses, so that it does not jump; twice the loss of guessing is the cap."""
         first = [value for _, value in self._train.points[:20] if value is not None and math.isfinite(value)]
-        if not first or self._log:
+        if not first:
             return None
         limit = self._baseline[0] if self._baseline else None
         top = max([*first, limit or 0.0]) * 1.05
         return top if limit is None else min(top, 2 * limit)
 
-    def _status(self, width: int) -> Text:
-        """Write bar, step, loss, accuracy, speed, time gone and time to go; what does not fit is left away."""
-        step = self._last.step if self._last else self._first_step
-        seconds = self._clock() - self._started
-        done = step - self._first_step
-        facts = [f"step {step}/{self._total}"]
+    @property
+    def _step(self) -> int:
+        return self._last.step if self._last else self._first_step
+
+    def _facts(self) -> list[str]:
+        """Say step, loss, accuracy, speed, time gone and time to go."""
+        seconds, done = self.clock() - self._started, self._step - self._first_step
+        facts = [f"step {self._step}/{self._total}"]
         if self._last is not None:
             facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
             if speed := self._tokens_a_second():
                 facts.append(f"{_count(speed)} tok/s")
-            facts.append(f"{duration(seconds)} < {duration(seconds / done * max(0, self._total - step))}")
-        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
-            facts.pop()
-        text = "  ".join(facts)
-        bar = max(0, min(_BAR, width - len(text) - 2))
-        full = round(bar * min(1.0, step / self._total))
-        glyphs = self._surface.glyphs
-        heavy, light = ("━", "─") if glyphs.braille else ("#", "-")
-        pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
-        return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
+            left = seconds / done * max(0, self._total - self._step)
+            facts.append(f"{duration(seconds)} < {duration(left)}")
+        return facts
 
     def _tokens_a_second(self) -> float:
         """Measure how fast it has trained since this was asked last; 0 if that is not known yet."""
@@ -214,7 +158,7 @@ class LiveTraining:
             self._pending_eval = None
         if speed := self._tokens_a_second():
             facts.append(f"tok/s={speed:.0f}")
-        self._console.print(Text(" ".join(facts)), soft_wrap=True)
+        self.say(" ".join(facts))
 
 
 def _points(series: Series) -> list[Point]:
@@ -226,12 +170,3 @@ def _count(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
     return f"{number:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as 0:02, 12:05 or 3:12:05."""
-    if not math.isfinite(seconds) or seconds > 359_999:
-        return "?"
-    minutes, rest = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

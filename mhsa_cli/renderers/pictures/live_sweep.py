@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
-from types import TracebackType
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
-from mhsa_cli.renderers.kit.console import Surface, terminal_size
-from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.palette import DIM
+from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import short
-from mhsa_cli.renderers.pictures.live import FREE_COLUMNS, begin_animation, duration, end_animation
+from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
 from mhsa_cli.renderers.pictures.small_multiples import ROWS, Curve, small_multiples
-from mhsa_cli.text import escape
 
 LEAST_ROWS, LEAST_COLUMNS = ROWS + 6, 28  # a smaller terminal gets the status line only
 PANEL = 56  # columns of a single panel at most: it is a glance, not the result
-_SECONDS_BETWEEN = 0.5  # between two pictures
 _LINE_SECONDS, _LINES = 10.0, 20  # between two plain lines: never less, and never less than so much of the whole time
-_BAR, _LEAST_BAR = 24, 8
 
 
 @dataclass(slots=True)
@@ -45,13 +39,15 @@ class _Running:
         return self.plan.trials * (self.step - self.plan.first)
 
 
-class LiveSweep:
+class LiveSweep(LiveView):
     """Show a sweep at work; tell it of every chunk that begins and ends, and pass on what chunks say.
 
     `trials` of which `done` had a result before; `work` counts the steps that all missing trials have to make; `slots`
     chunks train at the same time.
     Example: `with LiveSweep(console, surface, trials=64, done=0, work=64 * 360, slots=1) as view: view.begin(plan)`
     """
+
+    pause = 0.5
 
     def __init__(
         self,
@@ -65,27 +61,11 @@ class LiveSweep:
         clock: Callable[[], float] = time.monotonic,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._console, self._surface, self._clock = console, surface, clock
+        super().__init__(console, surface, clock=clock, environ=environ)
         self._trials, self._done, self._work, self._slots = trials, done, max(1, work), slots
-        self._environ = os.environ if environ is None else environ
         self._running: dict[int, _Running] = {}
         self._work_done, self._training, self._written, self._writing = 0, 0.0, 0, 0.0  # of chunks that ended
-        self._started = self._told = clock()
-        self._drawn = -math.inf  # the first word is drawn at once
-        self._live: Live | None = None
-
-    def __enter__(self) -> LiveSweep:
-        self._started = self._told = self._clock()
-        if self._surface.animate:
-            self._live = begin_animation(self._console)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            live, self._live = self._live, None
-            end_animation(live)
+        self._told = -math.inf  # when the last plain line was written
 
     def begin(self, plan: ChunkPlan) -> None:
         """Take a chunk that begins."""
@@ -116,44 +96,30 @@ class LiveSweep:
         """Take whatever a chunk tells: how far it is, or a message."""
         self.say(message) if isinstance(message, str) else self.add(message)
 
-    def say(self, text: str) -> None:
-        """Print a message above the picture, as it is."""
-        self._console.print(Text(escape(text)), soft_wrap=True)
-
     def _show(self, ended: bool = False) -> None:
-        now = self._clock()
-        if self._live is not None:
-            if now - self._drawn >= _SECONDS_BETWEEN:
-                self.redraw()
-        elif (ended and self._done == self._trials) or now - self._told >= self._pause(now):
-            self._told = now
-            self.say("  ".join(self._facts()))
-
-    def _pause(self, now: float) -> float:
-        return max(_LINE_SECONDS, (now - self._started) / _LINES)
-
-    def redraw(self) -> None:
-        """Draw now, at the terminal's size of this moment."""
+        self.redraw_if_due()
         if self._live is None:
-            return
-        self._drawn = self._clock()
-        width, height = terminal_size(self._console.file, self._environ)
-        self._console.size = (width, height)  # type: ignore[assignment]
-        self._live.update(self.picture(width, height), refresh=True)
+            now = self.clock()
+            told = max(self._told, self._started)
+            pause = max(_LINE_SECONDS, (now - self._started) / _LINES)
+            if (ended and self._done == self._trials) or now - told >= pause:
+                self._told = now
+                self.say("  ".join(self._facts()))
 
     def picture(self, width: int, height: int) -> Lines:
         """Compose the curves of the running groups and the status line, for so many columns and rows."""
         width = max(16, width - FREE_COLUMNS)
-        status = Lines([self._status(width)])
+        done = self._work_done + sum(chunk.work for chunk in self._running.values())
+        status = self.status(self._facts(), done / self._work, width, last_stays=True)
         if height < LEAST_ROWS or width < LEAST_COLUMNS:
             return status
         curves = self._curves()
         side = max(1, min(len(curves), width // LEAST_COLUMNS))
         last = max((chunk.plan.steps for chunk in self._running.values()), default=1)
-        surface = replace(self._surface, width=min(width, PANEL) if side == 1 else width)
+        surface = replace(self.surface, width=min(width, PANEL) if side == 1 else width)
         shown = small_multiples(curves[:side], surface, side=side, last=last)
         if len(curves) > side:
-            shown += Lines([assemble([(f"and {len(curves) - side} more groups in training", DIM)])])
+            shown.append(Text(f"and {len(curves) - side} more groups in training", DIM))
         return shown + status if len(shown) < height else status
 
     def _curves(self) -> list[Curve]:
@@ -170,9 +136,9 @@ class LiveSweep:
                 quantiles(losses, n=4, method="inclusive") if len(losses) > 1 else (losses * 3 or [math.nan] * 3)
                 for _, losses in sorted(steps.items())
             ]
-            bands = [[cut[i] for cut in cuts] for i in range(3)]
-            times = self._surface.glyphs.times
-            found.append((f"{name} {times}{size}" if name else f"{size} trials", sorted(steps), *_order(bands)))
+            low, middle, high = ([cut[i] for cut in cuts] for i in range(3))
+            title = f"{name} {self.surface.glyphs.times}{size}" if name else f"{size} trials"
+            found.append((title, sorted(steps), middle, low, high))
         return found
 
     def _facts(self) -> list[str]:
@@ -182,7 +148,7 @@ class LiveSweep:
         training = [chunk for chunk in running if not chunk.written]
         if training:
             steps = sorted({chunk.step for chunk in training})
-            text = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}{self._surface.glyphs.dash}{steps[-1]}"
+            text = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]}{self.surface.glyphs.dash}{steps[-1]}"
             facts.append(f"step {text}/{max(chunk.plan.steps for chunk in training)}")
         if len(running) > len(training):
             written = [chunk for chunk in running if chunk.written]
@@ -190,7 +156,7 @@ class LiveSweep:
         latest = [loss for c in training for loss in (c.points[-1][1] if c.points else ()) if math.isfinite(loss)]
         if latest:
             facts.append(f"loss {short(median(latest))}")
-        spent, left = self._clock() - self._started, self._left()
+        spent, left = self.clock() - self._started, self._left()
         facts.append(f"{duration(spent)} < {'?' if left is None else duration(left)}")
         return facts
 
@@ -209,21 +175,3 @@ class LiveSweep:
         sizes = [chunk.plan.trials for chunk in running]
         side = min(self._slots, max(1, math.ceil(missing / max(sizes)))) if sizes else self._slots
         return (max(0, self._work - done) * a_step + missing * a_result) / side
-
-    def _status(self, width: int) -> Text:
-        """Write the bar and the facts; of those in the middle the last go first where there is no room."""
-        facts = self._facts()
-        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
-            facts.pop(-2 if len(facts) > 2 else -1)
-        text = "  ".join(facts)
-        bar = max(0, min(_BAR, width - len(text) - 2))
-        running = sum(chunk.work for chunk in self._running.values())
-        full = round(bar * min(1.0, (self._work_done + running) / self._work))
-        heavy, light = ("━", "─") if self._surface.glyphs.braille else ("#", "-")
-        pieces: list[Piece] = [(heavy * full, line_style(0, self._surface.depth)), (light * (bar - full), DIM)]
-        return assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])
-
-
-def _order(bands: Sequence[list[float]]) -> tuple[list[float], list[float], list[float]]:
-    low, middle, high = bands
-    return middle, low, high

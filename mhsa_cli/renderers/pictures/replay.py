@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
-from rich.live import Live
 
 from mhsa_cli.records import HeadMaps
-from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface, terminal_size
-from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, wrap_phrases
+from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface
+from mhsa_cli.renderers.kit.palette import BOLD, DIM
+from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short, step_text
 from mhsa_cli.renderers.pictures.heatmap import head_maps
-from mhsa_cli.renderers.pictures.live import FREE_COLUMNS
+from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView
 
 SECONDS, LONGEST = 0.2, 20.0  # a frame, and all of them
 
@@ -37,13 +35,25 @@ def frame_picture(maps: HeadMaps, loss: float | None, surface: Surface, *, heigh
     """
     surface = replace(surface, width=max(MIN_WIDTH, surface.width - FREE_COLUMNS))
     picture = head_maps(maps, surface)
-    facts: list[list[Piece]] = [[(f"step {step_text(maps.step)}", BOLD)]]
+    facts: list[Phrase] = [[(f"step {step_text(maps.step)}", BOLD)]]
     if loss is not None and not math.isnan(loss):
-        facts.append([(f"loss {short(loss)}", PLAIN)])
+        facts.append(f"loss {short(loss)}")
     missing = 0 if height is None else len(picture) + 1 - height
     if missing > 0:
         facts.append([(f"{missing} lines do not fit below", DIM)])
     return Lines(wrap_phrases(facts, surface.width)[:1]) + picture
+
+
+class _Replay(LiveView):
+    """Frames of (maps, loss), of which the one numbered `number` is shown."""
+
+    frames: Sequence[tuple[HeadMaps, float | None]] = ()
+    number, whole = 0, False
+
+    def picture(self, width: int, height: int) -> Lines:
+        """Compose the frame; what stays is whole."""
+        surface = replace(self.surface, width=width)
+        return frame_picture(*self.frames[self.number], surface, height=None if self.whole else height)
 
 
 def play(
@@ -59,19 +69,14 @@ def play(
 
     Raises: KeyboardInterrupt after tidying up; the frame of that moment stays.
     """
-    environ = os.environ if environ is None else environ
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False) as live:
-        number = 0
+    with _Replay(console, surface, stays=True, clock=clock, environ=environ) as view:
+        view.frames = frames
         try:
-            for number in chosen_frames(len(frames)):
+            for view.number in chosen_frames(len(frames)):
                 started = clock()
-                maps, loss = frames[number]
-                width, height = terminal_size(console.file, environ)
-                console.size = (width, height)  # type: ignore[assignment]
-                picture = frame_picture(maps, loss, replace(surface, width=width), height=height)
-                live.update(picture, refresh=True)
-                if number < len(frames) - 1:
+                view.redraw()
+                if view.number < len(frames) - 1:
                     sleep(max(0.0, SECONDS - (clock() - started)))
         finally:
-            maps, loss = frames[number]
-            live.update(frame_picture(maps, loss, replace(surface, width=console.width)))  # what stays is whole
+            view.whole = True
+            view.redraw()

@@ -1,0 +1,109 @@
+"""A picture that is redrawn in place while something goes on; where no line can be redrawn, there is none."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mhsa_cli.renderers.kit.console import Surface, terminal_size
+from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
+from mhsa_cli.renderers.kit.text_lines import Lines, assemble
+from mhsa_cli.text import escape
+
+FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
+_BAR, _LEAST_BAR = 24, 8
+
+
+class LiveView:
+    """Show a picture that changes, drawn for the terminal's size of that moment; `stays`: the last one is left there.
+
+    `pause` are the seconds between two pictures at least. Nothing is drawn on a surface that cannot animate.
+    """
+
+    pause = 0.0
+
+    def __init__(
+        self,
+        console: Console,
+        surface: Surface,
+        *,
+        stays: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.console, self.surface, self.clock = console, surface, clock
+        self._environ, self._stays = os.environ if environ is None else environ, stays
+        self._live: Live | None = None
+        self._started, self._drawn = clock(), -math.inf
+
+    def __enter__(self) -> Self:
+        self._started = self.clock()
+        if self.surface.animate:
+            self._live = Live(
+                console=self.console,
+                auto_refresh=False,
+                transient=not self._stays,
+                vertical_overflow="crop",
+                redirect_stdout=False,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            if not self._stays:
+                live.update(Text(""), refresh=False)
+            live.stop()
+
+    def say(self, text: str) -> None:
+        """Print a message above the picture, as it is."""
+        self.console.print(Text(escape(text)), soft_wrap=True)
+
+    def redraw_if_due(self) -> None:
+        """Draw, unless that was done a moment ago."""
+        if self._live is not None and self.clock() - self._drawn >= self.pause:
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Draw now."""
+        if self._live is None:
+            return
+        self._drawn = self.clock()
+        width, height = terminal_size(self.console.file, self._environ)
+        self.console.size = (width, height)  # type: ignore[assignment]
+        self._live.update(self.picture(width, height), refresh=True)
+
+    def picture(self, width: int, height: int) -> Lines:
+        """Compose the picture for a terminal of `width` columns and `height` rows."""
+        raise NotImplementedError
+
+    def status(self, facts: list[str], share: float, width: int, *, last_stays: bool = False) -> Lines:
+        """Write a bar, full by `share`, and facts; of these the last go first, or with `last_stays` those before it."""
+        while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
+            facts.pop(-2 if last_stays and len(facts) > 2 else -1)
+        text = "  ".join(facts)
+        bar = max(0, min(_BAR, width - len(text) - 2))
+        full = round(bar * min(1.0, share))
+        heavy, light = ("━", "─") if self.surface.glyphs.braille else ("#", "-")
+        pieces = [(heavy * full, line_style(0, self.surface.depth)), (light * (bar - full), DIM)]
+        return Lines([assemble([*pieces, ("  " if bar else "", PLAIN), (text[:width], PLAIN)])])
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as 0:02, 12:05 or 3:12:05."""
+    if not math.isfinite(seconds) or seconds > 359_999:
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
