@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.core.export import EXPORTS, SINGLE
+from mhsa_cli.core.export import EXPORTS, SINGLE, exported
 from mhsa_cli.core.export.source import Source, Trained
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import check_weights
@@ -30,7 +30,7 @@ def export(folder: RunDir, to: str, output: Path | None, attention: str | None) 
     """
     path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
     check_new(path)
-    return path, write_new(path, EXPORTS[to](_source(folder, attention)))
+    return path, write_new(path, exported(_source(folder, attention), to))
 
 
 def _source(folder: RunDir, attention: str | None) -> Source:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.export import EXPORTS, SINGLE
+from mhsa_cli.core.export import SINGLE, exported
 from mhsa_cli.core.export.source import Source, Trained, flat
 from mhsa_cli.core.export.tensorboard import PIXELS, head_scalars, layer_images
 from mhsa_cli.core.heads.capture import head_maps
@@ -54,7 +54,7 @@ def rows(pieces: Any) -> list[dict[str, str]]:
 
 
 def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
-    files = EXPORTS["csv"](source())
+    files = exported(source(), "csv")
     first, second = rows(files["heads.csv"])
     named = ["label", "scores.self.lift", "gaps.0", "gaps.1", "shapley_nats", "new"]
     assert list(first) == ["layer", "head", "step", *named]
@@ -78,11 +78,11 @@ def test_tables_hold_every_figure_and_keys_that_nobody_foresaw() -> None:
         ["eval", "1", "", "", "", "inf", "0.5", "", ""],
         ["epoch", "1", "", "", "", "inf", "0.5", "1", "2.25"],
     ]
-    assert set(EXPORTS["csv"](source(heads=None))) == {"metrics.csv"}
+    assert set(exported(source(heads=None), "csv")) == {"metrics.csv"}
 
 
 def test_the_document_is_strict_json_of_everything() -> None:
-    text = b"".join(EXPORTS["json"](source())[""]).decode("ascii")
+    text = b"".join(exported(source(), "json")[""]).decode("ascii")
     document = json.loads(text, parse_constant=lambda word: pytest.fail(word))
     assert list(document) == ["run", "config", "info", "final", "heads", "metrics", "head_scores"]
     assert document["config"] == json.loads(json.dumps(CONFIG.to_dict()))
@@ -92,7 +92,7 @@ def test_the_document_is_strict_json_of_everything() -> None:
 
 def test_arrays_are_the_models_and_need_no_pickle() -> None:
     run = source()
-    found = np.load(io.BytesIO(EXPORTS["npz"](run)[""]), allow_pickle=False)
+    found = np.load(io.BytesIO(exported(run, "npz")[""]), allow_pickle=False)
     trained = run.trained()
     for name, parameter in trained.model.named_parameters():
         assert np.array_equal(found[f"model.{name}"], parameter.detach().numpy())
@@ -110,16 +110,16 @@ def test_arrays_are_the_models_and_need_no_pickle() -> None:
 
 def test_arrays_keep_to_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mhsa_cli.core.export.npz.ROOM", 6 * 64 * 5 + 1)
-    assert np.load(io.BytesIO(EXPORTS["npz"](source())[""]))["attention"].shape[0] == 5
+    assert np.load(io.BytesIO(exported(source(), "npz")[""]))["attention"].shape[0] == 5
     monkeypatch.setattr("mhsa_cli.core.export.npz.LARGEST", 6 * 64 - 1)
     with pytest.raises(UsageError, match="384 attention weights a row are too many"):
-        EXPORTS["npz"](source())
+        exported(source(), "npz")
 
 
 @pytest.mark.parametrize("wrong", [{"heads": {}}, {"heads": [{"layer": 0}]}, {"heads": [{"layer": 0, "head": "1"}]}])
 def test_damaged_heads_are_said(wrong: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="heads.json is damaged"):
-        EXPORTS["csv"](source(heads=wrong))
+        exported(source(heads=wrong), "csv")
 
 
 def test_head_scores_become_points() -> None:
@@ -152,7 +152,7 @@ def test_a_tensorboard_log_reads_back(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     lines = [{"step": s, "heads": [{"layer": 0, "head": 1, "entropy": s / 8}]} for s in (0, 4)]
-    ((name, data),) = EXPORTS["tensorboard"](source(scores=lines)).items()
+    ((name, data),) = exported(source(scores=lines), "tensorboard").items()
     (tmp_path / name).write_bytes(data)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
@@ -172,9 +172,9 @@ def test_without_tensorboard_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UsageError, match=r"mhsa-cli\[tensorboard\]"):
-        EXPORTS["tensorboard"](source())
+        exported(source(), "tensorboard")
 
 
 def test_single_files_are_those_without_a_name() -> None:
     for name in ("npz", "json", "csv"):
-        assert (list(EXPORTS[name](source())) == [""]) == (name in SINGLE)
+        assert (list(exported(source(), name)) == [""]) == (name in SINGLE)

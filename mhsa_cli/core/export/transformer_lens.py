@@ -101,9 +101,7 @@ def state_dict(model: TransformerLM) -> dict[str, Tensor]:
     if table is not None:
         found["pos_embed.W_pos"] = table
     for layer, block in enumerate(model.blocks):
-        if isinstance(block, Block):
-            parts = _block(block)
-            found |= {f"blocks.{layer}.{name}": tensor for name, tensor in parts.items()}
+        found |= {f"blocks.{layer}.{name}": tensor for name, tensor in _block(block).items()}
     found |= _norm("ln_final", model.final_norm)
     found["unembed.W_U"] = model.lm_head.weight.T
     found["unembed.b_U"] = _bias(model.lm_head)

@@ -59,7 +59,7 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                     end = min(first + rows, T)
                     yield layer, first, readable(whole[..., first:end, :end])
                 continue
-            q, k, _ = attn.project(block.attn_norm(x), pos)  # type: ignore[operator]
+            q, k, _ = attn.project(block.attn_norm(x), pos)
             k = share_heads(k, H)
             for first in range(0, T, rows):
                 end = min(first + rows, T)
@@ -154,9 +154,9 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     return HeadMaps(step, task.name, labels, nested, heads, note)
 
 
-def figure(value: Tensor | float) -> float | None:
+def figure(value: Tensor | float | None) -> float | None:
     """Give a finite figure, or None."""
-    return float(value) if math.isfinite(value) else None
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens") -> Tensor:

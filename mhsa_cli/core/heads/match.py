@@ -11,6 +11,7 @@ from torch import Tensor
 from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.core.heads.capture import PROBE, capture
 from mhsa_cli.core.heads.comparable import why_not_comparable
+from mhsa_cli.core.heads.scores import heads_together
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -70,9 +71,9 @@ def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) 
     for name, maps in (("first", first), ("second", second)):
         if not all(bool(w.isfinite().all()) for w in maps):
             raise UsageError(f"attention weights of the {name} run are not finite: NaN is no map to compare")
-    cost = head_distance(_all_heads(first), _all_heads(second))
+    cost = head_distance(*(heads_together(list(maps)).transpose(0, 1) for maps in (first, second)))
     rows, columns = (part.tolist() for part in linear_sum_assignment(cost.numpy()))
-    one, two = _addresses(first), _addresses(second)
+    one, two = ([Head(layer, h) for layer, w in enumerate(maps) for h in range(w.size(1))] for maps in (first, second))
     pairs = [(one[i], two[j], float(cost[i, j])) for i, j in zip(rows, columns, strict=True)]
     return Matching(
         pairs=pairs,
@@ -136,12 +137,3 @@ def _number_of_rows(model1: TransformerLM, model2: TransformerLM, T: int) -> int
     if cells > MAX_MAP_CELLS:
         raise UsageError(f"maps of {max(n1, n2)} heads on {T} x {T} tokens are too large to compare")
     return max(1, min(PROBE, ALL_MAP_CELLS // cells, MAX_WORK // (n1 * n2 * T * T)))
-
-
-def _all_heads(maps: Sequence[Tensor]) -> Tensor:
-    """Put all layers' heads beside each other: (B, H, T, T) a layer to (n, B, T, T)."""
-    return torch.cat([w.transpose(0, 1) for w in maps])
-
-
-def _addresses(maps: Sequence[Tensor]) -> list[Head]:
-    return [Head(layer, head) for layer, w in enumerate(maps) for head in range(w.size(1))]
