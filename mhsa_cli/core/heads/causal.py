@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import attend, eval_mode, hand_on, walk
+from mhsa_cli.core.heads.hooks import attend, eval_mode, walk
 from mhsa_cli.core.heads.probe import row_flops
 from mhsa_cli.core.model.attention import merge_heads, uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -107,7 +107,7 @@ class Ground:
                     y = attn.out_proj(merge_heads(z))
                 if layer + 1 == len(blocks):  # from here on every token goes alone
                     x, y = x[..., self.scored, :], y[..., self.scored, :]
-                x = hand_on(block, x, y)
+                x = block.hand_on(x, y)
             return self.model.lm_head(self.model.final_norm(x))
 
     def first_layer(self, kind: str, chosen: Tensor) -> Tensor:

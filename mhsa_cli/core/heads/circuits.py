@@ -14,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.composition import MAX_PAIRS, compositions, n_pairs
 from mhsa_cli.core.heads.logit_attribution import direct_layers, direct_logits, per_head
 from mhsa_cli.core.model.attention import attention_scores, share_heads, split_heads
 from mhsa_cli.core.model.positions import Positions
-from mhsa_cli.core.model.transformer import Block, TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from mhsa_cli.records import Circuits, Composition, HeadCircuits
@@ -59,13 +60,8 @@ def circuits(model: TransformerLM, task: Task, seed: int, step: int) -> Circuits
     heads = []
     for at in addresses:
         top1, copying = ov.get(at, (None, None))
-        heads.append(HeadCircuits(*at, shares.get(at), top1, copying, finite(direct.get(at))))
+        heads.append(HeadCircuits(*at, shares.get(at), top1, copying, figure(direct.get(at))))
     return Circuits(step, heads, pairs, error, inputs, notes)
-
-
-def finite(value: float | None) -> float | None:
-    """Give the value, or None for NaN and infinity."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def probe_rows(model: TransformerLM, task: Task, seed: int) -> Batch:
@@ -80,7 +76,6 @@ def probe_rows(model: TransformerLM, task: Task, seed: int) -> Batch:
 def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Head, Mapping[str, float]]:
     """Share the variance of the first layer's scores among what they compare, or say in a note why not."""
     first, attn = model.blocks[0], model.attention[0]
-    assert isinstance(first, Block)
     if attn.kind != "softmax":
         why = {"linear": "linear attention has no scores", "uniform": "uniform attention does not use its scores"}
         notes.append(f"No shares of position and token: {why[attn.kind]}.")
@@ -165,7 +160,6 @@ def score_shares(model: TransformerLM, ids: Tensor) -> list[Mapping[str, float] 
 def ov_circuits(model: TransformerLM, notes: list[str]) -> dict[Head, tuple[float | None, float | None]]:
     """Measure top-1 and copying of W_E W_V W_O W_U for every head that reads embeddings and writes logits directly."""
     block = model.blocks[0]
-    assert isinstance(block, Block)
     layers = direct_layers(model)
     if not block.residual and layers != [0]:
         notes.append("No copying: without residuals no head here leads straight from embeddings to logits.")
@@ -230,15 +224,14 @@ def direct_parts(
         notes.append("Direct logits hold the final norm's measured scale fixed.")
     if layers and not bool((batch.targets != IGNORE).any()):
         notes.append("No direct logits: none of these rows has an answer.")
-    if finite(error) is None and layers:
+    if figure(error) is None and layers:
         notes.append("The model's logits are not finite: how well the direct parts add up to them is unknown.")
-    return figures, finite(error)
+    return figures, figure(error)
 
 
 def composed(model: TransformerLM, seed: int, notes: list[str]) -> list[Composition]:
     """Measure the composition of all pairs of heads that share a residual stream, and say what it leaves out."""
     block = model.blocks[0]
-    assert isinstance(block, Block)
     pairs = n_pairs(model)
     if not pairs:
         return []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mhsa_cli.core.model.attention import merge_heads, share_heads
 from mhsa_cli.core.model.custom import CustomLayer
@@ -58,7 +58,7 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
         for layer, block in enumerate(model.blocks):
-            if isinstance(block, Block) and isinstance(block.attn, CustomLayer):
+            if isinstance(block.attn, CustomLayer):
                 x, A = block(x, pos, True)
                 weights.append(A)
                 continue
@@ -85,25 +85,13 @@ def eval_mode(model: TransformerLM) -> Iterator[None]:
             module.training = True
 
 
-def attend(block: nn.Module, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
     """Compute a block's weights A (..., H, T, T) and its heads' values V (..., H, T, d) on its input x (..., T, D)."""
-    assert isinstance(block, Block)
     attn = block.inner
     q, k, v = attn.project(block.attn_norm(x), pos)
     return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
 
 
-def finish(block: nn.Module, x: Tensor, z: Tensor) -> Tensor:
+def finish(block: Block, x: Tensor, z: Tensor) -> Tensor:
     """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
-    assert isinstance(block, Block)
-    return hand_on(block, x, block.inner.out_proj(merge_heads(z)))
-
-
-def hand_on(block: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Go on from what attention says, y (..., D), to what the block hands on; every token goes alone."""
-    assert isinstance(block, Block)
-    x = x + y if block.residual else y
-    if block.mlp is not None and block.mlp_norm is not None:
-        y = block.mlp(block.mlp_norm(x))
-        x = x + y if block.residual else y
-    return x
+    return block.hand_on(x, block.inner.out_proj(merge_heads(z)))

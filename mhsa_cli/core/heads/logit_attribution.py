@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, merge_heads, share_heads
 from mhsa_cli.core.model.layers import LayerNorm, RMSNorm
-from mhsa_cli.core.model.transformer import Block, TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from mhsa_cli.text import Head
 
@@ -79,7 +79,6 @@ def walk_stream(model: TransformerLM, ids: Tensor) -> Stream:
     x = model.embed(ids, pos)
     embedding, results, mlps = x, [], []
     for block in model.blocks:
-        assert isinstance(block, Block)
         z = head_results(block.inner, block.attn_norm(x), pos)
         y = block.inner.out_proj(merge_heads(z))
         x = x + y if block.residual else y
@@ -95,7 +94,6 @@ def walk_stream(model: TransformerLM, ids: Tensor) -> Stream:
 def direct_layers(model: TransformerLM) -> list[int]:
     """List the layers whose heads reach the final vector by addition alone."""
     last = model.blocks[-1]
-    assert isinstance(last, Block)
     if last.residual:
         return list(range(len(model.blocks)))
     return [] if last.mlp is not None else [len(model.blocks) - 1]
@@ -108,9 +106,7 @@ def per_head(attn: MultiHeadSelfAttention) -> Tensor:
 
 def sum_of_parts(model: TransformerLM, stream: Stream) -> Tensor:
     """Add up what reaches the final vector: embedding, each head, output biases, MLPs. Shape (B, T, D)."""
-    first = model.blocks[0]
-    assert isinstance(first, Block)
-    total = stream.embedding if first.residual else torch.zeros_like(stream.embedding)
+    total = stream.embedding if model.blocks[0].residual else torch.zeros_like(stream.embedding)
     for layer in direct_layers(model):
         attn, out = model.attention[layer], stream.mlps[layer]
         for z, W_O in zip(stream.results[layer].unbind(1), per_head(attn), strict=True):

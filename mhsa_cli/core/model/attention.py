@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mhsa_cli.config.custom_attention import KINDS
 from mhsa_cli.core.model.kv_cache import LayerCache
-from mhsa_cli.core.model.layers import Dropout, Linear, WithTables, product
+from mhsa_cli.core.model.layers import AnyDevice, Dropout, Linear, WithTables, product
 from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights
 from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
@@ -77,9 +77,7 @@ def share_heads(x: Tensor, n_heads: int) -> Tensor:
     return x if groups == n_heads else x.repeat_interleave(n_heads // groups, dim=-3)
 
 
-def causal_window(
-    n_queries: int, n_keys: int, window: int | None = None, device: torch.device | str | None = None
-) -> Tensor:
+def causal_window(n_queries: int, n_keys: int, window: int | None = None, device: AnyDevice = None) -> Tensor:
     """Say which keys each query sees, (Tq, Tk) boolean: those up to its own, of these the last `window`.
 
     Fewer queries than keys are the last ones.
@@ -149,7 +147,7 @@ class MultiHeadSelfAttention(WithTables):
         kind: str = "softmax",
         window: int | None = None,
         positions: Positions | None = None,
-        device: torch.device | str | None = None,
+        device: AnyDevice = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -176,7 +174,7 @@ class MultiHeadSelfAttention(WithTables):
         self.positions.check_fit(self.d_head, n_heads, kind, max_seq_len)
         self.register_tables(device)
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         return {"causal_mask": causal_window(self.max_seq_len, self.max_seq_len, self.window, device)}
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from mhsa_cli.core.model.attention import (
     share_heads,
     split_heads,
 )
-from mhsa_cli.core.model.layers import Linear
+from mhsa_cli.core.model.layers import AnyDevice, Linear
 from mhsa_cli.core.ranges import check_heads, check_size, check_vectors
 
 
@@ -34,7 +34,7 @@ class MultiHeadCrossAttention(nn.Module):
         d_context: int | None = None,
         n_kv_heads: int | None = None,
         bias: bool = True,
-        device: torch.device | str | None = None,
+        device: AnyDevice = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()

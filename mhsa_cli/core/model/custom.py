@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mhsa_cli.core.model.dry_run import Findings, Sizes, examine
-from mhsa_cli.core.model.layers import WithTables
+from mhsa_cli.core.model.layers import AnyDevice, WithTables
 from mhsa_cli.errors import MhsaError, UsageError
 
 STILL = 0  # seed of what is drawn outside training: a block that draws there as well gives the same each time
@@ -125,7 +125,7 @@ class CustomLayer(WithTables):
         self.generators: Sequence[Generator] | None = None
         self.register_tables()
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         T = self.sizes.max_seq_len
         return {"causal_mask": torch.ones(T, T, dtype=torch.bool, device=device).tril()}
 

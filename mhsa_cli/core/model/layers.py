@@ -12,6 +12,8 @@ from torch import Generator, Tensor, nn
 
 from mhsa_cli.core.ranges import check_dtype, check_indices
 
+AnyDevice = torch.device | str | None  # as torch's own layers take it
+
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply one linear map, or M of them to M inputs in one batched product.
@@ -92,11 +94,11 @@ class WithTables(nn.Module):
     A saved copy would contradict a changed config; without one, nothing else fills them after `to_empty`.
     """
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         """Compute the buffers, by name."""
         return {}
 
-    def register_tables(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
+    def register_tables(self, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
         """Make the tables this module's buffers, once its sizes are known."""
         for name, table in self.tables(device).items():
             self.register_buffer(name, table.to(device, dtype), persistent=False)
@@ -117,13 +119,7 @@ class Linear(nn.Module):
     """A linear map (in to out), drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(in)."""
 
     def __init__(
-        self,
-        d_in: int,
-        d_out: int,
-        bias: bool = True,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, d_in: int, d_out: int, bias: bool = True, *, device: AnyDevice = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         check_dtype(dtype)
@@ -145,14 +141,7 @@ class Linear(nn.Module):
 class Embedding(nn.Module):
     """A table of n vectors of width D, drawn from N(0, 0.02)."""
 
-    def __init__(
-        self,
-        n: int,
-        d_model: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, n: int, d_model: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         check_dtype(dtype)
         self.weight = nn.Parameter(torch.empty(n, d_model, device=device, dtype=dtype))

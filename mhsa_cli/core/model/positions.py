@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.model.layers import Embedding, WithTables
+from mhsa_cli.core.model.layers import AnyDevice, Embedding, WithTables
 from mhsa_cli.core.ranges import check_dtype, check_indices, check_size
 
 LAYOUTS = ("interleaved", "half")  # which features rope turns together: (2i, 2i + 1), or (i, i + d/2)
@@ -44,19 +44,14 @@ class SinusoidalPositions(Positions):
     table: Tensor
 
     def __init__(
-        self,
-        max_seq_len: int,
-        d_model: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, max_seq_len: int, d_model: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         check_dtype(dtype)
         self.max_seq_len, self.d_model = max_seq_len, d_model
         self.register_tables(device, dtype)
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         return {"table": sinusoidal_table(self.max_seq_len, self.d_model)}
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
@@ -68,12 +63,7 @@ class LearnedPositions(Positions):
     """One trained vector per position up to max_seq_len."""
 
     def __init__(
-        self,
-        max_seq_len: int,
-        d_model: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, max_seq_len: int, d_model: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         check_size("max_seq_len", max_seq_len)
@@ -183,15 +173,13 @@ class AlibiPositions(Positions):
 
     slopes: Tensor
 
-    def __init__(
-        self, n_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, n_heads: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         check_dtype(dtype)
         self.n_heads, self._made_in = n_heads, dtype or torch.get_default_dtype()  # what fills them again rounds alike
         self.register_tables(device)
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         return {"slopes": torch.tensor(alibi_slopes(self.n_heads), device=device, dtype=self._made_in)}
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.custom import CustomAttention, CustomLayer
 from mhsa_cli.core.model.dry_run import Sizes
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
-from mhsa_cli.core.model.layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
+from mhsa_cli.core.model.layers import AnyDevice, Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
 from mhsa_cli.core.model.positions import POSITIONS, Positions
 from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
@@ -94,11 +94,15 @@ class Block(nn.Module):
         """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, Tk)."""
         y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos, cache=cache)
         y, weights = y if return_weights else (y, None)
+        return self.hand_on(x, y), weights
+
+    def hand_on(self, x: Tensor, y: Tensor) -> Tensor:
+        """Go on from what attention says of x, y (..., D), to what the block hands on; every token goes alone."""
         x = x + y if self.residual else y
         if self.mlp is not None and self.mlp_norm is not None:
             y = self.mlp(self.mlp_norm(x))
             x = x + y if self.residual else y
-        return x, weights
+        return x
 
 
 class TransformerLM(WithTables):
@@ -111,6 +115,7 @@ class TransformerLM(WithTables):
     """
 
     pos: Tensor
+    blocks: Sequence[Block]
 
     def __init__(
         self, config: ModelConfig, *, vocab_size: int, max_seq_len: int, custom: CustomAttention | None = None
@@ -124,24 +129,24 @@ class TransformerLM(WithTables):
         self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
         blocks = (Block(config, max_seq_len, self.positions, custom) for _ in range(config.n_layers))
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = nn.ModuleList(blocks)  # type: ignore[assignment]  # which does not say of what
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
         if config.tie_embeddings:
             self.tie()
 
-    def tables(self, device: torch.device | str | None) -> dict[str, Tensor]:
+    def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         return {"pos": torch.arange(self.max_seq_len, device=device)}
 
     @property
     def attention(self) -> list[MultiHeadSelfAttention]:
         """List the attention blocks, first layer first. Raises: UsageError if they are not ours."""
-        return [block.inner for block in self.blocks if isinstance(block, Block)]
+        return [block.inner for block in self.blocks]
 
     @property
     def mixers(self) -> list[MultiHeadSelfAttention | CustomLayer]:
         """List the attention blocks, whoever wrote them: with n_heads, kind and causal_mask."""
-        return [block.attn for block in self.blocks if isinstance(block, Block)]
+        return [block.attn for block in self.blocks]
 
     @property
     def custom(self) -> CustomLayer | None:

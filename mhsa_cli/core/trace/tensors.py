@@ -127,7 +127,6 @@ def walk(model: TransformerLM, ids: Tensor, note: Notes) -> Tensor:
     if placed is not x:  # else the scheme acts at another moment
         x = note("x", f"+ {note.positions}", "B T D", placed, x, flops=placed.numel())
     for layer, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
         note.layer = layer
         x = through_block(block, x, pos, note)
     note.part, note.layer = "head", -1

@@ -31,8 +31,7 @@ TOKENS = 3072  # of all models that are computed together: what they need stays 
 
 def is_written_out(model: TransformerLM, dtype: str) -> bool:
     """Tell whether a model consists of parts that are written out."""
-    blocks = [block for block in model.blocks if isinstance(block, Block)]
-    attention = [block.attn for block in blocks if isinstance(block.attn, MultiHeadSelfAttention)]
+    blocks, attention = model.blocks, [mixer for mixer in model.mixers if isinstance(mixer, MultiHeadSelfAttention)]
     norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
     plain = len(attention) == len(model.blocks) and all(
         attn.kind == "softmax" and attn.window is None and attn.n_kv_heads == attn.n_heads for attn in attention
@@ -101,7 +100,6 @@ class _Layout:
         self.embedding = Embedding(model.positions, weights, gradients, take, x, T)
         self.parts: list[Part] = [self.embedding]
         for layer, block in enumerate(model.blocks):
-            assert isinstance(block, Block)
             x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
         x = self._norm(model.final_norm, "final_norm", x)
         logits = (self._pair("logits", V)[0], self._pair("d_logits", V)[0])
