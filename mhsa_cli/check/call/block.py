@@ -1,6 +1,6 @@
 """Build and call somebody's attention, whatever its form: a torch module, a class, a function, a factory, an instance.
 
-Nothing is asked: names are looked up (`binding`), calls are tried (`calling`), and what worked is said.
+Nothing is asked: names are looked up in `name_lexicon`, the calls of `call_forms` are tried, and what worked is said.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from mhsa_cli.check.sentences import CallError, attempted
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.core.devices import is_out_of_memory
 from mhsa_cli.records.check import Remark
+
+CHOICES = 24  # ways to fill a constructor that are tried
 
 
 class UncallableError(Exception):
@@ -57,36 +59,8 @@ class Block:
         if not (inspect.isclass(target) or inspect.isfunction(target)):
             return False
         names = list(inspect.signature(target).parameters)
-        return any(kind_of(n, SIZES) == kind for n in (*names, *known)) or any(
-            plain(n) in constructor_args.CONFIGS for n in names
-        )
-
-    @property
-    def turning(self) -> bool:
-        """Tell whether its code speaks of rotary positions."""
-        return lines.speaks(self.source.text, self.names_used, r"rope|rotary|rotat|apply_rot|freqs_cis")
-
-    def must_turn(self, plan: Plan) -> bool:
-        """Tell whether it has to rotate: it asks for positions, or computes angles itself."""
-        return plan.needs_positions or lines.speaks(self.source.text, self.names_used, r"\b(cos|sin|polar)\b")
-
-    @property
-    def masking(self) -> bool:
-        """Tell whether its code speaks of causality, or of a mask that is not an argument: that may be for padding."""
-        if lines.speaks(self.source.text, self.names_used, r"tril|triu|causal"):
-            return True
-        given = lines.speaks(self.source.text, self.names_used, r"def \w+\([^)]*(mask|len)", constructor=False)
-        return not given and lines.speaks(self.source.text, self.names_used, r"mask")
-
-    @property
-    def names_used(self) -> set[str]:
-        """List the names of the file that it needs, its own among them."""
-        return {self.source.name, *self.source.namespace}
-
-    @property
-    def takes_sizes(self) -> bool:
-        """Tell whether it can be built with another width and number of heads."""
-        return self.takes("n_heads")
+        configs = any(plain(name) in constructor_args.CONFIGS for name in names)
+        return configs or any(kind_of(name, SIZES) == kind for name in (*names, *known))
 
     @property
     def takes_head_width(self) -> bool:
@@ -94,68 +68,80 @@ class Block:
         names = inspect.signature(self.source.target).parameters
         return any(kind_of(n, SIZES) == "d_head" or plain(n) in constructor_args.OF_ONE_HEAD for n in names)
 
+    def speaks(self, pattern: str, *, constructor: bool = True) -> bool:
+        """Tell whether its code, and that of what it needs of its file, matches a pattern."""
+        names = {self.source.name, *self.source.namespace}
+        return lines.speaks(self.source.text, names, pattern, constructor=constructor)
+
     @property
-    def takes_length(self) -> bool:
-        """Tell whether it is built for a longest row."""
-        return self.takes("seq_len")
+    def turning(self) -> bool:
+        """Tell whether its code speaks of rotary positions."""
+        return self.speaks(r"rope|rotary|rotat|apply_rot|freqs_cis")
+
+    def must_turn(self, plan: Plan) -> bool:
+        """Tell whether it has to rotate: it asks for positions, or computes angles itself."""
+        return plan.needs_positions or self.speaks(r"\b(cos|sin|polar)\b")
+
+    @property
+    def masking(self) -> bool:
+        """Tell whether its code speaks of causality, or of a mask that is not an argument: that may be for padding."""
+        given = self.speaks(r"def \w+\([^)]*(mask|len)", constructor=False)
+        return self.speaks(r"tril|triu|causal") or (not given and self.speaks(r"mask"))
 
     def build(self, sizes: Sizes, choice: int | None = None) -> Built:
         """Build it. Raises: TypeError or CallError if nobody can guess how; whatever its constructor raises."""
-        target, namespace = self.source.target, self.source.namespace
+        target = self.source.target
         choice = self.choice if choice is None else choice
         if inspect.isclass(target):
             return self._construct(target, sizes, choice)
         if inspect.isfunction(target):
             names = list(inspect.signature(target).parameters)
-            if call_plan.takes_sizes_only(names):
+            if names and all(kind_of(name, SIZES) or kind_of(name, INPUTS) == "causal" for name in names):  # a factory
                 return self._construct(target, sizes, choice)
-            set_globals(namespace, sizes)
+            set_globals(self.source.namespace, sizes)
             return self._function(target, names, sizes, choice)
         thing = copy.deepcopy(target)
-        says, call = "as it stands in the file", entry(thing)
-        return Built(thing, call, sizes_of(thing, sizes), says, self.numpy, constructor_args.given_to(call, self.given))
+        return self._built(thing, sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+
+    def _built(self, thing: Any, sizes: Sizes, says: str, numpy: bool) -> Built:
+        call = entry(thing)
+        return Built(thing, call, sizes, says, numpy, constructor_args.given_to(call, self.given))
 
     def choices(self, sizes: Sizes) -> Iterator[Built]:
         """Build it in every way that its parameters allow; what fails is kept in `tried`."""
-        for choice in range(24):
+        target = self.source.target
+        for choice in range(CHOICES):
             try:
                 built = self.build(sizes, choice)
             except IndexError:
                 return
             except (Exception, SystemExit) as error:
                 unknown = isinstance(error, constructor_args.UnknownSizeError)
-                self.failed("build", self._names(), TypeError(*error.args) if unknown else error)
-                if unknown or (isinstance(error, CallError) and inspect.isfunction(self.source.target)):
+                self.failed("build", self._signature(), TypeError(*error.args) if unknown else error)
+                if unknown or (isinstance(error, CallError) and inspect.isfunction(target)):
                     return
                 continue
             self.choice = choice
             yield built
-            if not inspect.isclass(self.source.target) and not built.is_function:
+            if not inspect.isclass(target) and not built.is_function:
                 return
 
-    def _names(self) -> str:
+    def _signature(self) -> str:
         try:
-            return str(inspect.signature(self.source.target))
-        except (TypeError, ValueError):
+            return str(signature_of(self.source.target))
+        except TypeError:
             return "no signature"
 
     def _construct(self, target: Any, sizes: Sizes, choice: int) -> Built:
         set_globals(self.source.namespace, sizes)
-        signature = signature_of(target)
-        ways = list(constructor_args.fillings(signature, sizes, self.given, self.source.namespace))
-        if choice >= len(ways):
-            raise IndexError(choice)
-        way = ways[choice]
-        thing = target(**way)
-        shown = ", ".join(f"{name}={short(value)}" for name, value in way.items())
-        says = f"{self.source.name}({shown})"
+        ways = list(constructor_args.fillings(signature_of(target), sizes, self.given, self.source.namespace))
+        thing = target(**ways[choice])
+        says = f"{self.source.name}({', '.join(f'{name}={short(value)}' for name, value in ways[choice].items())})"
         if thing is None or not (callable(thing) or hasattr(thing, "forward")):
             raise CallError("not_callable", how=says, name=type(thing).__name__)
         if isinstance(thing, nn.Module):
             thing.eval()
-        call = entry(thing)
-        numpy = self.numpy and not isinstance(thing, nn.Module)
-        built = Built(thing, call, sizes, says, numpy, constructor_args.given_to(call, self.given))
+        built = self._built(thing, sizes, says, self.numpy and not isinstance(thing, nn.Module))
         if built.lazy and self.plan.inputs:
             built.run(self.plan, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
             built.read_weights()
@@ -180,8 +166,7 @@ class Block:
                 supplied[name] = sizes.of(kind)
         if form >= (param_dicts.FORMS if some else 1):
             raise IndexError(form)
-        shown = ", ".join(names)
-        return Built(target, target, sizes, f"{self.source.name}({shown})", self.numpy, supplied)
+        return Built(target, target, sizes, f"{self.source.name}({', '.join(names)})", self.numpy, supplied)
 
     def failed(self, kind: str, how: str, error: BaseException) -> None:
         """Keep what was tried, a key of `sentences.TRIED`, and how it was, and what came of it.
@@ -197,22 +182,18 @@ class Block:
 
     @property
     def tried(self) -> list[Remark]:
-        """List what was tried and failed, ways with one outcome together; the latest stage first."""
+        """List what was tried and failed, ways with one outcome together; guesses first, then the latest stage."""
+        guesses = [attempted("guess_setting", name=name) for name in self._lacks]
+        if not guesses and inspect.isclass(self.source.target):
+            names = constructor_args.unknown(self.source.target, self.given, self.source.namespace)
+            guesses = [attempted("guess_parameter", name=name) for name in names]
         tries = [attempted(ways[0][0], len(ways) - 1, how=ways[0][1], said=said) for said, ways in self._tries.items()]
-        return [*self._guesses(), *sorted(tries, key=lambda one: one.kind == "build")]
+        return [*guesses, *sorted(tries, key=lambda one: one.kind == "build")]
 
     @property
     def notes(self) -> Sequence[Remark]:
         """Say what the user gave that nothing takes."""
         return list(constructor_args.left_over(self.source.target, self.given, self.source.namespace, self.source.text))
-
-    def _guesses(self) -> list[Remark]:
-        if self._lacks:
-            return [attempted("guess_setting", name=name) for name in self._lacks]
-        if not inspect.isclass(self.source.target):
-            return []
-        names = constructor_args.unknown(self.source.target, self.given, self.source.namespace)
-        return [attempted("guess_parameter", name=name) for name in names]
 
 
 def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Block, Built]:
@@ -227,8 +208,7 @@ def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) 
             if _find_plan(block, built):
                 return block, built
             if built.is_function:
-                block.numpy = not block.numpy
-                built.numpy = block.numpy
+                built.numpy = block.numpy = not block.numpy
                 if _find_plan(block, built):
                     return block, built
     raise UncallableError(block.tried, block.notes)
@@ -238,34 +218,28 @@ def _find_plan(block: Block, built: Built) -> bool:
     """Try the ways to call until one gives a tensor of the right size; in float64, else in float32."""
     s, generator = built.sizes, torch.Generator().manual_seed(1)
     x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
-    best: tuple[int, Plan, torch.dtype] | None = None
     try:
         ways = list(plans(built.call, built.supplied, block.turning))
     except (CallError, TypeError) as error:
         block.failed("no_way_to_call", "", error)
         return False
     for dtype in (torch.float64, torch.float32):
-        if built.module is not None:
-            built.cast(dtype)
+        built.cast(dtype)
+        answers: list[tuple[int, Plan]] = []  # how well each fits
         for way in ways:
-            for plan in (way, *((p for p in call_plan.masked(way)) if way.mask_name else ())):
+            for plan in (way, *call_plan.masked(way)):
                 try:
                     with torch.no_grad():
                         y = built.run(plan, x.to(dtype)).y
                 except (Exception, SystemExit) as error:
                     block.failed("call", plan.says(), error)
                     continue
-                fits = (tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel())
-                if best is None or fits > best[0]:
-                    best = (fits, plan, dtype)
+                answers.append(((tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel()), plan))
                 break
-            if best is not None and best[0] == 3:
+            if answers and answers[-1][0] == 3:
                 break
-        if best is not None:
-            break
-    if best is None:
-        return False
-    block.plan = best[1]
-    built.cast(best[2])
-    built.read_weights()
-    return True
+        if answers:
+            block.plan = max(answers, key=lambda one: one[0])[1]
+            built.read_weights()
+            return True
+    return False

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, Sizes, kind_of
+from mhsa_cli.check.call.name_lexicon import Sizes
 from mhsa_cli.check.sentences import MASKS, CallError
 from mhsa_cli.check.source.packages import as_the_user_wrote
 
@@ -31,21 +31,16 @@ class Mask:
     def make(self, T: int, B: int) -> Tensor:
         """Write the mask for T tokens and B rows."""
         keep = torch.ones(T, T, dtype=torch.bool).tril()
-        if self.meaning == "true_attends":
-            mask = keep
-        elif self.meaning == "true_blocks":
-            mask = ~keep
-        elif self.meaning == "added":
-            mask = torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf)
-        elif self.meaning == "counts":
-            return torch.arange(1, T + 1).expand(B, T).clone()
-        elif self.meaning == "one_attends":
-            mask = keep.to(torch.int64)
-        else:
-            mask = (~keep).to(torch.int64)
-        sizes = {"(T, T)": (T, T), "(1, T, T)": (1, T, T), "(B, T, T)": (B, T, T), "(1, 1, T, T)": (1, 1, T, T),
-                 "(B, 1, T, T)": (B, 1, T, T)}  # fmt: skip
-        return mask.expand(sizes[self.axes]).clone()
+        mask = {
+            "true_attends": keep,
+            "true_blocks": ~keep,
+            "added": torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf),
+            "one_attends": keep.to(torch.int64),
+            "one_blocks": (~keep).to(torch.int64),
+            "counts": torch.arange(1, T + 1),
+        }[self.meaning]
+        sizes = {"B": B, "T": T, "1": 1}
+        return mask.expand([sizes[axis] for axis in self.axes.strip("()").split(", ")]).clone()
 
 
 MEANINGS = ("true_attends", "true_blocks", "added", "one_attends", "one_blocks")
@@ -94,16 +89,11 @@ class Answer:
 
 def masked(plan: Plan) -> Iterator[Plan]:
     """List the ways to give the causal mask to a call that takes one."""
-    if plan.mask_name:
-        for axes in AXES:
-            for meaning in MEANINGS:
-                yield _with_mask(plan, Mask(meaning, axes))
-        if "len" in plan.mask_name:
-            yield _with_mask(plan, Mask("counts", "(B, T)"))
-
-
-def _with_mask(plan: Plan, mask: Mask) -> Plan:
-    return replace(plan, mask=mask, fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))
+    masks = [Mask(meaning, axes) for axes in AXES for meaning in MEANINGS] if plan.mask_name else []
+    if "len" in plan.mask_name:
+        masks.append(Mask("counts", "(B, T)"))
+    for mask in masks:
+        yield replace(plan, mask=mask, fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))
 
 
 ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
@@ -135,18 +125,12 @@ def invoke(
 ) -> Answer:  # fmt: skip
     """Call with x (B, T, D) and sort the answer. Raises: CallError without a tensor; whatever the block raises."""
     if plan.unbatched:
-        answers = [_once(call, plan, row, numpy, sizes, weights, extra, (1, *x.shape[1:])) for row in x]
-        kept = [a.weights for a in answers]
-        whole = all(w is not None for w in kept)
-        return Answer(torch.cat([a.y for a in answers]), torch.cat(kept) if whole else None)  # type: ignore[arg-type]
-    return _once(call, plan, x.transpose(0, 1) if plan.time_first else x, numpy, sizes, weights, extra, tuple(x.shape))
-
-
-def _once(
-    call: Callable[..., Any], plan: Plan, x: Tensor, numpy: bool, sizes: Sizes, weights: bool,
-    extra: Mapping[str, Any] | None, shape: tuple[int, ...],
-) -> Answer:  # fmt: skip
-    B, T, D = shape
+        rows = replace(plan, unbatched=False)
+        answers = [invoke(call, rows, row, numpy=numpy, sizes=sizes, weights=weights, extra=extra) for row in x]
+        kept = [a.weights for a in answers if a.weights is not None]
+        return Answer(torch.cat([a.y for a in answers]), torch.cat(kept) if len(kept) == len(x) else None)
+    B, T, D = x.shape if x.dim() == 3 else (1, *x.shape)
+    x = x.transpose(0, 1) if plan.time_first else x
     hand = (lambda t: np.asarray(t.numpy())) if numpy else (lambda t: t)
     given: dict[str, Any] = {**(extra or {}), **dict(plan.fixed)}
     if plan.mask is not None:
@@ -162,10 +146,10 @@ def _once(
         given[plan.weights_name] = True
     inputs = {name: hand(x) for name in plan.inputs if name}  # "" stands for *args
     raw = call(**inputs, **given) if inputs else call(hand(x), **given)
-    return sort(raw, (B, T, D), sizes.n_heads, plan.time_first)
+    return _sorted(raw, (B, T, D), sizes.n_heads, plan.time_first)
 
 
-def sort(raw: Any, shape: tuple[int, ...], n_heads: int, time_first: bool) -> Answer:
+def _sorted(raw: Any, shape: tuple[int, int, int], n_heads: int, time_first: bool) -> Answer:
     """Tell output and weights apart by their shapes."""
     B, T, D = shape
     found = list(_tensors(raw))
@@ -183,7 +167,7 @@ def sort(raw: Any, shape: tuple[int, ...], n_heads: int, time_first: bool) -> An
         y = y.unsqueeze(0)
     if time_first and y.dim() == 3:
         y = y.transpose(0, 1)
-    return Answer(y, _attention(rest, raw, B, T, n_heads))
+    return Answer(y, _attention(rest, B, T, n_heads))
 
 
 def _tensors(raw: Any) -> Iterator[Tensor]:
@@ -191,18 +175,14 @@ def _tensors(raw: Any) -> Iterator[Tensor]:
         yield raw
     elif isinstance(raw, np.ndarray):
         yield torch.from_numpy(np.ascontiguousarray(raw))
-    elif isinstance(raw, Mapping):
-        for value in raw.values():
+    else:
+        fields = {name: getattr(raw, name) for name in getattr(raw, "__dataclass_fields__", ())}
+        listed = raw if isinstance(raw, Sequence) and not isinstance(raw, str) else fields.values()
+        for value in raw.values() if isinstance(raw, Mapping) else listed:
             yield from _tensors(value)
-    elif isinstance(raw, Sequence) and not isinstance(raw, str):
-        for value in raw:
-            yield from _tensors(value)
-    elif hasattr(raw, "__dataclass_fields__"):
-        for name in raw.__dataclass_fields__:
-            yield from _tensors(getattr(raw, name))
 
 
-def _attention(rest: list[Tensor], raw: Any, B: int, T: int, H: int) -> Tensor | None:
+def _attention(rest: list[Tensor], B: int, T: int, H: int) -> Tensor | None:
     maps = [t for t in rest if t.dim() >= 2 and t.shape[-2:] == (T, T)]
     if not maps:
         return None
@@ -216,8 +196,3 @@ def _attention(rest: list[Tensor], raw: Any, B: int, T: int, H: int) -> Tensor |
     if found.dim() == 3 and found.size(0) == H and B == 1:
         return found.unsqueeze(0)
     return found if found.dim() == 4 else found.reshape(B, -1, T, T) if found.numel() % (B * T * T) == 0 else None
-
-
-def takes_sizes_only(names: Sequence[str]) -> bool:
-    """Tell whether every parameter is a size: a factory."""
-    return bool(names) and all(kind_of(name, SIZES) or kind_of(name, INPUTS) == "causal" for name in names)

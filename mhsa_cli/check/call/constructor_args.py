@@ -30,6 +30,8 @@ _USUAL: tuple[tuple[str, Any], ...] = (
     ("dtype torchdtype paramdtype", torch.float32), ("maxbatchsize", 32),
 )  # fmt: skip
 USUAL = {name: value for names, value in _USUAL for name in names.split()}
+# Sizes and settings whose default is as good as ours: kinds of `name_lexicon.SIZES`.
+DEFAULT = ("bias", "device", "dtype", "theta", "seed", "n_layers", "vocab_size")
 
 
 class UnknownSizeError(TypeError):
@@ -56,12 +58,10 @@ class Settings(dict[str, Any]):
             raise AttributeError(f"the config has no {name!r}") from error
 
     def __missing__(self, name: str) -> Any:
-        if plain(name) in USUAL:
-            return USUAL[plain(name)]
         kind = kind_of(name, SIZES)
-        if not kind:
+        if not kind and plain(name) not in USUAL:
             raise LacksError(name)
-        return self._sizes.of(kind)
+        return USUAL[plain(name)] if plain(name) in USUAL else self._sizes.of(kind)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (
@@ -125,59 +125,41 @@ def _values(
     if plain(parameter.name) in CONFIGS and (count == 1 or kind != "d_model"):
         yield Settings(sizes, given)
         return
-    if kind in ("bias", "device", "dtype", "theta", "seed", "n_layers", "vocab_size") and not required:
+    if kind in DEFAULT and not required:
         return
     if kind == "n_kv_heads" and not required:
         if isinstance(parameter.default, int):  # it may not divide our number of heads
             yield sizes.of(kind)
-        return
-    if kind == "causal" and isinstance(parameter.default, bool):
+    elif kind == "causal" and isinstance(parameter.default, bool):
         yield True
-        return
-    if kind == "dropout":
+    elif kind == "dropout":
         if required or isinstance(parameter.default, int | float):
             yield sizes.dropout
         if required:
             yield nn.Dropout(sizes.dropout)
-        return
-    if kind == "batch_first" or (kind and (required or kind in ("d_model", "n_heads", "seq_len", "d_out"))):
+    elif kind == "batch_first" or (kind and (required or kind in ("d_model", "n_heads", "seq_len", "d_out"))):
         yield sizes.of(kind)
         if kind == "d_head":  # names lie: d_k that is the width, d_head that is the number of heads
             yield from (sizes.d_model, sizes.n_heads)
-        return
-    if required:
-        if plain(parameter.name) in USUAL:
-            yield USUAL[plain(parameter.name)]
-        elif note in (bool, "bool"):
-            yield from (False, True)
-        elif note in (float, "float"):
-            yield 0.0
-        elif note is not int and str(parameter.annotation) != "int":
-            yield from (None, False)
+    elif required and plain(parameter.name) in USUAL:
+        yield USUAL[plain(parameter.name)]
+    elif required and note in (bool, "bool"):
+        yield from (False, True)
+    elif required and note in (float, "float"):
+        yield 0.0
+    elif required and note is not int and str(parameter.annotation) != "int":
+        yield from (None, False)
 
 
 def _filled(config: type, sizes: Sizes, given: Mapping[str, Any]) -> Any:
     """Make a dataclass of settings with our sizes."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        if not field.init:
-            continue
+    for field in (field for field in dataclasses.fields(config) if field.init):
         kind = kind_of(field.name, SIZES)
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.name in given:
             values[field.name] = given[field.name]
-        elif kind and kind not in (
-            "bias",
-            "device",
-            "dtype",
-            "n_kv_heads",
-            "theta",
-            "vocab_size",
-            "n_layers",
-            "seed",
-            "causal",
-        ):
-            values[field.name] = sizes.of(kind)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        elif required or (kind and kind not in (*DEFAULT, "n_kv_heads", "causal")):
             values[field.name] = sizes.of(kind) if kind else USUAL.get(plain(field.name))
     return config(**values)
 

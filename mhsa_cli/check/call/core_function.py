@@ -19,18 +19,13 @@ class Core:
 
     def __init__(self, call: Any, names: tuple[str, ...], d_model: int, numpy: bool) -> None:
         made: list[Any] = [torch.randn(d_model, d_model, dtype=torch.float64) for _ in range(3)]
-        self.query: Any
-        self.key: Any
-        self.value: Any
         self.query, self.key, self.value = [m.numpy() for m in made] if numpy else made
         self._call, self._names = call, names
 
     def __call__(self, x: Any, **others: Any) -> Any:
         parts = {"q": self.query, "k": self.key, "v": self.value}
-        given = {}
-        for name in self._names:
-            weight = parts[kind_of(name, INPUTS)]
-            given[name] = x @ (weight.to(x.dtype) if isinstance(weight, torch.Tensor) else weight)
+        weights = {name: parts[kind_of(name, INPUTS)] for name in self._names}
+        given = {name: x @ (w.to(x.dtype) if isinstance(w, torch.Tensor) else w) for name, w in weights.items()}
         return self._call(**given, **others)
 
 
@@ -48,12 +43,5 @@ def as_core(block: Block, built: Built) -> Built:
     sizes = replace(built.sizes, n_heads=1)
     thing = Core(built.call, block.plan.inputs, sizes.d_model, built.numpy)
     block.plan = replace(block.plan, inputs=("x",))
-    return Built(
-        thing,
-        thing.__call__,
-        sizes,
-        f"{block.source.name} of q, k and v",
-        built.numpy,
-        dict(built.supplied),
-        built.dtype,
-    )
+    says = f"{block.source.name} of q, k and v"
+    return replace(built, thing=thing, call=thing.__call__, sizes=sizes, says=says, supplied=dict(built.supplied))

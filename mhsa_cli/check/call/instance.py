@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.check.tensors import Slot, draw, is_lazy, slots
 
+CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
 GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
 
 
@@ -67,13 +68,11 @@ class Built:
 
     def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
         """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""
-        extra = self.supplied
+        extra, numpy = self.supplied, self.numpy
         if self.is_function:
-            extra = _each(extra, (lambda t: t.numpy()) if self.numpy else (lambda t: t.to(x.dtype)))
+            extra = _each(extra, (lambda t: t.numpy()) if numpy else (lambda t: t.to(x.dtype)))
         with torch.set_grad_enabled(x.requires_grad or torch.is_grad_enabled()):
-            return call_plan.invoke(
-                self.call, plan, x, numpy=self.numpy, sizes=self.sizes, weights=weights, extra=extra
-            )
+            return call_plan.invoke(self.call, plan, x, numpy=numpy, sizes=self.sizes, weights=weights, extra=extra)
 
 
 def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -86,28 +85,24 @@ def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
 def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
     """Give sizes that a file keeps at its top level (n_embd = 384) the values of this build."""
     for name, value in list(namespace.items()):
-        kind = kind_of(name, SIZES)
-        if kind in GLOBAL_SIZES and isinstance(value, int | float) and not isinstance(value, bool):
-            namespace[name] = sizes.of(kind)
-        elif kind == "device" and isinstance(value, str | torch.device):
+        if kind_of(name, SIZES) == "device" and isinstance(value, str | torch.device):
             namespace[name] = "cpu"
-        elif plain(name).endswith(CONFIGS) and isinstance(value, dict):
-            value.update(_sizes_in(value, sizes))
-        elif plain(name).endswith(CONFIGS) and isinstance(value, argparse.Namespace | SimpleNamespace):
-            vars(value).update(_sizes_in(vars(value), sizes))
+        elif plain(name).endswith(CONFIGS) and isinstance(value, dict | argparse.Namespace | SimpleNamespace):
+            settings = value if isinstance(value, dict) else vars(value)  # one without a default may be a size, too
+            settings.update({name: _size(name, old, sizes) for name, old in settings.items()
+                             if old is None or _is_number(old)})  # fmt: skip
+        elif _is_number(value):
+            namespace[name] = _size(name, value, sizes)
 
 
-CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
+def _size(name: Any, value: Any, sizes: Sizes) -> Any:
+    """Give the value of this build to a setting that is a size by its name; any other keeps its own."""
+    kind = kind_of(str(name), SIZES)
+    return sizes.of(kind) if kind in GLOBAL_SIZES else value
 
 
-def _sizes_in(settings: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Give the settings that are sizes their values; one without a default counts as a size by its name alone."""
-    return {
-        name: sizes.of(kind)
-        for name, value in settings.items()
-        if (kind := kind_of(str(name), SIZES)) in GLOBAL_SIZES
-        and (value is None or (isinstance(value, int | float) and not isinstance(value, bool)))
-    }
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def entry(thing: Any) -> Callable[..., Any]:
@@ -119,13 +114,12 @@ def entry(thing: Any) -> Callable[..., Any]:
 
         call.__signature__ = inspect.signature(thing.forward)  # type: ignore[attr-defined]
         return call
-    for name in ("__call__", "forward", "attend", "call", "apply", "compute", "attention"):
-        if name in dir(type(thing)):
-            return getattr(thing, name)  # type: ignore[no-any-return]
-    methods = [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
-    if len(methods) == 1:
-        return getattr(thing, methods[0])  # type: ignore[no-any-return]
-    raise CallError("no_entry", name=type(thing).__name__)
+    usual = ("__call__", "forward", "attend", "call", "apply", "compute", "attention")
+    found = [name for name in usual if name in dir(type(thing))][:1]
+    found = found or [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
+    if len(found) != 1:
+        raise CallError("no_entry", name=type(thing).__name__)
+    return getattr(thing, found[0])  # type: ignore[no-any-return]
 
 
 def is_numpy(source: Source) -> bool:
@@ -138,7 +132,7 @@ def is_numpy(source: Source) -> bool:
 def sizes_of(thing: Any, sizes: Sizes) -> Sizes:
     """Read the sizes of an instance from its attributes, where it has them."""
     found = {}
-    for name, value in {**vars(thing)}.items():
+    for name, value in vars(thing).items():
         kind = kind_of(name, SIZES)
         if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
             found[kind] = value

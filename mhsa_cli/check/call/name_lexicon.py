@@ -89,19 +89,10 @@ class Sizes:
 
     def of(self, kind: str) -> Any:
         """Give the value for a kind of parameter."""
-        sizes = {
-            "d_model": self.d_model,
-            "d_out": self.d_model,
-            "n_heads": self.n_heads,
-            "n_kv_heads": self.n_heads // 2 if self.n_heads % 2 == 0 else 1,
-            "d_head": self.d_head,
-            "seq_len": self.max_seq_len,
-            "batch_size": self.batch_size,
-            "vocab_size": 64,
-            "n_layers": 0,
-        }
-        others = {"theta": 10000.0, "seed": 0, "device": "cpu", "dtype": None, "dropout": self.dropout}
-        return {**sizes, **others, "batch_first": True, "causal": True, "bias": True}[kind]
+        values: dict[str, Any] = {"d_out": self.d_model, "n_kv_heads": 1 if self.n_heads % 2 else self.n_heads // 2,
+                  "seq_len": self.max_seq_len, "vocab_size": 64, "n_layers": 0, "theta": 10000.0, "seed": 0,
+                  "device": "cpu", "dtype": None, "batch_first": True, "causal": True, "bias": True}  # fmt: skip
+        return values[kind] if kind in values else getattr(self, kind)
 
 
 def plain(name: str) -> str:
@@ -112,15 +103,10 @@ def plain(name: str) -> str:
 def kind_of(name: str, table: Mapping[str, str]) -> str:
     """Look a name up: its kind, or "" if no table knows it."""
     word = plain(name)
-    for kind, words in table.items():
-        if word in words.split():
-            return kind
-    if table is SIZES:
-        if "drop" in word:
-            return "dropout"
-        if "bias" in word:
-            return "bias"
-    return ""
+    found = next((kind for kind, words in table.items() if word in words.split()), "")
+    if not found and table is SIZES:
+        return "dropout" if "drop" in word else "bias" if "bias" in word else ""
+    return found
 
 
 def signature_of(thing: Callable[..., Any]) -> inspect.Signature:

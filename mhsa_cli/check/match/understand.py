@@ -13,7 +13,6 @@ import torch
 from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.call_plan import Plan, masked
 from mhsa_cli.check.call.instance import Built, entry
-from mhsa_cli.check.locate import lines
 from mhsa_cli.check.match import search
 from mhsa_cli.check.match.context import SEED, Called, Context, held_still
 from mhsa_cli.check.match.influence import hidden_in_part, see_axes, sees_future
@@ -157,17 +156,14 @@ def _noise(c: Called) -> str:
     """Find why two calls differ: dropout that drops in eval, layers made in forward, or something else."""
     if not _differs(c, still=False):
         return ""
-
-    def speaks(pattern: str) -> bool:
-        return lines.speaks(c.block.source.text, c.block.names_used, pattern, constructor=False)
-
     with torch.no_grad():
         copies = [copy.deepcopy(c.built.thing) for _ in range(2)]
         a, b = (replace(c.built, thing=t, call=entry(t)).run(c.plan, c.x).y for t in copies)
-    if worst(a, b) == 0 and not speaks(r"rng|random|rand\w*\("):
+    if worst(a, b) == 0 and not c.block.speaks(r"rng|random|rand\w*\(", constructor=False):
         return "state_between_calls"
     if not _differs(c, still=True):
         return "dropout_in_eval"
-    if speaks(r"randn|normal\(|Linear\(|xavier|kaiming|torch\.empty"):
+    if c.block.speaks(r"randn|normal\(|Linear\(|xavier|kaiming|torch\.empty", constructor=False):
         return "projections_created_in_forward"
-    return "dropout_in_eval" if speaks(r"drop|rand|bernoulli|binomial") else "random"
+    drops = c.block.speaks(r"drop|rand|bernoulli|binomial", constructor=False)
+    return "dropout_in_eval" if drops else "random"
