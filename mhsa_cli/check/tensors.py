@@ -15,6 +15,7 @@ STD = 0.3  # wide: with a usual initialisation the softmax is nearly even, and f
 DEPTH = 6  # objects within objects
 # A table, not a weight, in spite of its floats.
 TABLE_WORDS = ("mask", "tril", "triu", "bias_cache", "cos", "sin", "freq", "theta", "pos", "cache", "scale", "rope")
+LIBRARIES = ("torch", "numpy", "builtins", "typing", "types", "functools", "random", "logging")
 
 
 @dataclass(slots=True)
@@ -44,12 +45,10 @@ class Slot:
         if isinstance(value, Tensor):
             with torch.no_grad():
                 value.data = new.to(value.dtype)
-            return
-        array = new.numpy().copy()
-        if isinstance(self.holder, dict | list):
-            self.holder[self.key] = array
+        elif isinstance(self.holder, dict | list):
+            self.holder[self.key] = new.numpy().copy()
         else:
-            setattr(self.holder, self.key, array)
+            setattr(self.holder, self.key, new.numpy().copy())
 
     @property
     def linear(self) -> bool:
@@ -62,24 +61,16 @@ class Slot:
         return "norm" in type(self.holder).__name__.lower() or "norm" in self.path.lower()
 
 
-def is_lazy(value: Any) -> bool:
-    """Tell whether a parameter waits for its first input to have a size."""
-    return bool(nn.parameter.is_lazy(value))
-
-
-def slots(target: Any) -> list[Slot]:
+def slots(thing: Any) -> list[Slot]:
     """List the weights of an object, each once, in the order in which they were made."""
-    found: list[Slot] = []
-    seen: set[int] = set()
-    registered = {id(p) for p in target.parameters()} if isinstance(target, nn.Module) else set()
-    for slot in _walk(target, "", 0, set()):
-        value = slot.value
-        if id(value) in seen or not _is_weight(slot, value, id(value) in registered):
-            continue
-        seen.add(id(value))
-        slot.registered = id(value) in registered or not isinstance(target, nn.Module)
-        found.append(slot)
-    return found
+    found: dict[int, Slot] = {}
+    registered = {id(p) for p in thing.parameters()} if isinstance(thing, nn.Module) else set()
+    for slot in _walk(thing, "", 0, set()):
+        known = id(slot.value)
+        if known not in found and _is_weight(slot, slot.value, known in registered):
+            slot.registered = known in registered or not isinstance(thing, nn.Module)
+            found[known] = slot
+    return list(found.values())
 
 
 def _walk(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[Slot]:
@@ -89,17 +80,12 @@ def _walk(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[Slot]:
     buffers: set[str] = set()
     if isinstance(holder, nn.Module):
         buffers = set(holder._buffers)
-        items: list[tuple[Any, Any]] = [
-            *((k, v) for k, v in holder._parameters.items() if v is not None),
-            *holder._modules.items(),
-            *((k, v) for k, v in vars(holder).items() if not k.startswith("_")),
-        ]
-    elif isinstance(holder, dict):
-        items = list(holder.items())
+        own = {k: v for k, v in vars(holder).items() if not k.startswith("_")}
+        items: list[tuple[Any, Any]] = [*holder._parameters.items(), *holder._modules.items(), *own.items()]
     elif isinstance(holder, list | tuple):
         items = list(enumerate(holder))
     else:
-        items = [(k, v) for k, v in getattr(holder, "__dict__", {}).items()]
+        items = list(holder.items() if isinstance(holder, dict) else getattr(holder, "__dict__", {}).items())
     for key, value in items:
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, Tensor | np.ndarray):
@@ -110,15 +96,9 @@ def _walk(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[Slot]:
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Tell whether it is an object of the user's own, not of a library."""
+    """Tell whether it is an object of the user's own, not of a library, nor a function or a class."""
     home = type(value).__module__.partition(".")[0]
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not callable_only(value) and home not in (
-        "torch", "numpy", "builtins", "typing", "types", "functools", "random", "logging")  # fmt: skip
-
-
-def callable_only(value: Any) -> bool:
-    """Tell whether it is a function or a method."""
-    return type(value).__name__ in ("function", "method", "builtin_function_or_method", "module")
+    return hasattr(value, "__dict__") and not isinstance(value, type) and home not in LIBRARIES
 
 
 def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
@@ -156,5 +136,7 @@ def worst(a: Tensor, b: Tensor) -> float:
 def distance(a: Tensor, b: Tensor, alike: float = 0.0) -> Tensor:
     """Give how far two tensors are apart, number by number; `alike` counts the same infinity, or none in both."""
     off = (a.to(torch.float64) - b.to(torch.float64)).abs()
+    if bool(off.isfinite().all()):
+        return off
     same = off.isnan() & ((a == b) | (a.isnan() & b.isnan()))
     return off.nan_to_num(nan=math.inf).masked_fill(same, alike)

@@ -18,7 +18,7 @@ from mhsa_cli.check.call.constructor_args import Settings
 from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain
 from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
-from mhsa_cli.check.tensors import Slot, draw, is_lazy, slots
+from mhsa_cli.check.tensors import Slot, draw, slots
 
 CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
 GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
@@ -38,7 +38,7 @@ class Built:
 
     def __post_init__(self) -> None:
         # Before any call: what a call leaves behind on the object is no weight.
-        self.lazy = self.module is not None and any(is_lazy(p) for p in self.module.parameters())
+        self.lazy = self.module is not None and any(nn.parameter.is_lazy(p) for p in self.module.parameters())
         self.slots: list[Slot] = [] if self.lazy else slots(self.supplied if self.is_function else self.thing)
 
     def read_weights(self) -> None:

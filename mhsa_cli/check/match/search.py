@@ -26,10 +26,9 @@ def right(case: Case) -> Match | None:
         if layout.fault is not None or (layout.roles.out is None and layout.roles.n_heads > 1):
             continue
         for base in case.bases(at):
-            if case.turned and base.rope == "none":
-                continue
-            if (off := case.difference(at, base)) <= case.tolerance:
-                return Match(layout, base, (), off)
+            unturned = case.turned and base.rope == "none"
+            if not unturned and (match := case.match(at, base)):
+                return match
     return None
 
 
@@ -52,18 +51,15 @@ def wrong(cases: Sequence[Case]) -> tuple[Case, Match] | None:
 
 
 def _one(case: Case, numbers: range) -> Match | None:
-    layouts = [(at, case.layouts[at]) for at in numbers]
-    for at, layout in layouts:  # what the reading of the weights implies, alone
-        if with_layout(layout, ()):
-            for base in case.bases(at):
-                if (off := case.difference(at, base)) <= case.tolerance:
-                    return Match(layout, base, with_layout(layout, ()), off)
-    for at, layout in layouts:
+    for at in numbers:  # what the reading of the weights implies, alone
+        for base in case.bases(at) if with_layout(case.layouts[at], ()) else ():
+            if match := case.match(at, base):
+                return match
+    for at in numbers:
         for base in case.bases(at):
-            for name, form in fault_forms(layout, base, len(case.ropes) > 1):
-                spec = base._replace(**form)
-                if (off := case.difference(at, spec)) <= case.tolerance:
-                    return Match(layout, spec, with_layout(layout, (name,)), off)
+            for name, form in fault_forms(case.layouts[at], base, len(case.ropes) > 1):
+                if match := case.match(at, base._replace(**form), name):
+                    return match
     return None
 
 
@@ -75,15 +71,15 @@ def _constant(case: Case, beside: Sequence[str], until: float) -> Match | None:
             for extra, form in forms:
                 if time.process_time() > until:
                     return None
-                factor, off = _fit(case, at, base._replace(**form))
-                if off <= case.tolerance:
-                    names = ("scale_constant", *([extra] if extra else []))
-                    spec = base._replace(**form, scale=f"x{factor!r}")
-                    return Match(layout, spec, with_layout(layout, names), off, factor)
+                factor = _fit(case, at, base._replace(**form))
+                names = ("scale_constant", *([extra] if extra else []))
+                spec = base._replace(**form, scale=f"x{factor!r}")
+                if match := case.match(at, spec, *names, factor=factor):
+                    return match
     return None
 
 
-def _fit(case: Case, at: int, base: Spec) -> tuple[float, float]:
+def _fit(case: Case, at: int, base: Spec) -> float:
     """Find the factor of the scores that comes nearest, by a grid and a golden-section search."""
 
     def off(log: float) -> float:
@@ -93,7 +89,7 @@ def _fit(case: Case, at: int, base: Spec) -> tuple[float, float]:
     best = min((math.log(1e-3) + i * step for i in range(33)), key=off)
     low, high = best - step, best + step
     if not math.isfinite(off(best)):
-        return 1.0, math.inf
+        return 1.0
     ratio = (math.sqrt(5) - 1) / 2
     for _ in range(40):
         a, b = high - ratio * (high - low), low + ratio * (high - low)
@@ -101,9 +97,7 @@ def _fit(case: Case, at: int, base: Spec) -> tuple[float, float]:
             high = b
         else:
             low = a
-    found = math.exp((low + high) / 2)
-    rounded = float(f"{found:.6g}")  # 0.2, not 0.20000000013
-    return (rounded, off(math.log(rounded)))
+    return float(f"{math.exp((low + high) / 2):.6g}")  # 0.2, not 0.20000000013
 
 
 def _two(case: Case, until: float) -> Match | None:
@@ -114,9 +108,8 @@ def _two(case: Case, until: float) -> Match | None:
                 both = None if name == other else together(form, more)
                 if both is None or set(both) == set(form) or set(both) == set(more):
                     continue
-                spec = base._replace(**both)
-                if (off := case.difference(at, spec)) <= case.tolerance:
-                    return Match(layout, spec, with_layout(layout, (name, other)), off)
+                if match := case.match(at, base._replace(**both), name, other):
+                    return match
                 if time.process_time() > until:
                     return None
     return None

@@ -54,11 +54,6 @@ class Case:
         return TOLERANCE * max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
 
     @cached_property
-    def is_finite(self) -> bool:
-        """Tell whether every number of the block's output is finite."""
-        return bool(self.y.isfinite().all())
-
-    @cached_property
     def _usable(self) -> bool:
         return int(self.y.isfinite().sum()) * 10 >= self.y.numel()
 
@@ -77,6 +72,11 @@ class Case:
         if made.shape != self.y.shape or not self._usable:
             return math.inf
         return worst(made, self.y)
+
+    def match(self, at: int, spec: Spec, *faults: str, factor: float | None = None) -> Match | None:
+        """Compare with a variant that has some faults beside those of its reading; None if it is another output."""
+        off, layout = self.difference(at, spec), self.layouts[at]
+        return Match(layout, spec, with_layout(layout, faults), off, factor) if off <= self.tolerance else None
 
     def bases(self, at: int) -> Iterator[Spec]:
         """List the right forms that a reading of the weights may have, the simplest first."""

@@ -6,12 +6,11 @@ import itertools
 import time
 from collections.abc import Sequence
 
-import torch
-
 from mhsa_cli.check.faults.fault import Form
 from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
 from mhsa_cli.check.read.reference import Spec
 from mhsa_cli.check.read.weight_layouts import Layout
+from mhsa_cli.check.tensors import distance
 
 # Faults that meet often, by stage: of these, any number at once is looked for.
 OFTEN = ("scale", "softmax", "mask", "split", "merge", "out")
@@ -81,13 +80,9 @@ def _fewest(case: Case, at: int, early: Sequence[tuple[Chosen, Spec]], rest: Cho
         return None
     if made.shape[1:] != case.y.shape:
         return None
-    off = (made - case.y).abs()
-    if not case.is_finite:  # what is infinite in both, or no number in both, is alike
-        same = (made == case.y) | (made.isnan() & case.y.isnan())
-        off = torch.where(same, torch.zeros_like(made), off)
-    hits = (off.flatten(1).amax(1) <= case.tolerance).nonzero().flatten().tolist()
     found = []
-    for hit in hits:
-        names = tuple(name for name, _ in (*early[hit][0], *rest) if name)
-        found.append(Match(layout, specs[hit], with_layout(layout, names), float(off[hit].max())))
-    return min(found, key=lambda match: len(match.faults)) if found else None
+    for at, off in enumerate(distance(made, case.y).flatten(1).amax(1).tolist()):
+        if off <= case.tolerance:
+            names = [name for name, _ in (*early[at][0], *rest) if name]
+            found.append(Match(layout, specs[at], with_layout(layout, names), off))
+    return min(found, key=lambda match: len(match.faults), default=None)
