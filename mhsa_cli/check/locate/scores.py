@@ -70,15 +70,12 @@ def _rooted(node: ast.AST) -> bool:
 
 
 def _is_factor(node: ast.AST) -> bool:
-    return syntax.is_root(node) and not any(map(syntax.operands, ast.walk(node))) or _is_scale(node)
+    named = isinstance(node, ast.Name | ast.Attribute) and "scal" in ast.unparse(node).lower()
+    return named or (syntax.is_root(node) and not any(map(syntax.operands, ast.walk(node))))
 
 
 def _angles(node: ast.AST) -> bool:
     return "arange" in syntax.names(node) or syntax.speak(node, syntax.ANGLE)
-
-
-def _is_scale(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name | ast.Attribute) and "scal" in ast.unparse(node).lower()
 
 
 def _sets_root(name: str, node: ast.AST) -> bool:
@@ -108,7 +105,7 @@ def softmax(a: Anatomy) -> ast.AST | None:
     helper = a.helpers.get(syntax.called(step.node))
     if helper and not syntax.is_library(step.node):
         return _sums_wrongly(helper) or step.node
-    handed = _axis(step.node)
+    handed = syntax.argument(step.node, ("axis", "dim"), 0)
     given = {p.arg for p in step.function.args.args + step.function.args.kwonlyargs} if step.function else set()
     if isinstance(handed, ast.Name) and handed.id in given and step.function:
         name = step.function.name
@@ -116,16 +113,12 @@ def softmax(a: Anatomy) -> ast.AST | None:
     return step.node
 
 
-def _axis(node: ast.AST) -> ast.expr | None:
-    return syntax.argument(node, ("axis", "dim"), 0) if isinstance(node, ast.Call) else None
-
-
 def _sums_wrongly(helper: Function) -> ast.AST | None:
     """Point at the sum in a softmax of one's own if it names its axis itself, and another than the last."""
     sums = [n for n in ast.walk(helper) if syntax.called(n) in ("sum", "softmax", "logsumexp")]
     handed = {p.arg for p in helper.args.args + helper.args.kwonlyargs}
     for node in sums:
-        axis = _axis(node)
+        axis = syntax.argument(node, ("axis", "dim"), 0)
         if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in handed):
             return None
     return sums[-1] if sums else None
@@ -206,16 +199,17 @@ def _fills(node: ast.AST) -> list[ast.expr]:
     """List what a masking may fill with, in a node: numbers, and names of them."""
     found: list[ast.expr | None] = []
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and syntax.called(inner) in ("masked_fill", "masked_fill_"):
-            found.append(syntax.argument(inner, ("value",), 1))
-        elif isinstance(inner, ast.Call) and syntax.called(inner) == "where":
-            found += inner.args[1:]
-        elif isinstance(inner, ast.Call) and syntax.called(inner) in ("full", "full_like"):
-            found += inner.args[1:2]
-        elif isinstance(inner, ast.Assign) and _sets_part(inner):
-            found.append(inner.value)
-        else:
-            found += [f for f in syntax.factors(inner) if syntax.number(f) is not None]
+        match syntax.called(inner), inner:
+            case "masked_fill" | "masked_fill_", _:
+                found.append(syntax.argument(inner, ("value",), 1))
+            case "where", ast.Call(args=[_, *filled]):
+                found += filled
+            case "full" | "full_like", ast.Call(args=[_, filled, *_]):
+                found.append(filled)
+            case _, ast.Assign() if _sets_part(inner):
+                found.append(inner.value)
+            case _:
+                found += [f for f in syntax.factors(inner) if syntax.number(f) is not None]
     return [v for v in found if v and (syntax.number(v) is not None or isinstance(v, ast.Name | ast.Attribute))]
 
 
@@ -249,8 +243,8 @@ def mask_shape(a: Anatomy) -> ast.AST | None:
     def piece(node: ast.AST) -> bool:
         return _sets_part(node) and any(t.partition("[")[0] in a.masks for t in map(ast.unparse, node.targets))  # type: ignore[attr-defined]
 
-    made = first(nodes(a.run), turned, triangle) or first(nodes(a.making), triangle, compared)
-    return made or first(nodes(a.run), compared, piece) or mask(a)
+    found = first(nodes(a.run), turned, triangle) or first(nodes(a.making), triangle, compared)
+    return found or first(nodes(a.run), compared, piece) or mask(a)
 
 
 def mask_made(a: Anatomy) -> ast.AST | None:

@@ -139,8 +139,10 @@ def is_plain(node: ast.AST) -> bool:
     return number(node) is not None or bool(re.search(r"inf\b|finfo|iinfo", ast.unparse(node)))
 
 
-def argument(node: ast.Call, names: tuple[str, ...], place: int) -> ast.expr | None:
-    """Give an argument by its keyword, or by its place among those after the tensor itself."""
+def argument(node: ast.AST, names: tuple[str, ...], place: int) -> ast.expr | None:
+    """Give an argument of a call by its keyword, or by its place among those after the tensor itself."""
+    if not isinstance(node, ast.Call):
+        return None
     for keyword in node.keywords:
         if keyword.arg in names:
             return keyword.value

@@ -74,7 +74,8 @@ SOURCES = {
 }
 THETA = 10000.0
 WEIGHT_STAGES = 8  # the weights depend on the stages up to the softmax, and on no later one
-ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # fills that are added to masked scores
+FILLS = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}  # what masked scores become
+ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # or what is added to them
 
 
 def scale_factors(d_head: int, d_model: int, seq_len: int, n_heads: int) -> dict[str, float]:
@@ -107,7 +108,7 @@ class Reference:
         self.H, self.d = roles.q.shape[:2]
         self.positions = torch.arange(self.T) if positions is None else positions
         self.factors = scale_factors(self.d, self.D, self.T, self.H)
-        self._kept: dict[object, object] = {}
+        self._kept: dict[object, Tensor] = {}
 
     def output(self, spec: Spec) -> Tensor:
         """Compute the output (B, T, D_out), or what shape a wrong form gives it."""
@@ -143,7 +144,7 @@ class Reference:
     def _keep(self, key: object, make: Callable[[], Tensor]) -> Tensor:
         if key not in self._kept:
             self._kept[key] = make()
-        return self._kept[key]  # type: ignore[return-value]
+        return self._kept[key]
 
     def _norm(self, x: Tensor) -> Tensor:
         if self.roles.norm is None:
@@ -198,17 +199,8 @@ class Reference:
         angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
         cos, sin = angle.cos(), angle.sin()
         if fault == "angles_mixed":
-            return self._turn_by_others(layout, x, cos, sin)
+            return _turned_by_others(layout, x, cos, sin)
         return RopePositions(1, d, layout=layout).turn_by(x, cos, sin)
-
-    def _turn_by_others(self, layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Turn the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other."""
-        if layout == "half":
-            cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
-            a, b = x.chunk(2, -1)
-            return x * cos + torch.cat((-b, a), -1) * sin
-        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
-        return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin
 
     def _scores(self, spec: Spec) -> Tensor:
         def make() -> Tensor:
@@ -222,25 +214,15 @@ class Reference:
         return scores * self.factors[spec.scale]
 
     def _allowed(self, mask: str) -> Tensor:
-        T, ones = self.T, torch.ones(self.T, self.T, dtype=torch.bool)
-        return {
-            "none": ones,
-            "inverted": ones.triu(1),
-            "transposed": ones.triu(),
-            "sees_next": ones.tril(1),
-            "hides_self": ones.tril(-1),
-        }.get(mask, ones.tril()).view(T, T)
+        ones = torch.ones(self.T, self.T, dtype=torch.bool)
+        forms = {"none": ones, "inverted": ones.triu(1), "transposed": ones.triu(), "sees_next": ones.tril(1)}
+        return ones.tril(-1) if mask == "hides_self" else forms.get(mask, ones.tril())
 
     def _weights(self, spec: Spec) -> Tensor:
         scores, allowed = self._scores(spec), self._allowed(spec.mask)
         if spec.mask != "after":
-            if spec.fill in ADDED:
-                scores = scores + torch.zeros(self.T, self.T, dtype=scores.dtype).masked_fill(
-                    ~allowed, ADDED[spec.fill]
-                )
-            else:
-                fill = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}[spec.fill]
-                scores = scores.masked_fill(~allowed, fill)
+            fill = scores + ADDED[spec.fill] if spec.fill in ADDED else FILLS[spec.fill]
+            scores = torch.where(allowed, scores, fill)
         axis = {"keys": -1, "queries": -2, "heads": 1, "batch": 0, "twice": -1}.get(spec.softmax)
         weights = scores if axis is None else scores.softmax(axis)
         if spec.softmax.startswith("sigmoid"):
@@ -277,3 +259,12 @@ class Reference:
             merged = merged @ out.transpose(0, 1)
             merged = merged if bias is None or form == "without_bias" else merged + bias
         return merged
+
+
+def _turned_by_others(layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other."""
+    if layout == "half":
+        a, b = x.chunk(2, -1)
+        return x * cos.repeat_interleave(2, -1) + torch.cat((-b, a), -1) * sin.repeat_interleave(2, -1)
+    turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    return x * torch.cat((cos, cos), -1) + turned * torch.cat((sin, sin), -1)

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,16 @@ def load(target: str) -> Source:
         script = read_script(path.absolute())
         parts = parts_of(script.tree)
     except RecursionError as error:
-        raise UsageError(
-            f"{path} is nested too deeply to be read", "put the attention into a file of its own"
-        ) from error
+        hint = "put the attention into a file of its own"
+        raise UsageError(f"{path} is nested too deeply to be read", hint) from error
     notes = list(script.notes)
     if name is None:
         name = _only_one(script, parts)
         notes.append(noted("taken", name=name))
     root, *inner = name.split(".")
     chosen = needed_by(root, parts)
-    if not any(root in part.binds for part in chosen) and not _may_come_by_star(chosen):
+    by_star = any(part.always and "*" in part.binds for part in chosen)
+    if not by_star and not any(root in part.binds for part in chosen):
         raise _no_such_name(script, parts, root)
     module, failures = run(script, chosen)
     notes += _left_out(script, parts, chosen, root)
@@ -74,9 +75,9 @@ def load(target: str) -> Source:
             raise UsageError(f"{script.path}: {root} has no {attribute}", f"name a class: {script.path}:{root}")
         found = getattr(found, attribute)
     if not callable(found):
-        raise UsageError(
-            f"{script.path}: {name} is {_kind(found)}, which cannot be called", _listed(script, parts, without=root)
-        )
+        kind = type(found).__name__
+        what = "None" if found is None else f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+        raise UsageError(f"{script.path}: {name} is {what}, which cannot be called", _listed(script, parts, root))
     return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place)
 
 
@@ -106,10 +107,6 @@ def _no_such_name(script: Script, parts: Sequence[Part], name: str) -> UsageErro
     return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *(note.text for note in script.notes)]))
 
 
-def _may_come_by_star(chosen: Sequence[Part]) -> bool:
-    return any(part.always and "*" in part.binds for part in chosen)
-
-
 def _find(script: Script, parts: Sequence[Part], namespace: dict[str, Any], name: str, failures: list[Failure]) -> Any:
     if name in namespace:
         return namespace[name]
@@ -117,32 +114,21 @@ def _find(script: Script, parts: Sequence[Part], namespace: dict[str, Any], name
         raise _no_such_name(script, parts, name)
     # The last one is the target's own, or near it; a package that is missing is the root of what failed after it.
     cause = next((failure for failure in failures if failure.hint), failures[-1])
-    others = [str(failure) for failure in failures if failure is not cause][:SHOWN]
+    others = [f"also {failure}" for failure in failures if failure is not cause][:SHOWN]
     hint = cause.hint or "mend that line, or name a target that does not need it"
-    raise UsageError(
-        f"{script.path}, {cause.place}: {name} cannot be defined: {cause.said}",
-        "\n  ".join([hint, *(f"also {other}" for other in others)]),
-    )
-
-
-def _kind(found: Any) -> str:
-    name = type(found).__name__
-    return "None" if found is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    said = f"{script.path}, {cause.place}: {name} cannot be defined: {cause.said}"
+    raise UsageError(said, "\n  ".join([hint, *others]))
 
 
 def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[Remark]:
     """Say which lines would run at import and did not; those with nothing but definitions between them go together."""
     kept = {part.node.lineno for part in chosen}
-    ranges: list[tuple[int, int]] = []
-    together = False
-    for part in parts:
-        if part.runs and part.node.lineno not in kept:
-            end = part.node.end_lineno or part.node.lineno
-            ranges[-1:] = [(ranges[-1][0], end)] if together else [*ranges[-1:], (part.first, end)]
-            together = True
-        elif part.node.lineno in kept or part.runs:
-            together = False
-    said = [noted("at_import", where=_from_to(script, first, last), name=name) for first, last in ranges]
+    told, said = [part for part in parts if part.runs or part.node.lineno in kept], []
+    for was_run, together in groupby(told, key=lambda part: part.node.lineno in kept):
+        if not was_run:
+            left = list(together)
+            where = _from_to(script, left[0].first, left[-1].node.end_lineno or left[-1].node.lineno)
+            said.append(noted("at_import", where=where, name=name))
     return _shortened(said, "more_at_import")
 
 

@@ -51,8 +51,7 @@ def read_script(path: Path) -> Script:
     return _notebook(path, text) if kind == ".ipynb" else _markdown(path, text)
 
 
-def _line(line: int) -> str:
-    return f"line {line}"
+_line = "line {}".format
 
 
 def _read(path: Path) -> bytes:
@@ -73,13 +72,11 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}", "give yourself the permission to read it"
-        ) from error
+        hint = "give yourself the permission to read it"
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from error
     if len(data) > limit:
-        raise UsageError(
-            f"{path} is longer than {limit / 1e6:.0f} MB", "put the attention and what it needs into a file of its own"
-        )
+        hint = "put the attention and what it needs into a file of its own"
+        raise UsageError(f"{path} is longer than {limit / 1e6:.0f} MB", hint)
     if not data.strip():
         raise UsageError(f"{path} is empty", "write the class or function that is to be graded into it")
     return data
@@ -109,10 +106,8 @@ def _decode(path: Path, data: bytes, encoding: str) -> str:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}",
-            "save the file as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-",
-        ) from error
+        hint = "save the file as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-"
+        raise UsageError(f"{path}:{line}: not UTF-8: byte 0x{data[error.start]:02x}", hint) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -132,10 +127,8 @@ def _syntax_error(path: Path, text: str, error: SyntaxError, place: Callable[[in
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if _MARKER.match(line):
-            return UsageError(
-                f"{path}, {place(number)}: a merge conflict was left in it: {line[:40]}",
-                "keep one of the two versions and delete the lines <<<<<<<, ======= and >>>>>>>",
-            )
+            hint = "keep one of the two versions and delete the lines <<<<<<<, ======= and >>>>>>>"
+            return UsageError(f"{path}, {place(number)}: a merge conflict was left in it: {line[:40]}", hint)
     number = error.lineno or 1
     line = lines[number - 1] if number <= len(lines) else ""
     shown = line.strip()[:100]
@@ -157,9 +150,8 @@ def _notebook(path: Path, text: str) -> Script:
         sources = [(number, _source(cell)) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
     except (ValueError, RecursionError) as error:
         where = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(
-            f"{path}{where} is no notebook: not JSON", "save it from Jupyter again, or name it .py if it is a script"
-        ) from error
+        hint = "save it from Jupyter again, or name it .py if it is a script"
+        raise UsageError(f"{path}{where} is no notebook: not JSON", hint) from error
     except (TypeError, KeyError, IndexError, AttributeError) as error:
         raise UsageError(f"{path} is no notebook: it has no list of cells", "save it from Jupyter again") from error
     lines: list[str] = []
@@ -167,9 +159,7 @@ def _notebook(path: Path, text: str) -> Script:
     notes: list[Remark] = []
     for number, source in sources:
         own = _without_magic(source.split("\n"))
-        code = "\n".join(own)
-        problem = _problem(code)
-        if problem:
+        if problem := _problem("\n".join(own)):
             notes.append(noted("cell_left_out", where=f"cell {number}, line {problem[0]}", said=problem[1]))
             continue
         lines += own
@@ -204,8 +194,7 @@ def _markdown(path: Path, text: str) -> Script:
     lines = [""] * (text.count("\n") + 1)
     notes = []
     for start, block in _blocks(text.split("\n")):
-        problem = _problem("\n".join(block))
-        if problem:
+        if problem := _problem("\n".join(block)):
             notes.append(noted("block_left_out", where=_line(start + problem[0] - 1), said=problem[1]))
         else:
             lines[start - 1 : start - 1 + len(block)] = block
@@ -245,7 +234,6 @@ def _joined(path: Path, lines: list[str], place: Callable[[int], str], notes: li
     tree = parse(path, text, place)
     if not tree.body:
         what = "code cells" if path.suffix.lower() == ".ipynb" else "```python blocks"
-        raise UsageError(
-            f"{path} has no {what} that are Python", "\n  ".join(note.text for note in notes) or f"wanted: {FORMS}"
-        )
+        hint = "\n  ".join(note.text for note in notes) or f"wanted: {FORMS}"
+        raise UsageError(f"{path} has no {what} that are Python", hint)
     return Script(path, text, tree, place, tuple(notes))
