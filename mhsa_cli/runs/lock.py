@@ -47,6 +47,13 @@ else:
         return True
 
 
+def _lock_within(fd: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (locked := _try_lock(fd, shared=False)) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return locked
+
+
 class RunLock:
     """The lock file of one run folder. Its text (pid, host, start) only serves messages; the lock is the system's."""
 
@@ -67,11 +74,8 @@ class RunLock:
             error.hint = "delete it: a lock file holds nothing of the run"
             raise
         try:
-            deadline = time.monotonic() + _PATIENCE
-            while not _try_lock(fd, shared=False):
-                if time.monotonic() > deadline:
-                    raise busy(self.path)
-                time.sleep(0.01)
+            if not _lock_within(fd, _PATIENCE):
+                raise busy(self.path)
             started = datetime.now(UTC).isoformat(timespec="seconds")
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}) + "\n"
             os.ftruncate(fd, 0)
@@ -144,9 +148,7 @@ def root_lock(root: Path) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fd = os.open(root, os.O_RDONLY)
-            deadline = time.monotonic() + _ROOT_PATIENCE
-            while not _try_lock(fd, shared=False) and time.monotonic() < deadline:
-                time.sleep(0.002)
+            _lock_within(fd, _ROOT_PATIENCE)
         yield
     finally:
         if fd is not None:

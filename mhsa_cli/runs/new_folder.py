@@ -1,17 +1,65 @@
-"""A place for a new run or sweep: a folder under a free name, on a disk with room."""
+"""The folder of a run or sweep: made under a free name, on a disk with room, and owned while it is written."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Self
 
 from mhsa_cli.errors import StorageError, UsageError
+from mhsa_cli.runs.atomic import remove
 from mhsa_cli.runs.disk import retried, storage_error, told
+from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
-from mhsa_cli.runs.lock import busy, is_locked
+from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
+from mhsa_cli.runs.names import check_name, prepare_root
 from mhsa_cli.text import escape
+
+
+class OwnedFolder(AbstractContextManager["OwnedFolder"]):
+    """A folder with a lock file: one process at a time may write to it, any number may read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = RunLock(path / LOCK)
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, also for a path like `.`."""
+        return self.path.name or self.path.resolve().name
+
+    @classmethod
+    def _make(cls, root: Path, name: str | None, stem: str, begin: Callable[[Self], None]) -> Self:
+        """Make and own `root/name`, or the first free of `stem`, `stem-2` ...; `begin` writes its first file.
+
+        Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
+        """
+        check_name(name if name is not None else stem)
+        prepare_root(root)
+        with root_lock(root), git_told(root):
+            folder = cls(claim(root, name, stem))
+            try:
+                folder._lock.acquire()
+                begin(folder)
+            except BaseException:
+                folder.close()
+                remove(folder.path)  # ours and empty: nobody else could have got in
+                raise
+        return folder
+
+    def close(self) -> None:
+        """Let go of it; others may write to it from now on."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def claim(root: Path, name: str | None, stem: str) -> Path:

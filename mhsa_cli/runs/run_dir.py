@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,22 @@ from mhsa_cli import __version__
 from mhsa_cli.errors import IS, DamageError, RunError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, hashes, listing
-from mhsa_cli.runs.atomic import remove, write_file_atomic
+from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import parse_heads
 from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed
-from mhsa_cli.runs.line_ends import git_told
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, RunSummary, load_info
-from mhsa_cli.runs.lock import RunLock, root_lock
+from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.metrics import MetricsFile, Records
-from mhsa_cli.runs.names import check_name, prepare_root
-from mhsa_cli.runs.new_folder import claim
+from mhsa_cli.runs.new_folder import OwnedFolder
 from mhsa_cli.runs.newer_formats import refuse_newer
 
 _TEXT_LIMIT = 1 << 20
 _HEADS_LIMIT = 1 << 30
 
 
-class RunDir(AbstractContextManager["RunDir"]):
+class RunDir(OwnedFolder):
     """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
 
     run.json and config.yaml are read once: what they say when they are first asked for is what they said all along.
@@ -41,17 +37,11 @@ class RunDir(AbstractContextManager["RunDir"]):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = RunLock(path / LOCK)
+        super().__init__(path)
         self._metrics = MetricsFile(path / METRICS)
         self._scores = MetricsFile(path / SCORES)
         self._info: dict[str, Any] | None = None  # run.json as it was read, or written here
         self._texts: dict[bool, str] = {}  # config.yaml, compared with run.json or not
-
-    @property
-    def name(self) -> str:
-        """The folder's own name, also for a path like `.`."""
-        return self.path.name or self.path.resolve().name
 
     # -- finding and owning -------------------------------------------------------------------------------------------
 
@@ -63,21 +53,13 @@ class RunDir(AbstractContextManager["RunDir"]):
 
         Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
         """
-        check_name(name if name is not None else stem)
-        prepare_root(root)
-        with root_lock(root), git_told(root):
-            path = claim(root, name, stem)
-            run = cls(path)
-            try:
-                run._lock.acquire()
-                # Not the time alone: clocks are set back, and two runs may start within one tick.
-                order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
-                run._begin(order, command, **info)
-            except BaseException:
-                run.close()
-                remove(path)  # ours and empty: nobody else could have got in
-                raise
-        return run
+
+        def begin(run: RunDir) -> None:
+            # Not the time alone: clocks are set back, and two runs may start within one tick.
+            order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
+            run._begin(order, command, **info)
+
+        return cls._make(root, name, stem, begin)
 
     @classmethod
     def start(cls, path: Path, order: int, command: Sequence[str] = ()) -> RunDir:
@@ -128,10 +110,7 @@ class RunDir(AbstractContextManager["RunDir"]):
         """Let go of the run; others may write to it from now on."""
         self._metrics.close()
         self._scores.close()
-        self._lock.release()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     # -- config, run.json, heads.json ---------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import csv
 import io
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, retried, told, verify_hint
 from mhsa_cli.runs.hashes import read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
-from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
-from mhsa_cli.runs.lock import RunLock, root_lock
-from mhsa_cli.runs.names import check_name, prepare_root
-from mhsa_cli.runs.new_folder import claim
+from mhsa_cli.runs.lock import RunLock
+from mhsa_cli.runs.names import check_name
+from mhsa_cli.runs.new_folder import OwnedFolder
 from mhsa_cli.runs.newer_formats import refuse_newer
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
@@ -33,36 +31,16 @@ MOST = 1 << 20  # trials; far beyond any grid
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
 
-class SweepDir(AbstractContextManager["SweepDir"]):
+class SweepDir(OwnedFolder):
     """One sweep's folder, owned until `close`. Trials are run folders inside it, named by cell and seed.
 
     Example: `with SweepDir.create(Path("runs"), "heads", plan) as sweep: ...`
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = RunLock(path / LOCK)
-
-    @property
-    def name(self) -> str:
-        """The folder's own name."""
-        return self.path.name or self.path.resolve().name
-
     @classmethod
     def create(cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any]) -> SweepDir:
         """Make and own a new sweep. Raises: UsageError for a bad or taken name, StorageError."""
-        check_name(name if name is not None else stem)
-        prepare_root(root)
-        with root_lock(root), git_told(root):
-            sweep = cls(claim(root, name, stem))
-            try:
-                sweep._lock.acquire()
-                sweep.write({**plan, "started": time.time()})
-            except BaseException:
-                sweep.close()
-                remove(sweep.path)
-                raise
-        return sweep
+        return cls._make(root, name, stem, lambda sweep: sweep.write({**plan, "started": time.time()}))
 
     @classmethod
     def open(cls, root: Path, name: str, *, write: bool = False) -> SweepDir:
@@ -78,13 +56,6 @@ class SweepDir(AbstractContextManager["SweepDir"]):
                 raise DamageError((path, f" has no {SWEEP}, its plan"), verify_hint(path), "no-plan")
         said = (f"there is no sweep {escape(name)} in ", root)
         raise RunError(said, "start one: mhsa sweep n_heads=1,2,4 --seeds 8", "no-sweep")
-
-    def close(self) -> None:
-        """Let go of the sweep."""
-        self._lock.release()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""

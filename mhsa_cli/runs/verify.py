@@ -57,6 +57,7 @@ class Verifier:
         self.info: dict[str, Any] = {}
         self.listed: dict[str, Any] = {}
         self.curve: Curve | None = None
+        self.saved: list[Checkpoint] = []
         self.whole: list[int] = []
         self.line_ends = False  # they were changed in one file at least
         self.refused: list[str] = []  # whole, but not of this run: where one is the newest, commands stop at it
@@ -99,28 +100,25 @@ class Verifier:
 
     def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
-        path, hashed = self.run / name, "its hash" if name in self.listed else "no hash to compare"
-        try:
-            file = hashes.open_listed(self.run, name, self.listed) if self.info else OpenFile(path, LIMIT)
-        except MhsaError as error:
-            if not os.path.lexists(path) and name not in self.listed:
-                needed = name == TEXT or self.info.get("status") in ENDED
-                self._note(name, "note", "there is none" if needed else "not written yet")
-                return
-            found, state = self._why(error, name), state_of(error)
-            try:  # what can still be used of it?
-                with OpenFile(path, LIMIT) as file:
-                    look(file)
-            except MhsaError as second:
-                more = self._why(second, name)
-                found += "" if more == found else f"; {more}"
-            self._note(name, state, found)
+        path, is_listed = self.run / name, name in self.listed
+        if not os.path.lexists(path) and not is_listed:
+            needed = name == TEXT or self.info.get("status") in ENDED
+            self._note(name, "note", "there is none" if needed else "not written yet")
             return
+        errors: list[MhsaError] = []
         try:
-            with file:
-                self._note(name, "ok", f"{look(file)}, {hashed}")
+            if is_listed:
+                hashes.open_listed(self.run, name, self.listed).close()
         except MhsaError as error:
-            self._note(name, state_of(error), self._why(error, name))
+            errors.append(error)
+        try:  # also for what can still be used of a file that is damaged
+            with OpenFile(path, LIMIT) as file:
+                found = f"{look(file)}, {'its hash' if is_listed else 'no hash to compare'}"
+        except MhsaError as error:
+            errors.append(error)
+        if errors:
+            found = "; ".join(dict.fromkeys(self._why(error, name) for error in errors))
+        self._note(name, state_of(errors[0]) if errors else "ok", found)
 
     def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm
@@ -152,7 +150,7 @@ class Verifier:
 
     def _checkpoints(self) -> list[Check]:
         try:
-            found = list_checkpoints(self.run)
+            self.saved = found = list_checkpoints(self.run)
         except MhsaError as error:
             return [Check(FOLDER, state_of(error), self._why(error))]
         checks = [check for item in found if (check := self._checkpoint(item)) is not None]
@@ -186,7 +184,7 @@ class Verifier:
         lock = self.run / LOCK
         if os.path.lexists(lock) and (lock.is_symlink() or not lock.is_file()):
             found.append(Check(LOCK, "wrong", "not a regular file, so nobody can own the run; delete it"))
-        for folder, own in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self._listing()})):
+        for folder, own in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self.saved})):
             try:
                 names = sorted(entry.name for entry in folder.iterdir())
             except OSError:
@@ -199,12 +197,6 @@ class Verifier:
                 elif name not in own:
                     found.append(Check(shown, "note", "not a part of a run; never read"))
         return found
-
-    def _listing(self) -> list[Checkpoint]:
-        try:
-            return list_checkpoints(self.run)
-        except MhsaError:
-            return []
 
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
