@@ -56,13 +56,10 @@ class Estimate:
 
     def hint(self) -> str:
         """Say which settings lower the largest part."""
-        return "lower " + ", ".join(f"`{name}`" for name in self._keys())
+        return "lower " + ", ".join(f"`{name}`" for name in self.causes())
 
     def causes(self) -> tuple[str, ...]:
-        """Name the settings to point at, most telling first."""
-        return tuple(self._keys())
-
-    def _keys(self) -> tuple[str, ...]:
+        """Name the settings of the largest part, most telling first."""
         largest = max(self.weights, self.maps, self.masks, self.stream)
         if largest == self.weights:
             return ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size")

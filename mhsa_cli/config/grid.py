@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config import overrides as changes
@@ -194,14 +194,8 @@ def _refuse_unknown(document: Document, axes: Iterable[_Axis]) -> None:
 def _config(document: Document, overrides: Sequence[changes.Override]) -> Config:
     """Check a copy of the document with the overrides in it: the file is read once, not once a cell."""
     data = {key: dict(value) if isinstance(value, dict) else value for key, value in document.data.items()}
-    copy = replace(
-        document,
-        data=data,
-        marks=dict(document.marks),
-        keys=dict(document.keys),
-        problems=list(document.problems),
-        bad=set(document.bad),
-    )
+    marks, keys = dict(document.marks), dict(document.keys)
+    copy = Document(document.source, data, marks, keys, list(document.problems), set(document.bad))
     for override in overrides:
         changes.put(copy, override)
     return check(copy)
@@ -217,28 +211,20 @@ def _seeded(config: Config, seeds: int) -> tuple[Config, ...]:
 
 def _in_a_line(error: ConfigError) -> str:
     """Say what is wrong with a cell without the places, which are its values."""
-    parts = []
-    for problem in error.problems:
-        way = f" ({'; '.join(problem.hint.splitlines())})" if problem.hint else ""
-        parts.append(problem.message + way)
-    return "; ".join(parts)
+    hints = ["; ".join((problem.hint or "").splitlines()) for problem in error.problems]
+    told = zip(error.problems, hints, strict=True)
+    return "; ".join(f"{problem.message} ({hint})" if hint else problem.message for problem, hint in told)
 
 
 def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int, way_out: str) -> UsageError:
     """List the cells that are not valid under their reasons."""
-    by_reason: dict[str, list[str]] = {}
-    for overrides, message in invalid:
-        named = " ".join(f"{key}={clip(text)}" for key, text in overrides.items())
-        by_reason.setdefault(message, []).append(named)
+    order = {message: number for number, message in enumerate(dict.fromkeys(message for _, message in invalid))}
     lines = [f"{len(invalid):,} of the grid's {total:,} cells cannot be trained"]
-    left = len(invalid)
-    for reason, cells in by_reason.items():
-        room = SHOWN - (len(invalid) - left)
-        if room <= 0:
-            break
-        shown = cells[:room]
-        lines += [f"  {reason}", *(f"    {cell}" for cell in shown)]
-        left -= len(shown)
-    if left:
-        lines.append(f"  ... and {left:,} more cells")
+    told = ""
+    for overrides, message in sorted(invalid, key=lambda cell: order[cell[1]])[:SHOWN]:
+        named = " ".join(f"{key}={clip(text)}" for key, text in overrides.items())
+        lines += [f"  {message}"] * (message != told) + [f"    {named}"]
+        told = message
+    if len(invalid) > SHOWN:
+        lines.append(f"  ... and {len(invalid) - SHOWN:,} more cells")
     return UsageError("\n".join(lines), way_out)

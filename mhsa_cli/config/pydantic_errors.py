@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, get_origin
 
@@ -14,7 +15,7 @@ from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.spelling import nearest
-from mhsa_cli.config.tasks import TASK_SCHEMAS, Section, task_name
+from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
 from mhsa_cli.config.yaml_events import Document, Path
 
 SPELLINGS = {
@@ -24,27 +25,33 @@ SPELLINGS = {
     "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
 }  # fmt: skip
 OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # a letter from ours, and something else
-_OURS = ("task", "model", "train")
 _THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 
-def sections(task: str) -> dict[str, type[Section]]:
-    """Return the schema of each section when `task` is the task's name."""
-    return {"task": TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"]), "model": ModelConfig, "train": TrainConfig}
+@cache
+def _fields() -> dict[str, list[FieldInfo]]:
+    """Find the fields of every dotted key of the schema: a task's may have one in each task."""
+    found: dict[str, list[FieldInfo]] = {}
+    tasks = [("task", schema) for schema in TASK_SCHEMAS.values()]
+    for section, schema in [*tasks, ("model", ModelConfig), ("train", TrainConfig)]:
+        for name, field in schema.model_fields.items():
+            found.setdefault(f"{section}.{name}", []).append(field)
+    return found
 
 
 def all_keys() -> list[str]:
     """List every dotted key of the schema, those of all tasks included."""
-    tasks = dict.fromkeys(key for schema in TASK_SCHEMAS.values() for key in schema.model_fields)
-    return [*(f"task.{key}" for key in tasks), *(f"model.{key}" for key in ModelConfig.model_fields),
-            *(f"train.{key}" for key in TrainConfig.model_fields)]  # fmt: skip
+    return list(_fields())
 
 
 def field_of(key: str) -> FieldInfo:
     """Return the field of a dotted key of ours; of a task's, that of the first task that has it."""
-    section, _, name = key.partition(".")
-    schemas = [*TASK_SCHEMAS.values()] if section == "task" else [sections("")[section]]
-    return next(schema.model_fields[name] for schema in schemas if name in schema.model_fields)
+    return _fields()[key][0]
+
+
+def _kinds(path: Path) -> list[Any]:
+    """List the plain types that a key has; an unknown one has none."""
+    return [base_type(field) for field in _fields().get(".".join(map(str, path)), ())]
 
 
 @cache
@@ -58,12 +65,10 @@ def is_list(path: Path) -> bool:
     return any(get_origin(kind) is tuple for kind in _kinds(path))
 
 
-def _kinds(path: Path) -> list[Any]:
-    """List the plain types that a key has: a task's may have one in each task, an unknown one has none."""
-    if len(path) != 2 or path[0] not in _OURS:
-        return []
-    schemas = TASK_SCHEMAS.values() if path[0] == "task" else [sections("")[str(path[0])]]
-    return [base_type(schema.model_fields[str(path[1])]) for schema in schemas if path[1] in schema.model_fields]
+def _field(path: Path, task: str) -> FieldInfo:
+    """Return the field at a path, of a task's key that of this task; one that is not known counts as the lesson's."""
+    schema = TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"])
+    return schema.model_fields[str(path[1])] if path[0] == "task" else field_of(f"{path[0]}.{path[1]}")
 
 
 def problem(error: Any, document: Document) -> Problem | None:
@@ -86,21 +91,17 @@ def problem(error: Any, document: Document) -> Problem | None:
         value = _get(document.data, path)
         hint = context["hint"] or _several(value, mark)
         if hint is None and len(path) == 2 and _is_null(value):
-            hint = _default_hint(sections(task)[str(path[0])].model_fields[str(path[1])])
+            hint = _default_hint(_field(path, task))
         return mark.problem(context["code"], prefix + context["message"], hint)
     return _wrong_value(path, document, task)
 
 
 def find(document: Document, *paths: Path) -> Mark:
     """Find the first of `paths` that is written in the document, else its section, else the document."""
-    for path in paths:
-        if path in document.marks:
-            return document.marks[path]
-    for path in paths:
-        for end in range(len(path) - 1, 0, -1):
-            if path[:end] in document.keys:
-                return document.keys[path[:end]]
-    return Mark(document.source)
+    sections = [path[:end] for path in paths for end in range(len(path) - 1, 0, -1)]
+    marks = [document.marks[path] for path in paths if path in document.marks]
+    marks += [document.keys[path] for path in sections if path in document.keys]
+    return marks[0] if marks else Mark(document.source)
 
 
 def _dotted(path: Path) -> str:
@@ -172,8 +173,10 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
         hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(value)) else None
         return mark.problem("section", f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
     if path == ("task", "name"):
-        return _task_name(value, document)
-    field = sections(task)[str(path[0])].model_fields[str(path[1])]
+        mark = find(document, path)
+        message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}"
+        return mark.problem("unknown-task", message, _several(value, mark) or _did_you_mean(value, TASK_SCHEMAS))
+    field = _field(path, task)
     known = _get(document.data, path[:1])
     if isinstance(known, dict) and path[1] not in known:
         where = find(document, ("task", "name"), path)
@@ -200,14 +203,6 @@ def _as_written(value: Any, mark: Mark) -> str:
     return f"`{clip(written)}`" if same else describe(value)
 
 
-def _task_name(value: Any, document: Document) -> Problem:
-    mark = find(document, ("task", "name"))
-    close = nearest(str(value), TASK_SCHEMAS)
-    hint = _several(value, mark) or (f"did you mean `{close}`?" if close else None)
-    message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}"
-    return mark.problem("unknown-task", message, hint)
-
-
 def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | None:
     kind = base_type(field)
     if get_origin(kind) is not tuple and (several := _several(value, mark)):
@@ -217,9 +212,8 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
     if choices := options(field):
         return _choice_hint(value, choices)
     if kind is bool and isinstance(value, str):
-        spelled = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-        word = spelled.get(value.lower())
-        return f"write `{word}`" if word else None
+        words = {**dict.fromkeys(("yes", "on", "y"), "true"), **dict.fromkeys(("no", "off", "n"), "false")}
+        return f"write `{words[value.lower()]}`" if value.lower() in words else None
     if kind is int and isinstance(value, float):
         if value.is_integer() and abs(value) < 10**MAX_DIGITS:
             return f"write {int(value)}"
@@ -251,9 +245,13 @@ def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
     word = str(value).lower()
     if word in ("float16", "fp16", "half"):
         return "float16 needs loss scaling; use bfloat16"
-    if word in SPELLINGS and SPELLINGS[word] in choices:
+    if SPELLINGS.get(word) in choices:
         return f"did you mean `{SPELLINGS[word]}`?"
-    close = None if word in OTHER_KINDS else nearest(word, choices)
+    return None if word in OTHER_KINDS else _did_you_mean(word, choices)
+
+
+def _did_you_mean(value: Any, known: Iterable[str]) -> str | None:
+    close = nearest(str(value), known)
     return f"did you mean `{close}`?" if close else None
 
 

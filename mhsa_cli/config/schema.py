@@ -79,6 +79,11 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // n for n in small)})
 
 
+def _next_to(number: int, options: list[int]) -> str:
+    below, above = [n for n in options if n < number], [n for n in options if n > number]
+    return " and ".join(map(str, [*below[-1:], *above[:1]]))
+
+
 class ModelConfig(Section):
     """The network. With d_mlp 0, no residual and no norm it is attention and nothing else."""
 
@@ -113,11 +118,9 @@ class ModelConfig(Section):
     def _divides(cls, value: int, info: ValidationInfo) -> int:
         d_model = info.data.get("d_model")
         if d_model is not None and d_model % value:
-            below = [n for n in divisors(d_model) if n < value][-1:]
-            above = [n for n in divisors(d_model) if n > value][:1]
-            near = " and ".join(str(n) for n in below + above)
             message = f"`model.d_model` ({d_model}) is not divisible by `model.n_heads` ({value})"
-            raise rule("heads", message, f"nearest n_heads that divide {d_model}: {near}", at=("n_heads", "d_model"))
+            way = f"nearest n_heads that divide {d_model}: {_next_to(value, divisors(d_model))}"
+            raise rule("heads", message, way, at=("n_heads", "d_model"))
         return value
 
     @field_validator("n_kv_heads")
@@ -126,8 +129,7 @@ class ModelConfig(Section):
         n_heads = info.data.get("n_heads")
         if value is not None and n_heads is not None and n_heads % value:
             message = f"`model.n_heads` ({n_heads}) is not divisible by `model.n_kv_heads` ({value})"
-            choices = ", ".join(map(str, divisors(n_heads)))
-            way = f"n_kv_heads that divide {n_heads}: {choices}"
+            way = f"n_kv_heads that divide {n_heads}: {', '.join(map(str, divisors(n_heads)))}"
             raise rule("heads", message, way, at=("n_kv_heads", "n_heads"))
         return value
 
@@ -137,9 +139,8 @@ class ModelConfig(Section):
         d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
         if value == "rope" and d_model and n_heads and d_model // n_heads % 2:
             message = f"`model.positions` (rope) turns pairs, but `model.d_model` ({d_model}) / `model.n_heads`"
-            even = [n for n in divisors(d_model) if d_model // n % 2 == 0]
-            near = [n for n in even if n < n_heads][-1:] + [n for n in even if n > n_heads][:1]
-            way = f"nearest n_heads with an even width: {' and '.join(map(str, near))}" if near else "make d_model even"
+            near = _next_to(n_heads, [n for n in divisors(d_model) if d_model // n % 2 == 0])
+            way = f"nearest n_heads with an even width: {near}" if near else "make d_model even"
             at = ("positions", "n_heads", "d_model")
             raise rule("pairs", f"{message} ({n_heads}) is odd", f"{way}; or use other positions", at=at)
         return value
@@ -152,8 +153,7 @@ class ModelConfig(Section):
             way = "use attention: softmax, or positions: rope"
             raise rule("positions", message, way, at=("attention", "positions"))
         if custom_attention.is_file(value):
-            positions = info.data.get("positions")
-            if positions in ("rope", "alibi"):
+            if (positions := info.data.get("positions")) in ("rope", "alibi"):
                 message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"
                 way = "use learned, sinusoidal or none; a block may have its own"
                 raise rule("positions", message, way, at=("positions", "attention"))
