@@ -89,6 +89,11 @@ class RunLock:
             raise
         self._fd = fd
 
+    @property
+    def is_held(self) -> bool:
+        """Tell whether this object owns the run."""
+        return self._fd is not None
+
     def release(self) -> None:
         """Give the lock up. The file stays: deleting it would let two newcomers lock two different files."""
         if self._fd is not None:

@@ -31,7 +31,7 @@ _HEADS_LIMIT = 1 << 30
 class RunDir(OwnedFolder):
     """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
 
-    run.json and config.yaml are read once: what they say when they are first asked for is what they said all along.
+    A reader reads run.json and config.yaml once: what they say at first is what they say to it all along.
 
     Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
     """
@@ -40,7 +40,8 @@ class RunDir(OwnedFolder):
         super().__init__(path)
         self._metrics = MetricsFile(path / METRICS)
         self._scores = MetricsFile(path / SCORES)
-        self._info: dict[str, Any] | None = None  # run.json as it was read, or written here
+        self._listed = True  # for all we know: run.json may list the files as they are
+        self._info: dict[str, Any] | None = None  # run.json as a reader read it
         self._texts: dict[bool, str] = {}  # config.yaml, compared with run.json or not
 
     # -- finding and owning -------------------------------------------------------------------------------------------
@@ -117,7 +118,6 @@ class RunDir(OwnedFolder):
     def write_config(self, text: str) -> None:
         """Write config.yaml. Raises: StorageError."""
         self._go_on()
-        self._texts.clear()
         write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
 
     def read_config_text(self, *, compare: bool = True) -> str:
@@ -131,7 +131,8 @@ class RunDir(OwnedFolder):
             data = read_file(path, _TEXT_LIMIT)
         try:
             text = data.decode("utf-8")
-            self._texts |= {False: text, compare: text}
+            if not self._lock.is_held:
+                self._texts |= {False: text, compare: text}
             return text
         except UnicodeDecodeError as error:
             raise DamageError((path, IS, f"damaged: byte {error.start} is not UTF-8"), code="not-utf8") from error
@@ -154,18 +155,20 @@ class RunDir(OwnedFolder):
             self._metrics.sync()
             self._scores.sync()
             files = hashes.list_files(self.path)
-        content = {**{key: value for key, value in info.items() if key != FILES}, "format": FORMAT, FILES: files}
+        content = {key: value for key, value in info.items() if key != FILES}
         self._lock.check()
-        write_file_atomic(self.path / RUN, dump_sealed(content))
-        self._info = content
+        write_file_atomic(self.path / RUN, dump_sealed({**content, "format": FORMAT, FILES: files}))
+        self._listed = files is not None
 
     def _go_on(self) -> None:
         """Take the list of files out of run.json before the first of them changes."""
         self._lock.check()
-        if self._load()["status"] != "running":
+        if self._listed:
             self.update(status="running")
 
     def _load(self) -> dict[str, Any]:
+        if self._lock.is_held:
+            return load_info(self.path)
         if self._info is None:
             self._info = load_info(self.path)
         return self._info

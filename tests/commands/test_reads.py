@@ -51,8 +51,3 @@ def test_what_looks_at_a_run_reads_each_file_once_and_no_optimizer(what: str, ti
     assert found["runs/tiny/run.json"] == 1
     assert max(found.values()) == 1, {path: count for path, count in found.items() if count > 1}
     assert not any("optimizer" in path for path in found)
-
-
-def test_what_goes_on_with_a_run_looks_at_it_before_and_behind_the_lock(tiny: Path) -> None:
-    found = reads("train", "--resume", "tiny", "epochs=3")
-    assert found["runs/tiny/run.json"] <= 4 and found["runs/tiny/config.yaml"] <= 4

@@ -136,7 +136,7 @@ def test_damage_is_said_with_its_step(told: Path) -> None:
     lines = (told / "heads.jsonl").read_text().splitlines()
     (told / "heads.jsonl").write_text("\n".join([*lines[:3], lines[3].replace('"lifts"', '"left"', 1), *lines[4:], ""]))
     said = mhsa("timeline")
-    assert said.code == 4 and "heads.jsonl is damaged at step 4: lifts is missing" in said.err
+    assert said.code == 4 and "heads.jsonl is damaged at step 4: heads[0].lifts is missing" in said.err
     (told / "heads.jsonl").write_text("\n".join([*lines[:3], lines[3][:50]]))  # cut short by a crash
     assert mhsa("timeline", "--json").json["steps"] == STEPS[:3]
 

@@ -32,6 +32,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def readings(run: RunDir) -> list[object]:
+    run = RunDir(run.path)  # one that remembers nothing
     return [
         run.read_config_text(),
         list(run.read_metrics()),
@@ -82,13 +83,14 @@ def test_a_file_of_another_run_is_noticed(run: RunDir, tmp_path: Path) -> None:
     for name in ("metrics.jsonl", "run.json"):
         own = (run.path / name).read_bytes()
         (run.path / name).write_bytes((other.path / name).read_bytes())
-        assert fact(lambda: list(run.read_metrics())) == ("changed", "metrics.jsonl")
+        assert fact(lambda: list(RunDir(run.path).read_metrics())) == ("changed", "metrics.jsonl")
         (run.path / name).write_bytes(own)
 
 
 def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
     (run.path / "heads.json").replace(run.path / "run.json")  # it has a right format number, and no hash
-    for read in (run.read_run_json, lambda: list(run.read_metrics()), lambda: RunDir.open(run.path.parent, "r")):
+    anew = RunDir(run.path)
+    for read in (anew.read_run_json, lambda: list(anew.read_metrics()), lambda: RunDir.open(run.path.parent, "r")):
         assert fact(read) == ("no-status", "run.json")
 
 
@@ -114,7 +116,7 @@ def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, m
         assert seen[0] == (True, True) and len(seen) > 1
         assert set(seen[1:]) == {(False, False)}
         assert mine.read_run_json()["status"] == "running"
-    assert run.read_run_json()["status"] == "interrupted"
+    assert RunDir(run.path).read_run_json()["status"] == "interrupted"
     readings(run)  # nothing is compared now: the run broke off
 
 
@@ -165,6 +167,7 @@ def test_a_last_checkpoint_that_is_gone_is_said(run: RunDir) -> None:
     with RunDir.open(run.path.parent, "r", write=True) as mine:
         mine.commit_checkpoint(5, {"a": b"y"})
         mine.update(status="stopped", step=5)
+    run = RunDir(run.path)
     assert run.load_checkpoint() == (5, {"a": b"y"}, ())
     (run.path / "checkpoints" / "step-00000005").rename(run.path / "elsewhere")
     assert run.load_checkpoint() == (3, {"a": b"x"}, ("the checkpoint of step 5, the run's last, is missing",))

@@ -55,7 +55,7 @@ def test_changed_line_ends_are_told_from_damage(name: str, run: RunDir) -> None:
     for wrong in (other, b"x" + other[1:], data + b"x"):
         path.write_bytes(wrong)
         with pytest.raises(RunError) as caught:
-            read(run)
+            read(RunDir(run.path))
         kinds.append(isinstance(caught.value, LineEndsError))
     assert kinds == [True, False, False]
 
