@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mhsa_cli.records import HeadHistory, Series
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
-from mhsa_cli.renderers.pictures.curve import curve_parts, loss_curve
+from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
 from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden, on
 
@@ -63,19 +63,12 @@ def rows_of(lines: Lines) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 97, 120])
-@pytest.mark.parametrize("log_steps", [True, False])
 @pytest.mark.parametrize("at", [4, 48, 192, 320])
-def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, at: int) -> None:
+def test_strips_stand_in_the_columns_of_the_curve(width: int, at: int) -> None:
     """A loss marked at a step and a lift that rises at that step are in one column."""
     marked = Series("train", [0, at, 360], [1.0, math.nan, 0.0])  # a gap is marked in its column
     lifts: list[float | None] = [0.0 if step < at else 1.0 for step in STEPS]
-    lines = timeline_picture(
-        [marked],
-        [history(0, lifts)],
-        on(width, "none"),
-        drop=(at, 0.5),
-        log_steps=log_steps,
-    )
+    lines = timeline_picture([marked], [history(0, lifts)], on(width, "none"), drop=(at, 0.5))
     texts = lines.plain.split("\n")
     strip = rows_of(lines)["L0.H0"]
     cross = texts[12].index("×")
@@ -85,7 +78,7 @@ def test_strips_stand_in_the_columns_of_the_curve(width: int, log_steps: bool, a
     end = len(tick) - 1
     assert strip.rindex("█") == end  # both end where the axis ends
     assert next(text for text in texts if "^" in text).index("^") == cross
-    colored = timeline_picture([marked], [history(0, lifts)], on(width), log_steps=log_steps)
+    colored = timeline_picture([marked], [history(0, lifts)], on(width))
     painted = backgrounds(next(line for line in colored if line.plain.startswith("L0.H0")))
     first, high = strip.index("│") + 1, painted[end]
     assert high is not None and painted.index(high) == cross
@@ -198,9 +191,8 @@ _histories = st.lists(
     steps=st.integers(0, 400),
     target=st.sampled_from([None, "offset", "self"]),
     drop=st.one_of(st.none(), st.tuples(st.integers(0, 500), st.floats(0.001, 9))),
-    log_steps=st.booleans(),
 )
-def test_any_content_draws_within_its_width(histories, width, surface, steps, target, drop, log_steps) -> None:  # type: ignore[no-untyped-def]
+def test_any_content_draws_within_its_width(histories, width, surface, steps, target, drop) -> None:  # type: ignore[no-untyped-def]
     lines = timeline_picture(
         [falling(steps)] if steps else [],
         histories,
@@ -208,7 +200,6 @@ def test_any_content_draws_within_its_width(histories, width, surface, steps, ta
         baseline=GUESS,
         drop=drop,
         target=target,
-        log_steps=log_steps,
     )
     assert all(line.cell_len <= width and "\n" not in line.plain and "\x1b" not in line.plain for line in lines)
     assert sum(line.plain.lstrip().startswith("L") for line in lines) >= len(histories)
@@ -218,10 +209,10 @@ def test_log_steps_begin_at_zero() -> None:
     axis = Axis(0.0, 1023.0, log1p=True)
     assert [axis.place(step) for step in (0, 1, 3, 31, 1023)] == pytest.approx([0, 0.1, 0.2, 0.5, 1])
     assert step_ticks(axis, 5) == [0, 1, 10, 100, 1000] and step_ticks(Axis(0.0, 360.0), 4) == [0, 100, 200, 300]
-    frame = curve_parts([falling()], COLOR, log_steps=True, left=20, right=30).frame
+    frame = loss_curve([falling()], COLOR, log_steps=True, left=20, right=30).frame
     assert frame.margin == 20 and frame.columns == 80 - 20 - 1 - 31
-    parts = curve_parts([falling()], COLOR)
-    assert (parts.plot + parts.notes).plain == loss_curve([falling()], COLOR).plain
+    parts = loss_curve([falling()], COLOR)
+    assert (parts.plot + parts.notes).plain == parts.plain
 
 
 @pytest.mark.parametrize("surface", SURFACES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, clamp, heat_style, ink_style, level_of
-from mhsa_cli.renderers.kit.text_lines import Grid
+from mhsa_cli.renderers.kit.text_lines import Grid, Piece
 
 Matrix = Sequence[Sequence[float]]
 Cells = list[list[float | None]]  # None = masked: nothing is drawn there
@@ -67,6 +67,11 @@ def digit(value: float) -> str:
     """Write a weight as one character: tenths, rounded; `9` is 0.85 or more, and less than 0.05 is "" (a dot)."""
     tenths = min(9, int(clamp(value) * 10 + 0.5))
     return str(tenths) if tenths else ""
+
+
+def color_bar(surface: Surface) -> list[Piece]:
+    """Draw the colours of the weights 0, 0.1, ... 1, for a surface that paints."""
+    return [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
 
 
 def paint(grid: Grid, left: int, top: int, cells: Cells, kind: CellKind, surface: Surface) -> None:

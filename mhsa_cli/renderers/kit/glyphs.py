@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """Hold the characters that pictures are made of, each one column wide unless its name says text.
 
-    `braille` is False where lines must be drawn with `' - .`; `half` is "" where half cells cannot be drawn;
-    `bars` runs from nothing to full.
+    `half` is "" where half cells cannot be drawn; `bars` runs from nothing to full.
     """
 
     name: str
-    braille: bool
+    bars: str
     half: str
     half_low: str
-    block: str
-    bars: str
+    shade: str
     horizontal: str
     vertical: str
     corner: str
@@ -28,92 +25,22 @@ class Glyphs:
     baseline: str
     point: str
     cross: str
+    times: str
     dot: str
     dash: str
     right_text: str
     down_text: str
     cut_text: str
-    times: str
-    shade: str
+
+    @property
+    def braille(self) -> bool:
+        """Tell whether lines are drawn with braille; else they are with `' - .`."""
+        return self.name == "full"
 
 
-FULL = Glyphs(
-    name="full",
-    braille=True,
-    half="▀",
-    half_low="▄",
-    block="█",
-    bars=" ▁▂▃▄▅▆▇█",
-    horizontal="─",
-    vertical="│",
-    corner="└",
-    tick_left="┤",
-    tick_down="┬",
-    baseline="╌",
-    point="●",
-    cross="×",
-    dot="·",
-    dash="–",
-    right_text="→",
-    down_text="↓",
-    cut_text="…",
-    times="×",
-    shade="░",
-)
-
-BLOCKS = Glyphs(
-    name="blocks",
-    braille=False,
-    half="▀",
-    half_low="▄",
-    block="█",
-    bars=" .▄█",
-    horizontal="─",
-    vertical="│",
-    corner="└",
-    tick_left="┤",
-    tick_down="┬",
-    baseline="·",
-    point="o",
-    cross="x",
-    dot="·",
-    dash="-",
-    right_text="->",
-    down_text="v",
-    cut_text="..",
-    times="x",
-    shade="░",
-)
-
-ASCII = Glyphs(
-    name="ascii",
-    braille=False,
-    half="",
-    half_low="",
-    block="#",
-    bars=" .:=#",
-    horizontal="-",
-    vertical="|",
-    corner="+",
-    tick_left="+",
-    tick_down="+",
-    baseline="~",
-    point="o",
-    cross="x",
-    dot=".",
-    dash="-",
-    right_text="->",
-    down_text="v",
-    cut_text="..",
-    times="x",
-    shade="/",
-)
-
-
-_NEEDED = {
-    "full": "⣿⠁▀▄█▁▂▃▅▆▇─│└┤┬╌●×·–→↓…░",
-    "blocks": "▀▄█─│└┤┬·░",
-}
+FULL = Glyphs("full", " ▁▂▃▄▅▆▇█", "▀", "▄", "░", "─", "│", "└", "┤", "┬", "╌", "●", "×", "×", "·", "–", "→", "↓", "…")
+BLOCKS = Glyphs("blocks", " .▄█", "▀", "▄", "░", "─", "│", "└", "┤", "┬", "·", "o", "x", "x", "·", "-", "->", "v", "..")
+ASCII = Glyphs("ascii", " .:=#", "", "", "/", "-", "|", "+", "+", "+", "~", "o", "x", "x", ".", "-", "->", "v", "..")
 
 
 def encodable(text: str, encoding: str | None) -> bool:
@@ -127,8 +54,6 @@ def encodable(text: str, encoding: str | None) -> bool:
 
 def choose_glyphs(encoding: str | None, environ: Mapping[str, str]) -> Glyphs:
     """Choose the richest set that the encoding has; the Linux text console has no braille in its font."""
-    if environ.get("TERM", "").strip().lower() != "linux" and encodable(_NEEDED["full"], encoding):
+    if environ.get("TERM", "").strip().lower() != "linux" and encodable("⣿⠁" + "".join(FULL), encoding):
         return FULL
-    if encodable(_NEEDED["blocks"], encoding):
-        return BLOCKS
-    return ASCII
+    return BLOCKS if encodable("".join(BLOCKS), encoding) else ASCII

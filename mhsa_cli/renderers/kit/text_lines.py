@@ -169,6 +169,13 @@ class Grid:
                     self.chars[y][extra], self.styles[y][extra] = "", style
             x += size
 
+    def paste(self, other: Grid, left: int, top: int) -> None:
+        """Put another grid on this one; what does not fit on the right is cut off."""
+        for y, (chars, styles) in enumerate(zip(other.chars, other.styles, strict=True), top):
+            room = slice(left, min(left + other.width, self.width))
+            size = room.stop - left
+            self.chars[y][room], self.styles[y][room] = chars[:size], styles[:size]
+
     def lines(self) -> Lines:
         """Read the grid as lines; unpainted space at the right end is left away."""
         return Lines(assemble(_runs(chars, styles)) for chars, styles in zip(self.chars, self.styles, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -15,7 +14,7 @@ from mhsa_cli.records.thinning import THIN_TO, Point, thin
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, cut_middle, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, cut_middle, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, short, step_text
 from mhsa_cli.text import escape
 
@@ -50,12 +49,12 @@ class _Label:
         return sum(cell_len(text) for text, _ in self.pieces)
 
 
-class CurveParts(NamedTuple):
-    """A loss curve in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
+class Curve(Lines):
+    """A loss curve; also in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
 
-    plot: Lines
-    notes: Lines
-    frame: Frame
+    def __init__(self, plot: Lines, notes: Lines, frame: Frame) -> None:
+        super().__init__([*plot, *notes])
+        self.plot, self.notes, self.frame = plot, notes, frame
 
 
 def loss_curve(
@@ -67,43 +66,16 @@ def loss_curve(
     log: bool = False,
     x_max: int | None = None,
     y_max: float | None = None,
-    title: str = "loss (nats)",
-) -> Lines:
-    """Draw series over steps and `height` rows of plot plus axis and notes.
-
-    `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
-    needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
-    """
-    plot, notes, _ = curve_parts(
-        series,
-        surface,
-        height=height,
-        baseline=baseline,
-        log=log,
-        x_max=x_max,
-        y_max=y_max,
-        title=title,
-    )
-    return plot + notes
-
-
-def curve_parts(
-    series: Sequence[Series],
-    surface: Surface,
-    *,
-    height: int = 12,
-    baseline: tuple[float, str] | None = None,
-    log: bool = False,
-    x_max: int | None = None,
-    y_max: float | None = None,
-    title: str = "loss (nats)",
     log_steps: bool = False,
     left: int = 0,
     right: int = 0,
-) -> CurveParts:
-    """Draw as `loss_curve` does; `left` and `right` are columns that the plot leaves free on its sides at least.
+) -> Curve:
+    """Draw series over steps, `height` rows of plot plus axis and notes.
 
-    `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step.
+    `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
+    needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
+    `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step; `left` and `right` are columns that the plot
+    leaves free on its sides at least.
     """
     width, height = surface.width, max(2, height)
     lines = _prepare(series, surface)
@@ -128,11 +100,10 @@ def curve_parts(
         frame.gaps(line.points, alarm_style(surface.depth))
     if beside:
         _put_labels(frame, labels)
-    head = title + (", log scale" if log else "") + (", log steps" if log_steps else "")
-    under = [] if beside else wrap_phrases([label.pieces for label in labels], width)
-    notes = wrap_phrases(_notes(lines, y_axis, surface), width)
-    plot = Lines([*wrap_phrases([[(escape(head), DIM)]], width), *frame.grid.lines()])
-    return CurveParts(plot, Lines([*under, *notes]), frame)
+    under = Lines() if beside else wrap_phrases([label.pieces for label in labels], width)
+    notes = wrap_phrases(_notes(lines, y_axis, surface), width, DIM)
+    head = "loss (nats)" + (", log scale" if log else "") + (", log steps" if log_steps else "")
+    return Curve(wrap_phrases([head], width, DIM) + frame.grid.lines(), under + notes, frame)
 
 
 def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
@@ -206,35 +177,25 @@ def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
             x += cell_len(text)
 
 
-def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[list[Piece]]:
+def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]:
     """Say in words what was not drawn where it belongs."""
-    notes: list[list[Piece]] = []
-    alarm = alarm_style(surface.depth)
+    notes: list[Phrase] = []
     if not any(line.points for line in lines):
-        notes.append([("no steps recorded yet", DIM)])
+        notes.append("no steps recorded yet")
     for line in lines:
         owner = f" ({line.name})" if len(lines) > 1 else ""
-        for word, hit in (("NaN", _is_nan), ("infinite loss", _is_infinite), ("no value", _is_missing)):
-            steps = [step for step, value in line.points if hit(value)]
+        gaps: dict[str, list[int]] = {"NaN": [], "infinite loss": [], "no value": []}
+        for step, value in line.points:
+            if value is None or not math.isfinite(value):
+                gaps["no value" if value is None else "NaN" if math.isnan(value) else "infinite loss"].append(step)
+        for word, steps in gaps.items():
             if steps:
                 more = f", last at step {step_text(steps[-1])}" if len(steps) > 1 else ""
-                where = f"{word} at step {step_text(steps[0])}{more}{owner}"
-                notes.append([(f"{surface.glyphs.cross} {where}", alarm)])
+                where = f"{surface.glyphs.cross} {word} at step {step_text(steps[0])}{more}{owner}"
+                notes.append([(where, alarm_style(surface.depth))])
         finite = [(value, step) for step, value in line.points if value is not None and math.isfinite(value)]
         if finite and (top := max(finite))[0] > axis.high:
-            notes.append([(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}", DIM)])
+            notes.append(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}")
         if axis.log and any(value <= 0 for value, _ in finite):
-            notes.append([(f"values of 0 or less have no place on a log scale{owner}", DIM)])
+            notes.append(f"values of 0 or less have no place on a log scale{owner}")
     return notes
-
-
-def _is_nan(value: float | None) -> bool:
-    return value is not None and math.isnan(value)
-
-
-def _is_infinite(value: float | None) -> bool:
-    return value is not None and math.isinf(value)
-
-
-def _is_missing(value: float | None) -> bool:
-    return value is None

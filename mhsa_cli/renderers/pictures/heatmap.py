@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain
 
 from rich.cells import cell_len
-from rich.text import Text
 
 from mhsa_cli.records import HeadMaps, HeadSummary
-from mhsa_cli.renderers.kit.cells import masked_cells, paint, pool
+from mhsa_cli.renderers.kit.cells import color_bar, masked_cells, paint, pool
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.map_layout import GAP, MAX_TOKEN, Panel, Plan, balanced, choose_plan, title_lines
-from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style, heat_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, wrap_phrases
+from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, cut, pad, stacked, wrap_phrases
 from mhsa_cli.text import Head, escape
 
 
@@ -26,11 +26,8 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
     rows = _select(maps, heads)
     length = max((len(panel.cells) for row in rows for panel in row), default=0)
     plan = choose_plan(rows, length, maps.tokens, surface)
-    body = Lines()
-    for row in rows:
-        for part in balanced(row, plan.per_row):
-            body = body + _draw_row(part, plan, maps.tokens, surface) + Lines([Text()])
-    return _heading(maps, plan, surface) + body + _caption(rows, plan, length, surface)
+    bands = [_draw_row(part, plan, maps.tokens, surface) for row in rows for part in balanced(row, plan.per_row)]
+    return stacked([_heading(maps, plan, surface), *bands, _caption(rows, plan, length, surface)])
 
 
 def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
@@ -59,7 +56,7 @@ def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: 
         if plan.axis:
             _axes(grid, left, top, plan, tokens[: len(panel.cells)], surface)
         paint(grid, left, top + (1 if plan.axis else 0), pool(panel.cells, plan.size), plan.kind, surface)
-    return Lines(grid.lines())
+    return grid.lines()
 
 
 def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], surface: Surface) -> None:
@@ -77,61 +74,53 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
 
 def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
     """Say what is shown; the sample stands here in full when its tokens do not fit beside the maps."""
-    phrases: list[list[Piece]] = [[("attention weights", BOLD)]]
-    phrases.append([(f"{escape(maps.task)}, step {maps.step}", DIM)])
-    lines = wrap_phrases(phrases, surface.width)
+    said: list[Phrase] = [[("attention weights", BOLD)], f"{maps.task}, step {maps.step}"]
+    lines = wrap_phrases(said, surface.width, DIM)
     if plan.axis or not maps.tokens:
-        return Lines([*lines, Text()])
-    shown = " ".join(escape(token) for token in maps.tokens)
+        return lines
+    shown = escape(" ".join(maps.tokens))
     room = 2 * surface.width - len("sample ") - 2
-    sample: list[Piece] = [("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]
-    return Lines([*lines, *wrap_phrases([sample], surface.width), Text()])
+    sample = [("sample ", DIM), (cut(shown, room, surface.glyphs.cut_text), PLAIN)]
+    return lines + wrap_phrases([sample], surface.width)
 
 
 def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: Surface) -> Lines:
     """Explain the picture by phrases that wrap and are never cut."""
-    glyphs = surface.glyphs
-    cells = [value for row in rows for panel in row for line in panel.cells for value in line]
-    phrases = [_scale(plan, surface)]
-    if sum(map(len, rows)) > 1:
-        phrases.append([("one scale for all heads", DIM)])
-    phrases.append([(f"query {glyphs.down_text}  key {glyphs.right_text}", DIM)])
+    glyphs, alarm = surface.glyphs, alarm_style(surface.depth)
+    panels = [panel for row in rows for panel in row]
+    cells = [value for panel in panels for line in panel.cells for value in line]
+    phrases: list[Phrase] = [_scale(plan, surface)]
+    if len(panels) > 1:
+        phrases.append("one scale for all heads")
+    phrases.append(f"query {glyphs.down_text}  key {glyphs.right_text}")
     if any(value is None for value in cells):
-        phrases.append([("blank: masked future", DIM)])
-    if any(panel.summary.entropy is not None for row in rows for panel in row):
-        phrases.append([("entropy: of this row, 0 one key, 1 uniform", DIM)])
-    if any(panel.summary.source_weight is not None for row in rows for panel in row):
-        phrases.append([("source: weight on the answer's position, mean of many rows", DIM)])
+        phrases.append("blank: masked future")
+    if any(panel.summary.entropy is not None for panel in panels):
+        phrases.append("entropy: of this row, 0 one key, 1 uniform")
+    if any(panel.summary.source_weight is not None for panel in panels):
+        phrases.append("source: weight on the answer's position, mean of many rows")
     if plan.size > 1:
-        columns = math.ceil(length / plan.size)
-        phrases.append(
-            [
-                (
-                    f"{length}{glyphs.right_text}{columns} columns: each cell is the largest weight of "
-                    f"{plan.size}{glyphs.times}{plan.size}",
-                    PLAIN,
-                )
-            ]
-        )
-    broken = [panel.summary.name for row in rows for panel in row if _count(panel, math.isfinite)]
+        columns = f"{length}{glyphs.right_text}{math.ceil(length / plan.size)} columns"
+        said = f"{columns}: each cell is the largest weight of {plan.size}{glyphs.times}{plan.size}"
+        phrases.append([(said, PLAIN)])
+    broken = [panel.summary.name for panel in panels if not all(map(_is_fine, chain(*panel.cells)))]
     if broken:
         names = ", ".join(broken[:6]) + (f" and {len(broken) - 6} more" if len(broken) > 6 else "")
-        phrases.append([(f"? is not a finite number: {names}", alarm_style(surface.depth))])
+        phrases.append([(f"? is not a finite number: {names}", alarm)])
     if any(value is not None and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6 for value in cells):
-        phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm_style(surface.depth))])
-    return Lines(wrap_phrases(phrases, surface.width))
+        phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm)])
+    return wrap_phrases(phrases, surface.width, DIM)
 
 
-def _count(panel: Panel, is_fine: Callable[[float], bool]) -> int:
-    return sum(1 for line in panel.cells for value in line if value is not None and not is_fine(value))
+def _is_fine(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
 
 
-def _scale(plan: Plan, surface: Surface) -> list[Piece]:
+def _scale(plan: Plan, surface: Surface) -> Phrase:
     """Draw the colour bar, or say how to read digits and percents."""
-    dot = surface.glyphs.dot
     if surface.paints:
-        bar: list[Piece] = [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
-        return [("weight 0 ", DIM), *bar, (" 1", DIM)]
+        return [("weight 0 ", DIM), *color_bar(surface), (" 1", DIM)]
+    dot = surface.glyphs.dot
     if plan.kind.name == "percent":
-        return [(f"weight in percent, {dot} is under 0.5", DIM)]
-    return [(f"weight in tenths: 9 is 0.85 or more, {dot} is under 0.05", DIM)]
+        return f"weight in percent, {dot} is under 0.5"
+    return f"weight in tenths: 9 is 0.85 or more, {dot} is under 0.05"

@@ -9,7 +9,7 @@ from mhsa_cli.records.thinning import Point, thin
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, is_drawable
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, cut, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, cut, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, log_tick_text, log_ticks
 from mhsa_cli.text import escape
 
@@ -31,14 +31,14 @@ def small_multiples(
     last one there is.
     """
     if not curves:
-        return Lines(wrap_phrases([[("no curves recorded yet", DIM)]], surface.width))
+        return wrap_phrases(["no curves recorded yet"], surface.width, DIM)
     x_axis, y_axis = _axes(curves, last)
     ticks = [(log_tick_text(tick), tick) for tick in log_ticks(y_axis.low, y_axis.high, ROWS - 2)]
     margin = max([2, *(len(text) + 1 for text, _ in ticks)])
     side = side or next((count for least, count in _SIDE_BY_SIDE if surface.width >= least), 1)
     # Only the first panel of a row carries the ticks' numbers; the plots are equally wide whatever their number.
     columns = (surface.width - margin - side - _GAP * (side - 1)) // side
-    lines = Lines([])
+    lines = Lines()
     for start in range(0, len(curves), side):
         row = Grid(surface.width, ROWS + 3)
         for place, curve in enumerate(curves[start : start + side]):
@@ -47,8 +47,8 @@ def small_multiples(
             panel = Frame(Grid(own + 1 + columns, ROWS + 2), own, columns, ROWS, x_axis, y_axis, surface)
             _panel(panel, curve, ticks)
             row.put(left + own, 0, cut(escape(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
-            _copy(panel.grid, row, left, 1)
-        lines += Lines(row.lines())
+            row.paste(panel.grid, left, 1)
+        lines += row.lines()
     return lines + _legend(curves, surface)
 
 
@@ -96,25 +96,18 @@ def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iter
         before = x, under, over
 
 
-def _copy(source: Grid, target: Grid, left: int, top: int) -> None:
-    for y in range(source.height):
-        for x in range(min(source.width, target.width - left)):
-            target.chars[top + y][left + x] = source.chars[y][x]
-            target.styles[top + y][left + x] = source.styles[y][x]
-
-
 def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
     glyphs = surface.glyphs
     line = "⠤⠤" if glyphs.braille else "--"
     style = line_style(0, surface.depth)
-    phrases = [
+    phrases: list[Phrase] = [
         [(f"{line} ", style), ("median", DIM)],
         [(f"{glyphs.shade * 2} ", style + DIM), ("middle half (25 % - 75 %)", DIM)],
-        [("loss (nats), log scale, the same axes in every panel", DIM)],
+        "loss (nats), log scale, the same axes in every panel",
     ]
     values = [value for _, _, *series in curves for one in series for value in one if value is not None]
     if any(value <= 0 for value in values if math.isfinite(value)):
-        phrases.append([("values of 0 or less have no place on a log scale", DIM)])
+        phrases.append("values of 0 or less have no place on a log scale")
     if any(value is None or not math.isfinite(value) for _, _, median, *_ in curves for value in median):
-        phrases.append([("a gap: the median is not finite there", DIM)])
-    return Lines(wrap_phrases(phrases, surface.width))
+        phrases.append("a gap: the median is not finite there")
+    return wrap_phrases(phrases, surface.width, DIM)

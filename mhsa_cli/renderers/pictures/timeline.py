@@ -10,13 +10,13 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from mhsa_cli.records import HeadHistory, Series
-from mhsa_cli.renderers.kit.cells import digit
+from mhsa_cli.renderers.kit.cells import color_bar, digit
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, clamp, heat_style, ink_style, level_of
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Piece, cut, pad, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, pad, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
-from mhsa_cli.renderers.pictures.curve import curve_parts
+from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.text import escape, plural
 
 AVOIDS = -0.05  # a lift below this is marked: the head looks there less than a uniform one
@@ -58,7 +58,6 @@ def timeline_picture(
     baseline: tuple[float, str] | None = None,
     drop: tuple[int, float] | None = None,
     target: str | None = None,
-    log_steps: bool = True,
 ) -> Lines:
     """Draw every head's lift over training under the loss curve.
 
@@ -68,18 +67,18 @@ def timeline_picture(
     names = [f"L{history.layer}.H{history.head}" for history in histories]
     left = max(map(len, names), default=0) + 1
     side = _choose_side(histories, target, surface.width - left - 1, surface)
-    plot, notes, frame = curve_parts(
+    curve = loss_curve(
         loss_series,
         surface,
         baseline=baseline,
         x_max=_last_step(loss_series, histories),
-        log_steps=log_steps,
+        log_steps=True,
         left=left,
         right=side.size,
     )
     if not histories:
-        return plot + notes + Lines(wrap_phrases([[("no snapshots of heads", DIM)]], surface.width))
-    grid = Grid(surface.width, len(histories) + 1)
+        return curve + wrap_phrases(["no snapshots of heads"], surface.width, DIM)
+    frame, grid = curve.frame, Grid(surface.width, len(histories) + 1)
     beside = frame.margin + frame.columns + 2
     _put_row(grid, beside, 0, side.titles, side, DIM)
     if drop is not None:
@@ -90,7 +89,7 @@ def timeline_picture(
         _put_strip(grid, number, history, frame, surface)
         _put_row(grid, beside, number, side.rows[number - 1], side, PLAIN)
     phrases = _caption(histories, side, drop, target, surface)
-    return plot + Lines(grid.lines()) + notes + Lines(wrap_phrases(phrases, surface.width))
+    return curve.plot + grid.lines() + curve.notes + wrap_phrases(phrases, surface.width, DIM)
 
 
 def _last_step(loss_series: Sequence[Series], histories: Sequence[HeadHistory]) -> int:
@@ -200,27 +199,26 @@ def _caption(
     drop: tuple[int, float] | None,
     target: str | None,
     surface: Surface,
-) -> list[list[Piece]]:
+) -> list[Phrase]:
     """Explain the picture by phrases: the scale, what a cell holds, every column, and what is not there."""
-    count = len(histories[0].steps)
-    phrases = [*([(note, PLAIN)] for note in side.notes), _scale(target, surface)]
-    phrases.append([(f"{plural(count, 'snapshot')}; a cell holds the last one up to its step", DIM)])
+    count, dash = len(histories[0].steps), surface.glyphs.dash
+    phrases: list[Phrase] = [*([(note, PLAIN)] for note in side.notes), _scale(target, surface)]
+    phrases.append(f"{plural(count, 'snapshot')}; a cell holds the last one up to its step")
     lifts = [lift for history in histories for lift in history.lifts]
     if any(lift is not None and lift < AVOIDS for lift in lifts):
-        phrases.append([("- in a strip: below 0, the head avoids it", DIM)])
-    if any(lift is None for lift in lifts):
+        phrases.append("- in a strip: below 0, the head avoids it")
+    if None in lifts:
         another = any(history.distance is not None and None in history.lifts for history in histories)
-        phrases.append([("?: not measured" + (", or another offset was best" if another else ""), DIM)])
+        phrases.append("?: not measured" + (", or another offset was best" if another else ""))
     if drop is not None:
-        where = f"^ step {step_text(drop[0])}, where the loss fell most (log grid): {short(drop[1])} nats"
-        phrases.append([(where, DIM)])
-    phrases += [[(_MEANING[name], DIM)] for name in _NUMBERS if name in side.titles]
+        phrases.append(f"^ step {step_text(drop[0])}, where the loss fell most (log grid): {short(drop[1])} nats")
+    phrases += [_MEANING[name] for name in _NUMBERS if name in side.titles]
     if "lead" in side.titles and (apart := _apart(histories)):
-        phrases.append([(f"an onset may be up to {step_text(apart)} steps earlier, where no snapshot was taken", DIM)])
-    if any(text == surface.glyphs.dash for row in side.rows for text in row):
-        phrases.append([(f"{surface.glyphs.dash} beside it: never, or not known", DIM)])
+        phrases.append(f"an onset may be up to {step_text(apart)} steps earlier, where no snapshot was taken")
+    if any(dash in row for row in side.rows):
+        phrases.append(f"{dash} beside it: never, or not known")
     if side.dropped:
-        phrases.append([("no room for: " + ", ".join(side.dropped), DIM)])
+        phrases.append("no room for: " + ", ".join(side.dropped))
     return phrases
 
 
@@ -234,12 +232,11 @@ def _apart(histories: Sequence[HeadHistory]) -> int:
     return max(found)
 
 
-def _scale(target: str | None, surface: Surface) -> list[Piece]:
-    name = "lift" if target is None else f"lift on {escape(target)}"
+def _scale(target: str | None, surface: Surface) -> Phrase:
+    name = "lift" if target is None else f"lift on {target}"
     if surface.paints:
-        bar: list[Piece] = [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
-        return [(f"{name}: 0 as uniform ", DIM), *bar, (" 1 perfect", DIM)]
+        return [(f"{name}: 0 as uniform ", DIM), *color_bar(surface), (" 1 perfect", DIM)]
     if _has_eighths(surface):
-        return [(f"{name}: {_EIGHTHS[0]} 0 as uniform, {_EIGHTHS[-1]} 1 perfect", DIM)]
+        return f"{name}: {_EIGHTHS[0]} 0 as uniform, {_EIGHTHS[-1]} 1 perfect"
     dot = surface.glyphs.dot
-    return [(f"{name} in tenths: 0 as uniform, 1 perfect; 9 is 0.85 or more, {dot} is under 0.05", DIM)]
+    return f"{name} in tenths: 0 as uniform, 1 perfect; 9 is 0.85 or more, {dot} is under 0.05"
