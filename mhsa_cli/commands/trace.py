@@ -14,6 +14,7 @@ from mhsa_cli.config.custom_attention import only_if_ours
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.renderers.pictures.trace import trace_picture
+from mhsa_cli.renderers.pictures.trace_words import check_words
 from mhsa_cli.text import escape
 
 BatchOption = Annotated[
@@ -39,7 +40,8 @@ def trace(
 
     told = follow(wanted, rows, forward_only)
     if as_json:
-        print_json(asdict(told))
+        checks = [{"name": c.name, "passed": c.passed, "figure": c.figure, "text": check_words(c)} for c in told.checks]
+        print_json({**asdict(told), "checks": checks})
     else:
         paper = Paper()
         paper.draw(trace_picture(told, paper.surface))

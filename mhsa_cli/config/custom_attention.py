@@ -15,6 +15,7 @@ from mhsa_cli.text import escape
 KINDS = ("softmax", "linear", "uniform")
 SUFFIXES = (".py", ".ipynb", ".md")
 LARGEST = 2**24  # bytes of a file that is looked into
+FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
 SHOWN = 5  # names that a hint lists
 NAME, FILE = "own-block", "own-block-file"
 

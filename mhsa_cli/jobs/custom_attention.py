@@ -14,7 +14,6 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.engine import build_model
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.jobs.load_heads import FOR_MAPS
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import escape
 
@@ -98,13 +97,6 @@ def check_same(custom: CustomAttention, recorded: Any, who: str, allow: bool | N
     if allow is False:
         raise RunError(said, "put the old file back, or go on all the same with --allow-inexact")
     tell(f"note: {said}: what is computed here may be something else")
-
-
-def check_shown(model: TransformerLM) -> None:
-    """Refuse to look at the heads of a block that does not show its weights. Raises: UsageError."""
-    custom = model.custom
-    if custom is not None and not custom.found.shows:
-        raise UsageError(f"{custom.attention.target} has no maps of heads: {custom.found.why}", FOR_MAPS)
 
 
 def custom_models(configs: Sequence[Config], task: Task, attention: str | None) -> list[TransformerLM] | None:

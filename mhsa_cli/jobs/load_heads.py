@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import tell_edited
 from mhsa_cli.records import HeadMaps, HeadReport
@@ -15,7 +16,6 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
 NO_MAPS = "no_maps"  # in run.json: why a run has no maps
-FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
 _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
 
 

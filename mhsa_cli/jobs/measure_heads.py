@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.core.heads.capture import head_maps, read_tokens
 from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.circuits import circuits
@@ -14,7 +15,6 @@ from mhsa_cli.core.heads.prefix_matching import prefix_matching
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.jobs.load_heads import FOR_MAPS
 from mhsa_cli.jobs.load_model import Trained, trained
 from mhsa_cli.records import Ablation, Circuits, HeadMaps
 from mhsa_cli.runs.run_dir import RunDir

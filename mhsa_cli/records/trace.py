@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,12 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class TraceCheck:
-    """Something that must be true of attention, measured: `figure` is the worst found, `text` says it in words."""
+    """Something that must be true of attention, measured: `figure` is the worst found, `facts` what was held to it."""
 
     name: str
     passed: bool
     figure: float
-    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,8 @@ def test_gpt2_smalls_attention_has_4_d_squared_parameters() -> None:
     trace = told("model.d_model=768", "model.n_heads=12", "model.bias=false", forward_only=True)
     assert trace.attention_parameters == 2_359_296 and trace.attention_formula == "4*D*D"
     assert all(check.passed for check in trace.checks)
-    assert "2,359,296 attention parameters = 4*D*D" in [check.text for check in trace.checks]
+    facts = next(check.facts for check in trace.checks if check.name == "parameters")
+    assert (facts["counted"], facts["wanted"], facts["formula"]) == (2_359_296, 2_359_296, "4*D*D")
     assert all(part.gradient_norm is None for part in trace.parts)
 
 
@@ -189,7 +190,7 @@ BLOCKS = {
 def test_the_story_is_the_models_own_for_every_form(positions: str, kind: str, n_kv_heads: int, block: str) -> None:
     form = ["attention=softmax", "window=5"] if kind == "window" else [f"attention={kind}"]
     trace = told("task.name=copy", f"positions={positions}", f"n_kv_heads={n_kv_heads}", *form, *BLOCKS[block])
-    assert [check.text for check in trace.checks if not check.passed] == []
+    assert [check for check in trace.checks if not check.passed] == []
     assert {"shapes", "sum to one", "future is zero", "causal", "logits"} <= {check.name for check in trace.checks}
     assert trace.parameters == sum(part.parameters for part in trace.parts)
     assert (kind in ("softmax", "window")) == any(s.name == "scores" for s in trace.steps)
@@ -200,7 +201,7 @@ def test_the_story_is_the_models_own_for_every_form(positions: str, kind: str, n
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_the_story_is_told_in_the_configs_numbers(kind: str, dtype: str) -> None:
     trace = told(f"attention={kind}", f"train.dtype={dtype}", "task.name=copy")
-    assert [check.text for check in trace.checks if not check.passed] == []
+    assert [check for check in trace.checks if not check.passed] == []
     assert step(trace, "qkv", "qkv_proj").dtype == dtype
 
 

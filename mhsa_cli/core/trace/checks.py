@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,27 +28,21 @@ def checks(
     if "divisor" in note.worst:
         found.append(_scaling(config, note))
     if kind == "softmax":
-        worst, text = note.worst["softmax"], "the mask comes first: softmax(masked) and the weights differ"
-        found.append(_within("mask first", worst, limit, f"{text} by {_figure(worst)}"))
+        found.append(_within("mask first", note.worst["softmax"], limit))
     if ids.size(1) > 1:
         found.append(_causal(model, note, ids, told, own))
     if "paths" in note.worst:
-        worst = note.worst["paths"]
-        roads = "materialised and fused attention" if kind == "softmax" else "implied weights and running sums"
-        text = f"{roads} differ by {_figure(worst)}"
-        found.append(_within("two paths", worst, limit * max(1.0, note.worst["y"]), text))
-    worst = float(worst_of(own - told))
-    text = f"these logits are the model's own, off by {_figure(worst)}"
-    found.append(_within("logits", worst, limit * max(1.0, float(worst_of(own))), text))
+        found.append(_within("two paths", note.worst["paths"], limit * max(1.0, note.worst["y"]), attention=kind))
+    found.append(_within("logits", float(worst_of(own - told)), limit * max(1.0, float(worst_of(own)))))
     return [*found, _parameters(model, config, note), _cache(config, note, ids, cache)]
 
 
-def _within(name: str, worst: float, limit: float, text: str) -> TraceCheck:
-    return TraceCheck(name, worst <= limit, worst, text)  # a NaN is not within anything
+def _within(name: str, worst: float, limit: float, **facts: Any) -> TraceCheck:
+    return TraceCheck(name, worst <= limit, worst, facts)  # a NaN is not within anything
 
 
-def _figure(worst: float) -> str:
-    return "exactly 0" if worst == 0 else f"at most {worst:.1e}"
+def _all(name: str, count: int, wrong: Sequence[str]) -> TraceCheck:
+    return TraceCheck(name, not wrong, float(len(wrong)), {"count": count, "wrong": wrong})
 
 
 def _shapes(note: Notes) -> TraceCheck:
@@ -57,28 +52,18 @@ def _shapes(note: Notes) -> TraceCheck:
         for step in note.steps
         if [size_of(s, note.sizes) for s in step.symbols] != [int(n) for n in step.shape]
     ]
-    count = len(note.steps)
-    text = f"{count - len(wrong)} of {count} tensors have the shape that their symbols say"
-    return TraceCheck(
-        "shapes", not wrong, float(len(wrong)), text + (f", not {', '.join(dict.fromkeys(wrong))}" if wrong else "")
-    )
+    return _all("shapes", len(note.steps), wrong)
 
 
 def _weights(config: Config, note: Notes) -> list[TraceCheck]:
-    total, hidden, rows = note.worst["sum"], note.worst["hidden"], int(note.worst["rows"])
-    weights = "implied weights" if config.model.attention == "linear" else "weights"
-    where = "outside the window" if config.model.window else "on the future"
+    kind = config.model.attention
     # A softmax is never taken in half precision; the products of linear attention are.
-    half = config.train.dtype == "bfloat16" and config.model.attention != "linear"
+    half = config.train.dtype == "bfloat16" and kind != "linear"
     limit = TOLERANCE["float32" if half else config.train.dtype]
     return [
-        _within("sum to one", total, limit, f"{rows:,} rows of {weights} sum to one, off by {_figure(total)}"),
-        _within("future is zero", hidden, 0.0, f"the largest of the {weights} {where} is {_number(hidden)}"),
+        _within("sum to one", note.worst["sum"], limit, attention=kind, rows=int(note.worst["rows"])),
+        _within("future is zero", note.worst["hidden"], 0.0, attention=kind, window=config.model.window),
     ]
-
-
-def _number(value: float) -> str:
-    return "exactly 0" if value == 0 else f"{value:.1e}"
 
 
 def _scaling(config: Config, note: Notes) -> TraceCheck:
@@ -88,11 +73,8 @@ def _scaling(config: Config, note: Notes) -> TraceCheck:
     largest, smallest = note.worst["divisor"], -note.worst["-divisor"]
     divisor = max(largest, smallest, key=lambda d: abs(d - right))
     before, after = (next(step.std or 0.0 for step in note.steps if step.name == name) for name in ("scores", "scaled"))
-    text = f"scores are divided by {divisor:.4g} = sqrt(d_head)"
-    if not abs(divisor - right) <= slack * right:
-        text = f"scores are divided by {divisor:.4g}, wanted {right:.4g} = sqrt(d_head)"
-    text += f", not by {wrong:.4g} = sqrt(D)" if c.n_heads > 1 else ""
-    return _within("scaling", abs(divisor - right), slack * right, f"{text}: std {before:.3g} -> {after:.3g}")
+    facts = {"divisor": divisor, "sqrt(d_head)": right, "sqrt(D)": wrong, "std": (before, after)}
+    return _within("scaling", abs(divisor - right), slack * right, **facts)
 
 
 def _causal(model: TransformerLM, note: Notes, ids: Tensor, told: Tensor, own: Tensor) -> TraceCheck:
@@ -102,7 +84,7 @@ def _causal(model: TransformerLM, note: Notes, ids: Tensor, told: Tensor, own: T
     pairs = [(told, walk(model, changed, Notes(note.sizes, note.positions, silent=True))), (own, model(changed))]
     moved = max(float(worst_of((before - after)[:, :-1])) for before, after in pairs)
     same = all(torch.equal(before[:, :-1], after[:, :-1]) for before, after in pairs)
-    return TraceCheck("causal", same, moved, f"another last token moves earlier logits by {_figure(moved)}")
+    return TraceCheck("causal", same, moved)
 
 
 def attention_parameters(model: TransformerLM) -> int:
@@ -122,27 +104,23 @@ def attention_formula(config: Config) -> str:
 def _parameters(model: TransformerLM, config: Config, note: Notes) -> TraceCheck:
     counted, formula, n = attention_parameters(model), attention_formula(config), config.model.n_layers
     wanted = n * size_of(formula, note.sizes)
-    spaced = formula.replace("+", " + ")
-    text = f"{counted:,} attention parameters = " + (f"{n} x ({spaced})" if n > 1 else spaced)
-    text += "" if counted == wanted else f", which is {wanted:,}"
-    return TraceCheck("parameters", counted == wanted, float(counted - wanted), text)
+    facts = {"counted": counted, "wanted": wanted, "formula": formula, "layers": n}
+    return TraceCheck("parameters", counted == wanted, float(counted - wanted), facts)
 
 
 def _cache(config: Config, note: Notes, ids: Tensor, cache: KVCache) -> TraceCheck:
     """Count the numbers in a cache that has read the ids."""
     heads = "G" if "G" in note.sizes and config.model.attention != "linear" else "H"
     formula, counted, (B, T) = f"2*{heads}*d_head", sum(layer.numel for layer in cache), ids.shape
-    per, rows = "a token", B * T
+    per, rows = "token", B * T
     if config.model.attention == "linear":
-        formula, per, rows = f"{heads}*d_head*d_head+{heads}*d_head", "a row", B
+        formula, per, rows = f"{heads}*d_head*d_head+{heads}*d_head", "row", B
     wanted = config.model.n_layers * rows * size_of(formula, note.sizes)
-    text = f"the cache holds {counted / rows / config.model.n_layers:,g} numbers {per} and layer"
-    text += f" = {formula.replace('+', ' + ')}" + ("" if counted == wanted else f", which is {wanted:,}")
-    return TraceCheck("cache", counted == wanted, float(counted - wanted), text)
+    facts = {"each": counted / rows / config.model.n_layers, "per": per, "formula": formula, "wanted": wanted}
+    return TraceCheck("cache", counted == wanted, float(counted - wanted), facts)
 
 
 def gradients_check(parts: Sequence[TracePart]) -> TraceCheck:
     """Judge the gradients of a backward pass."""
     bad = [part.name for part in parts if part.gradient_norm is None or not math.isfinite(part.gradient_norm)]
-    text = f"{len(parts) - len(bad)} of {len(parts)} parts have a finite gradient"
-    return TraceCheck("gradients", not bad, float(len(bad)), text + (f", not {', '.join(bad)}" if bad else ""))
+    return _all("gradients", len(parts), bad)

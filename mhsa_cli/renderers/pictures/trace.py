@@ -13,6 +13,7 @@ from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, shown, table
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.renderers.pictures.trace_words import check_words
 from mhsa_cli.text import plural
 
 
@@ -124,7 +125,7 @@ def _checks(trace: Trace, surface: Surface) -> Lines:
     lines = Lines()
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        claim, colon, more = _times(check.text, surface.glyphs).partition(": ")
+        claim, colon, more = _times(check_words(check), surface.glyphs).partition(": ")
         phrases = [claim + colon.strip(), *([more] if more else [])]
         weight = PLAIN if check.passed else BOLD
         first, *rest = wrap_phrases(phrases, max(14, surface.width - 6), weight, gap=1)

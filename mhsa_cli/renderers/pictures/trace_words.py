@@ -1,0 +1,50 @@
+"""What the checks of a trace found, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mhsa_cli.records import TraceCheck
+
+WORDS = {
+    "shapes": "{right} of {count} tensors have the shape that their symbols say{wrong}",
+    "gradients": "{right} of {count} parts have a finite gradient{wrong}",
+    "sum to one": "{rows:,} rows of {weights} sum to one, off by {off}",
+    "future is zero": "the largest of the {weights} {where} is {value}",
+    "scaling": "scores are divided by {divisor:.4g}{wanted} = sqrt(d_head){instead}: std {std[0]:.3g} -> {std[1]:.3g}",
+    "mask first": "the mask comes first: softmax(masked) and the weights differ by {off}",
+    "causal": "another last token moves earlier logits by {off}",
+    "two paths": "{roads} differ by {off}",
+    "logits": "these logits are the model's own, off by {off}",
+    "parameters": "{counted:,} attention parameters = {product}{which}",
+    "cache": "the cache holds {each:,g} numbers a {per} and layer = {sum}{which}",
+}
+
+
+def check_words(check: TraceCheck) -> str:
+    """Say what a check found."""
+    facts, value = dict(check.facts), check.figure
+    facts["off"] = "exactly 0" if value == 0 else f"at most {value:.1e}"
+    facts["value"] = "exactly 0" if value == 0 else f"{value:.1e}"
+    if "count" in facts:
+        facts |= {"right": facts["count"] - len(facts["wrong"]), "wrong": _not(facts["wrong"])}
+    if "attention" in facts:
+        kind = facts["attention"]
+        facts["weights"] = "implied weights" if kind == "linear" else "weights"
+        facts["where"] = "outside the window" if facts.get("window") else "on the future"
+        linear, softmax = "implied weights and running sums", "materialised and fused attention"
+        facts["roads"] = softmax if kind == "softmax" else linear
+    if "divisor" in facts:
+        right, other = facts["sqrt(d_head)"], facts["sqrt(D)"]
+        facts["wanted"] = "" if check.passed else f", wanted {right:.4g}"
+        facts["instead"] = f", not by {other:.4g} = sqrt(D)" if other != right else ""
+    if "formula" in facts:
+        facts["sum"] = spaced = facts["formula"].replace("+", " + ")
+        layers = facts.get("layers", 1)
+        facts["product"] = f"{layers} x ({spaced})" if layers > 1 else spaced
+        facts["which"] = "" if check.passed else f", which is {facts['wanted']:,}"
+    return WORDS[check.name].format(**facts)
+
+
+def _not(names: Sequence[str]) -> str:
+    return f", not {', '.join(dict.fromkeys(names))}" if names else ""
