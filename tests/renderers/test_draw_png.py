@@ -110,11 +110,11 @@ def test_letters_fill_their_word_and_figures_stand_in_columns() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.text(max_size=20), max_size=4), st.text(max_size=20), st.one_of(st.none(), st.integers(1, 50)))
-def test_any_text_is_a_picture_of_the_right_size(texts: list[str], title: str, columns: int | None) -> None:
+@given(st.lists(st.text(max_size=20), max_size=4), st.text(max_size=20))
+def test_any_text_is_a_picture_of_the_right_size(texts: list[str], title: str) -> None:
     lines = [Text(text) for text in texts]
-    image = Image.open(io.BytesIO(to_png(lines, title=title, columns=columns)))
-    wide = columns or max([1, *(line.cell_len for line in lines)])
+    image = Image.open(io.BytesIO(to_png(lines, title=title)))
+    wide = max([1, *(line.cell_len for line in lines)])
     high = max(1, len(lines))
     assert image.size == (SCALE * (8 * wide + 28), SCALE * (17 * high + 28)) and image.format == "PNG"
 

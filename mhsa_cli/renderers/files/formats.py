@@ -11,25 +11,15 @@ from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.text import escape
 
 
-def svg(lines: Lines, title: str) -> bytes:
-    """Write the picture as an SVG file."""
-    return to_svg(lines, title=title).encode()
-
-
-def html(lines: Lines, title: str) -> bytes:
-    """Write the picture as a page of its own."""
-    return to_html(lines, title=title).encode()
-
-
-def png(lines: Lines, title: str) -> bytes:
-    """Write the picture as a PNG file. Raises: UsageError without Pillow."""
-    return to_png(lines, title=title)
-
-
-def txt(lines: Lines, title: str) -> bytes:
+def to_txt(lines: Lines, title: str) -> str:
     """Write the picture as plain text under its title."""
-    return (f"{escape(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n").encode()
+    return f"{escape(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n"
 
 
 # By the file name's ending; each takes a picture and its title and gives the file's bytes.
-RENDERERS: dict[str, Callable[[Lines, str], bytes]] = {"svg": svg, "html": html, "png": png, "txt": txt}
+RENDERERS: dict[str, Callable[[Lines, str], bytes]] = {
+    "svg": lambda lines, title: to_svg(lines, title=title).encode(),
+    "html": lambda lines, title: to_html(lines, title=title).encode(),
+    "png": lambda lines, title: to_png(lines, title=title),  # raises UsageError without Pillow
+    "txt": lambda lines, title: to_txt(lines, title).encode(),
+}

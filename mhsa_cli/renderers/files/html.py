@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mhsa_cli.renderers.files.svg import escape, to_svg
+from mhsa_cli.renderers.files.svg import to_svg, xml_text
 from mhsa_cli.renderers.kit.text_lines import Lines
 
 _CSS = (
@@ -21,11 +21,11 @@ def to_html(lines: Lines, *, title: str) -> str:
         "<!DOCTYPE html>",
         '<html lang="en">',
         '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>",
+        f"<title>{xml_text(title)}</title>",
         f"<style>{_CSS}</style></head>",
-        f"<body><h1>{escape(title)}</h1>",
+        f"<body><h1>{xml_text(title)}</h1>",
         to_svg(lines, title=title),
-        f"<details><summary>as text</summary><pre>{escape(lines.plain)}</pre></details>",
+        f"<details><summary>as text</summary><pre>{xml_text(lines.plain)}</pre></details>",
         "</body></html>",
         "",
     ]

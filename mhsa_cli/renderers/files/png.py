@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.cells import cell_len
@@ -35,7 +36,7 @@ _STROKES: dict[str, Sequence[Sequence[tuple[float, float]]]] = {
 _ACCENTS = {"\u0301": ("´", 0), "\u0300": ("`", 0), "\u0302": ("^", -1), "\u0303": ("~", -6), "\u0308": ('"', -2)}
 
 
-def to_png(lines: Sequence[Text], *, title: str, columns: int | None = None) -> bytes:
+def to_png(lines: Sequence[Text], *, title: str) -> bytes:
     """Draw lines as `to_svg` does, at twice its size, and return the file's bytes; `title` is stored in it.
 
     A character that the font lacks is drawn as a small box with its code point.
@@ -44,13 +45,14 @@ def to_png(lines: Sequence[Text], *, title: str, columns: int | None = None) -> 
     need_pillow()
     from PIL import Image, PngImagePlugin
 
-    columns, width, height = size_of(lines, columns)
+    width, height = size_of(lines)
     if width * height * SCALE**2 > LARGEST:
+        columns = max(line.cell_len for line in lines)
         raise UsageError(f"{columns} columns by {len(lines)} lines are too many for a PNG", "write .svg")
     image = Image.new("RGB", (round(width * SCALE), round(height * SCALE)), PANEL)
     painter = _Painter(image)
     painter.border()
-    for mark in marks(lines, columns):
+    for mark in marks(lines):
         if isinstance(mark, Rect):
             painter.rect(mark)
         elif isinstance(mark, Dots):
@@ -113,7 +115,7 @@ class _Painter:
         """Fill circles."""
         r = mark.radius
         for x, y in mark.centres:
-            with _Smooth(self, x - r, y - r, 2 * r, 2 * r, _color(mark.color, DIM if mark.dim else 1.0)) as (draw, at):
+            with self.smooth(x - r, y - r, 2 * r, 2 * r, _color(mark.color, DIM if mark.dim else 1.0)) as (draw, at):
                 draw.ellipse((*at(x - r, y - r), *at(x + r, y + r)), fill=255)
 
     def word(self, mark: Word) -> None:
@@ -169,10 +171,21 @@ class _Painter:
         self, paths: Sequence[Sequence[tuple[float, float]]], x: float, top: float, color: str, bold: bool
     ) -> None:
         """Draw lines inside a cell."""
-        with _Smooth(self, x - 1, top, CELL_WIDTH + 2, CELL_HEIGHT, color) as (draw, at):
+        with self.smooth(x - 1, top, CELL_WIDTH + 2, CELL_HEIGHT, color) as (draw, at):
             for path in paths:
                 points = [at(x + px, top + py) for px, py in path]
                 draw.line(points, fill=255, width=round((1.5 if bold else 1.1) * SCALE * SMOOTH), joint="curve")
+
+    @contextmanager
+    def smooth(self, x: float, y: float, width: float, height: float, color: str) -> Iterator[tuple[Any, Any]]:
+        """Give a patch of the picture to draw on in white, enlarged; then it is scaled down and painted in a colour."""
+        from PIL import Image, ImageDraw
+
+        left, top = int(x * SCALE) - 1, int(y * SCALE) - 1
+        size = int(width * SCALE) + 4, int(height * SCALE) + 4
+        patch = Image.new("L", (size[0] * SMOOTH, size[1] * SMOOTH), 0)
+        yield ImageDraw.Draw(patch), lambda x, y: ((x * SCALE - left) * SMOOTH, (y * SCALE - top) * SMOOTH)
+        self.image.paste(color, (left, top), patch.resize(size, Image.Resampling.BOX))
 
     def box(self, char: str, x: float, top: float, width: float, color: str) -> None:
         """Draw a box with a character's code point in it, half of the digits in each of two rows."""
@@ -187,32 +200,6 @@ class _Painter:
                 font = self.font(5.4 * (width - 2) / size)
             place = ((x + width / 2) * SCALE, (top + (5.6, 11.5)[row]) * SCALE)
             self.draw.text(place, text, fill=color, font=font, anchor="mm")
-
-
-class _Smooth:
-    """A patch of the picture to draw on in white, enlarged; on leaving, it is scaled down and painted in a colour."""
-
-    def __init__(self, painter: _Painter, x: float, y: float, width: float, height: float, color: str) -> None:
-        from PIL import Image
-
-        self.painter, self.color = painter, color
-        self.left, self.top = int(x * SCALE) - 1, int(y * SCALE) - 1
-        self.size = int(width * SCALE) + 4, int(height * SCALE) + 4
-        self.patch = Image.new("L", (self.size[0] * SMOOTH, self.size[1] * SMOOTH), 0)
-
-    def __enter__(self) -> tuple[Any, Any]:
-        from PIL import ImageDraw
-
-        return ImageDraw.Draw(self.patch), self._at
-
-    def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (x * SCALE - self.left) * SMOOTH, (y * SCALE - self.top) * SMOOTH
-
-    def __exit__(self, *_: object) -> None:
-        from PIL import Image
-
-        mask = self.patch.resize(self.size, Image.Resampling.BOX)
-        self.painter.image.paste(self.color, (self.left, self.top), mask)
 
 
 def _color(color: str | None, opacity: float) -> str:

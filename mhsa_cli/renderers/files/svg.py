@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -18,26 +19,25 @@ _CSS = (
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def escape(text: str) -> str:
+def xml_text(text: str) -> str:
     """Make text safe inside XML: markup characters escaped, impossible characters removed."""
-    text = _NOT_XML.sub("", text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    return html.escape(_NOT_XML.sub("", text), quote=False)
 
 
-def to_svg(lines: Sequence[Text], *, title: str, columns: int | None = None) -> str:
-    """Draw lines on a grid `columns` wide (default: the widest line) and return the file's text.
+def to_svg(lines: Sequence[Text], *, title: str) -> str:
+    """Draw lines on a grid of cells and return the file's text.
 
     Cells that have only a background colour are drawn too. `title` is what a screen reader says.
     """
-    columns, width, height = size_of(lines, columns)
+    width, height = size_of(lines)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
         f'height="{_n(height)}" role="img" font-family="monospace" font-size="{FONT_SIZE}" '
         'shape-rendering="geometricPrecision">',
-        f"<title>{escape(title)}</title>",
+        f"<title>{xml_text(title)}</title>",
         f"<style>{_CSS}</style>",
         f'<rect class="panel" x="0.5" y="0.5" width="{_n(width - 1)}" height="{_n(height - 1)}" rx="6"/>',
-        *map(_element, marks(lines, columns)),
+        *map(_element, marks(lines)),
     ]
     return "\n".join([*parts, "</svg>", ""])
 
@@ -87,4 +87,4 @@ def _word(mark: Word) -> str:
     place = f'x="{_n(mark.x)}" y="{_n(mark.top + CELL_HEIGHT * 0.76)}"'
     size = f'textLength="{_n(mark.width)}" lengthAdjust="spacingAndGlyphs"'
     ink = _ink(mark.color, mark.dim, "bold" if mark.bold else "")
-    return f"<text {place} {size}{ink}>{escape(mark.text)}</text>"
+    return f"<text {place} {size}{ink}>{xml_text(mark.text)}</text>"

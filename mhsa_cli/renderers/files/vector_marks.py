@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.cells import cell_len
 from rich.color import Color
@@ -64,17 +65,17 @@ class Word:
 Mark = Rect | Dots | Word
 
 
-def size_of(lines: Sequence[Text], columns: int | None) -> tuple[int, float, float]:
-    """Measure a picture: columns (default: the widest line), width and height with their margins."""
-    columns = max([1, *(line.cell_len for line in lines)] if columns is None else [1, columns])
-    return columns, columns * CELL_WIDTH + 2 * MARGIN, max(1, len(lines)) * CELL_HEIGHT + 2 * MARGIN
+def size_of(lines: Sequence[Text]) -> tuple[float, float]:
+    """Measure a picture: width and height with their margins."""
+    columns = max([1, *(line.cell_len for line in lines)])
+    return columns * CELL_WIDTH + 2 * MARGIN, max(1, len(lines)) * CELL_HEIGHT + 2 * MARGIN
 
 
-def marks(lines: Sequence[Text], columns: int) -> Iterator[Mark]:
-    """Take lines apart in the order of painting; what lies beyond `columns` is left out."""
-    console = Console(width=columns, height=25, force_jupyter=False, legacy_windows=False)  # only to look up styles
+def marks(lines: Sequence[Text]) -> Iterator[Mark]:
+    """Take lines apart in the order of painting."""
+    console = Console(width=80, height=25, force_jupyter=False, legacy_windows=False)  # only to look up styles
     for row, line in enumerate(lines):
-        cells = [cell for cell in _cells(line, console) if cell[0] + cell_len(cell[1]) <= columns]
+        cells = list(_cells(line, console))
         top = MARGIN + row * CELL_HEIGHT
         yield from _backgrounds(cells, top)
         for column, char, style in cells:
@@ -94,22 +95,16 @@ def _cells(line: Text, console: Console) -> Iterator[Cell]:
 
 
 def _hex(color: Color | None) -> str | None:
-    if color is None or color.is_default:
-        return None
-    return color.get_truecolor().hex
+    return None if color is None or color.is_default else color.get_truecolor().hex
 
 
 def _backgrounds(cells: Sequence[Cell], top: float) -> Iterator[Rect]:
     """Join neighbours of one background into one rectangle."""
-    start: tuple[int, int, str] | None = None
-    for column, char, style in [*cells, (-1, "", Style())]:
-        color = _hex(style.bgcolor)
-        if start is not None and (color != start[2] or column != start[1]):
-            x, width = MARGIN + start[0] * CELL_WIDTH, (start[1] - start[0]) * CELL_WIDTH
-            yield Rect(x, top, width, CELL_HEIGHT, start[2], sharp=True)
-            start = None
+    for color, group in groupby(cells, key=lambda cell: _hex(cell[2].bgcolor)):
         if color is not None:
-            start = (start[0] if start else column, column + cell_len(char), color)
+            painted = list(group)
+            width = sum(cell_len(char) for _, char, _ in painted) * CELL_WIDTH
+            yield Rect(MARGIN + painted[0][0] * CELL_WIDTH, top, width, CELL_HEIGHT, color, sharp=True)
 
 
 def _shapes(char: str, x: float, top: float, style: Style) -> Iterator[Mark]:
@@ -158,14 +153,9 @@ def _is_shape(char: str) -> bool:
 
 def _words(cells: Sequence[Cell], top: float) -> Iterator[Word]:
     """Put the characters that are no shapes together again, from one space to the next."""
-    word: list[Cell] = []
-    for cell in [*cells, (-1, " ", Style())]:
-        column, char, style = cell
-        ends = char.isspace() or _is_shape(char)
-        if word and (ends or style != word[0][2] or column < 0):
-            text, first = "".join(char for _, char, _ in word), word[0][2]
-            x, width = MARGIN + word[0][0] * CELL_WIDTH, cell_len(text) * CELL_WIDTH
-            yield Word(x, top, width, text, _hex(first.color), bool(first.dim), bool(first.bold))
-            word = []
+    for (ends, style), group in groupby(cells, key=lambda cell: (cell[1].isspace() or _is_shape(cell[1]), cell[2])):
         if not ends:
-            word.append(cell)
+            word = list(group)
+            text = "".join(char for _, char, _ in word)
+            x, width = MARGIN + word[0][0] * CELL_WIDTH, cell_len(text) * CELL_WIDTH
+            yield Word(x, top, width, text, _hex(style.color), bool(style.dim), bool(style.bold))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -12,13 +13,11 @@ from mhsa_cli.text import escape, plural
 
 # An underscore within a word is no emphasis: d_model stays as it is. `$` begins a formula where Markdown knows them.
 _SPECIAL = re.compile(r"[\\`*\[\]|~$#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_TAGS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def escaped(text: str) -> str:
     """Write any text so that Markdown shows it as it is, on one line."""
-    plain = escape(words.on_one_line(text))
-    return "".join(_TAGS.get(char, char) for char in _SPECIAL.sub(r"\\\g<0>", plain))
+    return html.escape(_SPECIAL.sub(r"\\\g<0>", escape(words.on_one_line(text))), quote=False)
 
 
 def grade_markdown(grade: Grade) -> str:

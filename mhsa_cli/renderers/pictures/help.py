@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.cells import cell_len
+from rich.text import Text
 
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
-from mhsa_cli.renderers.kit.text_lines import Lines, Piece, assemble, pad, wrap_words
+from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, pad, wrap_words
 from mhsa_cli.text import escape
 
 Entry = tuple[str, str]
 LEAST_WIDTH = 60  # columns; on fewer, a column of names leaves too few for the text
 LONGEST_NAME = 26
-INDENT, GAP = 2, 2
+GAP = 2
 
 
 def help_page(
@@ -28,42 +29,36 @@ def help_page(
 
     An example, a line that shows a command, is left whole: a terminal wraps it, and copies it back as one.
     """
-    lines: list[list[Piece]] = [[("Usage: ", BOLD), (escape(usage), PLAIN)], []]
+    lines = Lines([assemble([("Usage: ", BOLD), (escape(usage), PLAIN)]), Text()])
     for paragraph in paragraphs:
-        lines += [[(line, PLAIN)] for line in _wrap(paragraph, width)]
-        lines.append([])
+        lines += [*map(Text, _wrap(paragraph, width)), Text()]
     for example in examples:
-        lines += [[(example, PLAIN)], []]
+        lines += [Text(example), Text()]
     for heading, entries in groups:
-        lines.append([(heading, DIM)])
-        lines += _columns(entries, width) if width >= LEAST_WIDTH else _pairs(entries, width)
-        lines.append([])
-    return Lines([assemble(line) for line in lines[:-1]])
+        set_entries = _columns if width >= LEAST_WIDTH else _pairs
+        lines += [Text(heading, DIM), *set_entries(entries, width), Text()]
+    return Lines(lines[:-1])
 
 
-def _columns(entries: Sequence[Entry], width: int) -> list[list[Piece]]:
+def _columns(entries: Sequence[Entry], width: int) -> Lines:
     names = min(LONGEST_NAME, max((cell_len(name) for name, _ in entries), default=0))
-    lines: list[list[Piece]] = []
+    lines = Lines()
     for name, text in entries:
-        parts = _wrap(text, width - INDENT - names - GAP) or [""]
-        left = pad(name, names) + " " * GAP
         if cell_len(name) > names:
-            lines.append([(" " * INDENT, PLAIN), (name, BOLD)])
-            left = " " * (names + GAP)
-        for number, part in enumerate(parts):
-            lines.append([(" " * INDENT, PLAIN), (left if number == 0 else " " * len(left), BOLD), (part, PLAIN)])
+            lines.append(assemble([(INDENT, PLAIN), (name, BOLD)]))
+            name = ""
+        for part in _wrap(text, width - len(INDENT) - names - GAP):
+            lines.append(assemble([(INDENT + pad(name, names + GAP), BOLD), (part, PLAIN)]))
+            name = ""
     return lines
 
 
-def _pairs(entries: Sequence[Entry], width: int) -> list[list[Piece]]:
-    lines: list[list[Piece]] = []
+def _pairs(entries: Sequence[Entry], width: int) -> Lines:
+    lines = Lines()
     for name, text in entries:
-        first, *rest = _wrap(f"{name}: {text}", width, " " * INDENT)
-        if first.startswith(name):
-            lines.append([(name, BOLD), (first[len(name) :], PLAIN)])
-        else:  # a name of several words that does not fit into a line
-            lines.append([(first, BOLD)])
-        lines += [[(line, PLAIN)] for line in rest]
+        first, *rest = _wrap(f"{name}: {text}", width, INDENT)
+        bold = name if first.startswith(name) else first  # a name of several words may not fit into a line
+        lines += [assemble([(bold, BOLD), (first[len(bold) :], PLAIN)]), *map(Text, rest)]
     return lines
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.cells import cell_len
-from rich.style import Style
 
 from mhsa_cli.records import HeadHistory, Series
 from mhsa_cli.renderers.kit.cells import color_bar, digit
@@ -22,7 +22,6 @@ from mhsa_cli.text import escape, plural
 AVOIDS = -0.05  # a lift below this is marked: the head looks there less than a uniform one
 GAP = 2  # columns between what stands beside the strips
 _EIGHTHS = "▁▂▃▄▅▆▇█"
-_NUMBERS = ("lift", "onset", "width", "lead")
 _DROPPED_FIRST = ("width", "lift", "lead", "onset")
 _MEANING = {
     "lift": "lift: at the last snapshot",
@@ -34,20 +33,27 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What stands beside the strips: headings and one row of texts a head, `size` columns wide, and what had no room.
+    """What stands beside the strips: columns, each a heading and a text a head, and the numbers that had no room.
 
     `notes` names the heads whose label had no room there.
     """
 
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    widths: Sequence[int]
+    columns: Sequence[Sequence[str]] = ()
     dropped: Sequence[str] = ()
     notes: Sequence[str] = ()
 
     @property
+    def rows(self) -> list[str]:
+        """Set the columns: the row of headings, then one for each head."""
+        padded = []
+        for column in self.columns:
+            width, align = max(map(cell_len, column)), "right" if column[0] in _MEANING else "left"
+            padded.append([pad(text, width, align) for text in column])
+        return [(" " * GAP).join(texts) for texts in zip(*padded, strict=True)]
+
+    @property
     def size(self) -> int:
-        return sum(self.widths) + GAP * max(0, len(self.widths) - 1)
+        return max(map(cell_len, self.rows), default=0)
 
 
 def timeline_picture(
@@ -64,14 +70,14 @@ def timeline_picture(
     A cell holds the last snapshot up to its step. `drop` is the loss's largest one, (step, nats), to be marked.
     `target` is given when all heads are held against that one score, whatever each of them ended as.
     """
-    names = [f"L{history.layer}.H{history.head}" for history in histories]
+    names = [history.name for history in histories]
     left = max(map(len, names), default=0) + 1
     side = _choose_side(histories, target, surface.width - left - 1, surface)
     curve = loss_curve(
         loss_series,
         surface,
         baseline=baseline,
-        x_max=_last_step(loss_series, histories),
+        x_max=max(chain([1], *(one.steps for one in loss_series), *(history.steps for history in histories))),
         log_steps=True,
         left=left,
         right=side.size,
@@ -79,22 +85,16 @@ def timeline_picture(
     if not histories:
         return curve + wrap_phrases(["no snapshots of heads"], surface.width, DIM)
     frame, grid = curve.frame, Grid(surface.width, len(histories) + 1)
-    beside = frame.margin + frame.columns + 2
-    _put_row(grid, beside, 0, side.titles, side, DIM)
+    for number, row in enumerate(side.rows):
+        grid.put(frame.margin + frame.columns + 2, number, row, PLAIN if number else DIM)
     if drop is not None:
         grid.put(frame.cell(drop[0], frame.y_axis.low)[0], 0, "^", DIM)
     for number, (name, history) in enumerate(zip(names, histories, strict=True), 1):
         grid.put(frame.margin - 1 - len(name), number, name)
         grid.put(frame.margin, number, surface.glyphs.vertical, DIM)
         _put_strip(grid, number, history, frame, surface)
-        _put_row(grid, beside, number, side.rows[number - 1], side, PLAIN)
     phrases = _caption(histories, side, drop, target, surface)
     return curve.plot + grid.lines() + curve.notes + wrap_phrases(phrases, surface.width, DIM)
-
-
-def _last_step(loss_series: Sequence[Series], histories: Sequence[HeadHistory]) -> int:
-    steps = [step for one in loss_series for step in one.steps]
-    return max([1, *steps, *(step for history in histories for step in history.steps)])
 
 
 # -- what stands beside the strips ------------------------------------------------------------------------------------
@@ -103,39 +103,34 @@ def _last_step(loss_series: Sequence[Series], histories: Sequence[HeadHistory]) 
 def _choose_side(histories: Sequence[HeadHistory], target: str | None, room: int, surface: Surface) -> _Side:
     """Keep as much beside the strips as leaves the plot half of the room: all, then fewer numbers, shorter names."""
     if not histories:
-        return _Side((), (), ())
-    dash = surface.glyphs.dash
-    numbers = {name: [_number(history, name, dash) for history in histories] for name in _NUMBERS}
+        return _Side()
+    mark = surface.glyphs.cut_text
+    numbers = {
+        name: [name, *(_number(history, name, surface.glyphs.dash) for history in histories)] for name in _MEANING
+    }
     options = []
-    for title, texts, notes in _names(histories, target):
-        for count in range(len(_DROPPED_FIRST) + 1):
-            dropped = _DROPPED_FIRST[:count]
-            columns = {title: texts} if texts else {}
-            columns |= {name: numbers[name] for name in _NUMBERS if name not in dropped}
-            widths = [max(map(cell_len, [head, *cells])) for head, cells in columns.items()]
-            rows = [[cells[row] for cells in columns.values()] for row in range(len(histories))]
-            options.append(_Side(list(columns), rows, widths, [n for n in _NUMBERS if n in dropped], notes))
-    # The fewest numbers dropped first, and of those the longest names that fit.
-    options.sort(key=lambda side: len(side.dropped))
+    for count in range(len(_DROPPED_FIRST) + 1):  # the fewest numbers dropped first, and of those the longest names
+        kept = {name: texts for name, texts in numbers.items() if name not in _DROPPED_FIRST[:count]}
+        for names, notes in _names(histories, target):
+            columns = [*([names] if names else []), *kept.values()]
+            options.append(_Side(columns, [name for name in numbers if name not in kept], notes))
     best = next((side for side in options if side.size <= room // 2), options[-1])
     if best.size <= room - 5:
         return best
-    size = max(1, room - 5)
-    rows = [[cut(text, size, surface.glyphs.cut_text) for text in row] for row in best.rows]
-    titles = [cut(text, size, surface.glyphs.cut_text) for text in best.titles]
-    return _Side(titles, rows, [min(size, wide) for wide in best.widths], best.dropped, best.notes)
+    columns = [[cut(text, max(1, room - 5), mark) for text in column] for column in best.columns]
+    return _Side(columns, best.dropped, best.notes)
 
 
-def _names(histories: Sequence[HeadHistory], target: str | None) -> list[tuple[str, Sequence[str], Sequence[str]]]:
-    """List ways to say what each strip is about, the most telling first: heading, a text a head, notes."""
+def _names(histories: Sequence[HeadHistory], target: str | None) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """List ways to say what each strip is about, the most telling first: a heading and a text a head, and notes."""
     aims = [_aim(history) for history in histories]
     if target is not None:
-        return [("target", aims if target == "offset" else (), ())]
+        return [(["target", *aims] if target == "offset" else [], [])]
     if not any(history.label for history in histories):
-        return [("closest to", aims, ())]
+        return [(["closest to", *aims], [])]
     texts = [escape(h.label) if h.label else f"closest to {aim}" for h, aim in zip(histories, aims, strict=True)]
-    notes = [f"L{h.layer}.H{h.head}: {text}" for h, text in zip(histories, texts, strict=True) if h.label]
-    return [("ended as", texts, ()), ("target", aims, notes)]
+    notes = [f"{h.name}: {text}" for h, text in zip(histories, texts, strict=True) if h.label]
+    return [(["ended as", *texts], []), (["target", *aims], notes)]
 
 
 def _aim(history: HeadHistory) -> str:
@@ -150,15 +145,8 @@ def _number(history: HeadHistory, name: str, dash: str) -> str:
     value: int | None = getattr(history, name)
     if value is None:
         return dash
-    return (
-        f"{'-' if value < 0 else '+' if value else ''}{step_text(abs(value))}" if name == "lead" else step_text(value)
-    )
-
-
-def _put_row(grid: Grid, x: int, y: int, texts: Sequence[str], side: _Side, style: Style) -> None:
-    for title, text, wide in zip(side.titles, texts, side.widths, strict=True):
-        grid.put(x, y, pad(text, wide, "right" if title in _NUMBERS else "left"), style)
-        x += wide + GAP
+    sign = {-1: "-", 0: "", 1: "+"}[(value > 0) - (value < 0)] if name == "lead" else ""
+    return sign + step_text(abs(value))
 
 
 # -- the strips -------------------------------------------------------------------------------------------------------
@@ -212,10 +200,11 @@ def _caption(
         phrases.append("?: not measured" + (", or another offset was best" if another else ""))
     if drop is not None:
         phrases.append(f"^ step {step_text(drop[0])}, where the loss fell most (log grid): {short(drop[1])} nats")
-    phrases += [_MEANING[name] for name in _NUMBERS if name in side.titles]
-    if "lead" in side.titles and (apart := _apart(histories)):
+    titles = [column[0] for column in side.columns]
+    phrases += [meaning for name, meaning in _MEANING.items() if name in titles]
+    if "lead" in titles and (apart := _apart(histories)):
         phrases.append(f"an onset may be up to {step_text(apart)} steps earlier, where no snapshot was taken")
-    if any(dash in row for row in side.rows):
+    if any(dash in column for column in side.columns):
         phrases.append(f"{dash} beside it: never, or not known")
     if side.dropped:
         phrases.append("no room for: " + ", ".join(side.dropped))
