@@ -1,4 +1,4 @@
-"""The walls of the house: who may import whom, what a command may load, and how long a file may be."""
+"""The walls of the house: who may import whom, and what a command may load."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ast
 import contextlib
 import subprocess
 import sys
+from collections.abc import Container
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import mhsa_cli
 from tests.commands.shell import codes_without_torch
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = Path(mhsa_cli.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-ALL_FILES = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
 # A library may be imported only in these rooms; the rest of the house must not know it exists.
 LIBRARIES = {
@@ -44,6 +44,11 @@ ROOMS = {
     "__main__": {"commands", "jobs", "text", "errors"},
     "__init__": set(),
 }
+
+
+# The folders of check, as they stand on each other: each may import itself and those before it, and what is below all.
+CHECK = ("source", "read", "locate", "faults", "call", "match", "laws")
+BELOW_CHECK = ("sentences", "tensors", "foreign_words")
 
 
 def room_of(file: Path) -> str:
@@ -87,12 +92,50 @@ def stranger(room: str, name: str) -> bool:
 
 
 def test_the_files_are_found() -> None:
-    assert len(FILES) > 100 and len(ALL_FILES) > len(FILES) + 100
+    assert len(FILES) > 100
     assert {room_of(file) for file in FILES} == set(ROOMS)
 
 
 def test_rooms_keep_to_their_libraries_and_neighbours() -> None:
     assert [(str(file), name) for file in FILES for name in imports(file) if stranger(room_of(file), name)] == []
+
+
+def test_the_folders_of_check_stand_on_each_other() -> None:
+    room = PACKAGE / "check"
+    assert {file.name for file in room.iterdir() if (file / "__init__.py").exists()} == set(CHECK)
+    allowed = {folder: {*CHECK[: at + 1], *BELOW_CHECK} for at, folder in enumerate(CHECK)}
+    allowed |= {f"{name}.py": set(BELOW_CHECK) for name in BELOW_CHECK}
+    found = [
+        (str(file), name)
+        for file in sorted(room.rglob("*.py"))
+        for name in imports(file)
+        if (within := file.relative_to(room).parts[0]) in allowed
+        and name.startswith("mhsa_cli.check.")
+        and name.split(".")[2] not in allowed[within]
+    ]
+    assert found == []
+
+
+def imported_at_once(file: Path, known: Container[str]) -> set[str]:
+    """List the modules of the house that a file imports when it is imported, those for type checking among them."""
+    found = set()
+    for statement in parsed(file).body:
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                    found |= {name if name in known else node.module for name in whole}
+    return {name for name in found if name in known}
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in FILES}
+    modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+    graph = {name: imported_at_once(file, modules) - {name} for name, file in modules.items()}
+    assert sum(map(len, graph.values())) > 500
+    assert set(TopologicalSorter(graph).static_order()) == set(modules)  # it raises CycleError, which names the circle
 
 
 def hidden_modules(package: Path) -> set[str]:
