@@ -35,7 +35,7 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
     library = "numpy" if c.built.numpy else ""
     if c.built.module is not None:
         yield "kind", "module"
-    elif inspect.isfunction(c.block.source.target):
+    elif inspect.isfunction(c.block.source.attention):
         yield "kind", f"{library or 'torch'}_function"
     else:
         yield "kind", f"{library or 'plain'}_class"

@@ -1,4 +1,4 @@
-"""The tensors of a foreign object, torch or NumPy, whatever it keeps them in."""
+"""The tensors of an object, torch or NumPy, whatever it keeps them in."""
 
 from __future__ import annotations
 

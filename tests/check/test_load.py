@@ -50,7 +50,7 @@ raise SystemExit(3)
 
 def test_only_what_the_target_needs_is_run(write: Write) -> None:
     source = load(write(TRAINING) + ":Attention")
-    assert source.target().forward(6.0) == 6.0 / 3**0.5
+    assert source.attention().forward(6.0) == 6.0 / 3**0.5
     assert {"Attention", "scaled", "sqrt", "width", "heads"} <= set(source.namespace)
     assert not {"Other", "x", "out", "os", "loss", "debugpy_is_not_here"} & set(source.namespace)
     left_out = ("lines 3-4 run", "lines 27-30 run")
@@ -61,7 +61,7 @@ def test_a_needed_line_that_fails_is_told_and_the_target_tried_all_the_same(writ
     source = load(
         write("import no_such_package\n\ndef attention(q, k):\n    return no_such_package.run(q, k)\n") + ":attention"
     )
-    assert inspect.isfunction(source.target)
+    assert inspect.isfunction(source.attention)
     assert "line 1: ModuleNotFoundError: No module named 'no_such_package' (pip install no_such_package)" in notes(
         source
     )
@@ -91,13 +91,13 @@ class Attention:
         return 2 * x
 """
     source = load(write(text) + ":Attention")
-    assert source.target().forward(3) == 6
+    assert source.attention().forward(3) == 6
     assert "pip install jaxtyping_not_here" in notes(source) and "pip install beartype_not_here" in notes(source)
 
 
 def test_postponed_annotations_stay_postponed(write: Write) -> None:
     source = load(write("from __future__ import annotations\n\ndef attention(q: int, k): ...\n") + ":attention")
-    assert source.target.__annotations__ == {"q": "int"}
+    assert source.attention.__annotations__ == {"q": "int"}
     assert source.notes == ()
 
 
@@ -111,7 +111,7 @@ def test_settings_that_are_changed_later_are_changed(write: Write) -> None:
         "class C: ...\nc = C()\nc.n = 7\nd = {}\nd['a'] = 5\ndef attention(q, k): return c.n, d\n\nattention.mark = 1\n"
     )
     source = load(write(text) + ":attention")
-    assert source.target(0, 0) == (7, {"a": 5}) and source.target.mark == 1
+    assert source.attention(0, 0) == (7, {"a": 5}) and source.attention.mark == 1
 
 
 def test_blocks_that_bind_a_needed_name_run_and_main_does_not(write: Write) -> None:
@@ -135,32 +135,32 @@ if __name__ == "__main__":
 else:
     device = "cpu"
 """
-    assert load(write(text) + ":attention").target(0, 0) == (None, 5, "try:\n", "cpu")
+    assert load(write(text) + ":attention").attention(0, 0) == (None, 5, "try:\n", "cpu")
     text = "def attention(q, k):\n    return q\n\nif __name__ == '__main__':\n    attention = train()\n"
     assert load(write(text) + ":attention").notes == ()
 
 
 def test_trials_of_the_target_do_not_replace_it(write: Write) -> None:
     source = load(write("def attention(q, k):\n    return q\n\nattention = attention(1, 2)\n") + ":attention")
-    assert inspect.isfunction(source.target)
+    assert inspect.isfunction(source.attention)
 
 
 def test_the_last_of_several_with_one_name_counts(write: Write) -> None:
     text = "class A:\n    n = 1\n\nclass A(A):\n    m = A.n + 1\n"
-    assert load(write(text) + ":A").target.m == 2
+    assert load(write(text) + ":A").attention.m == 2
 
 
 def test_source_and_tracebacks_find_the_lines(write: Write) -> None:
     source = load(write("# a\n\n\nclass A:\n    def forward(self, x):\n        return x  # here\n") + ":A")
-    assert "return x  # here" in inspect.getsource(source.target.forward)
-    assert inspect.getsource(source.target).startswith("class A:")
-    assert source.target.forward.__code__.co_firstlineno == 5 and source.place(5) == "line 5"
+    assert "return x  # here" in inspect.getsource(source.attention.forward)
+    assert inspect.getsource(source.attention).startswith("class A:")
+    assert source.attention.forward.__code__.co_firstlineno == 5 and source.place(5) == "line 5"
 
 
 def test_an_instance_and_an_inner_class_may_be_the_target(write: Write) -> None:
     text = "class A:\n    class B:\n        def __call__(self, x):\n            return x + 1\n\nb = A.B()\n"
-    assert load(write(text) + ":b").target(1) == 2
-    assert load(write(text) + ":A.B").target()(1) == 2
+    assert load(write(text) + ":b").attention(1) == 2
+    assert load(write(text) + ":A.B").attention()(1) == 2
     assert "A has no C" in refusal(write(text) + ":A.C")
 
 
@@ -174,7 +174,7 @@ def test_relative_imports_find_their_package(write: Write, init: str) -> None:
     text = "from .linear import one\nfrom .. import functional as F\nfrom beside import three\n\ndef attention(q, k):\n"
     target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
     source = load(target + ":attention")
-    assert source.target(4, 0) == 12 and source.notes == (noted("at_import", where="line 8 runs", name="attention"),)
+    assert source.attention(4, 0) == 12 and source.notes == (noted("at_import", where="line 8 runs", name="attention"),)
 
 
 def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write) -> None:
@@ -183,13 +183,13 @@ def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write)
     text = "from ..far import one\nfrom .near import two\nfrom above_all import three\n"
     write("three = 3\n", "above_all/__init__.py")
     target = write(text + "def attention(q, k): return one, two, three\n", "top/inner/mine.py")
-    assert load(target + ":attention").target(0, 0) == (1, 2, 3)
+    assert load(target + ":attention").attention(0, 0) == (1, 2, 3)
 
 
 def test_what_a_package_itself_defines_can_be_imported(write: Write) -> None:
     write("SIZE = 5\n", "top/__init__.py")
     target = write("from . import SIZE\n\ndef attention(q, k):\n    return SIZE\n", "top/mine.py")
-    assert load(target + ":attention").target(0, 0) == 5
+    assert load(target + ":attention").attention(0, 0) == 5
 
 
 def test_nothing_is_written_beside_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

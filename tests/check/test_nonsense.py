@@ -16,7 +16,6 @@ from mhsa_cli.check.grade import grade
 from mhsa_cli.check.laws import LAWS, SHARED
 from mhsa_cli.check.match import search
 from mhsa_cli.check.source.load import load
-from mhsa_cli.commands import check
 from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers.pictures.check_words import leading, next_step
 from tests.check.kinds import FUSED, written
@@ -87,7 +86,7 @@ def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pyte
         grades.append(grade(load(target), wishes))
         return grades[-1]
 
-    monkeypatch.setattr(check, "grade_in_process", grade_here)
+    monkeypatch.setattr("mhsa_cli.commands.check.grade_in_process", grade_here)
     plain = mhsa("check", f"{path}:Block")
     with monkeypatch.context() as patch:
         spoil(patch)

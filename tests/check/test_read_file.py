@@ -32,9 +32,9 @@ def test_a_notebook_is_its_code_cells_without_magic(write: Write) -> None:
         "A().forward(16)\nfor i in range(10**12):\n    pass",
     )
     source = load(write(notebook(*cells), "mine.ipynb") + ":A")
-    assert source.target.n == 2 and source.target().forward(9.0) == 1.0
-    assert "math.sqrt(x) % 2" in inspect.getsource(source.target.forward)
-    assert source.place(source.target.forward.__code__.co_firstlineno) == "cell 6, line 4"
+    assert source.attention.n == 2 and source.attention().forward(9.0) == 1.0
+    assert "math.sqrt(x) % 2" in inspect.getsource(source.attention.forward)
+    assert source.place(source.attention.forward.__code__.co_firstlineno) == "cell 6, line 4"
     assert "cell 4, line 1: invalid syntax: this cell is left out" in notes(source)
     assert "cell 7, line 1 to cell 7, line 3 run at import, not needed by A: left out" in notes(source)
 
@@ -72,10 +72,10 @@ class
 ~~~
 """
     source = load(write(text, "mine.md") + ":attention")
-    assert source.target(9.0, 1) == 4.0
-    assert source.target.__code__.co_firstlineno == 14 and source.place(14) == "line 14"
+    assert source.attention(9.0, 1) == 4.0
+    assert source.attention.__code__.co_firstlineno == 14 and source.place(14) == "line 14"
     assert source.notes == (noted("block_left_out", where="line 19", said="invalid syntax"),)
-    assert load(str(source.path) + ":Both").target() == 3
+    assert load(str(source.path) + ":Both").attention() == 3
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_paths_that_lead_nowhere_say_why(write: Write, tmp_path: Path) -> None:
 def test_latin_1_is_read_where_it_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_bytes(b"# -*- coding: latin-1 -*-\ndef attention(q, k):\n    return '\xe9'\n")
-    assert load(f"{path}:attention").target(0, 0) == "é"
+    assert load(f"{path}:attention").attention(0, 0) == "é"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
 def grade(source: Source, wishes: Wishes, tell: Callable[[str], None]) -> Grade:
     """Call the target with 5: right if that gives 5, otherwise wrong."""
     tell("calling")
-    found = source.target()(5)
+    found = source.attention()(5)
     law = Law("gives what it gets", found == 5, float(found) - 5, f"it gave {found}", id="same")
     fault = NamedFault("scale_none", "it scales", "do not", 3, source.place(3), 1.5, "no scale")
     said = {"wishes": str(asdict(wishes))}

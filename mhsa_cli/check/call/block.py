@@ -54,18 +54,18 @@ class Block:
 
     def takes(self, kind: str) -> bool:
         """Tell whether a size of this kind is a parameter of it, or a global or a setting that it reads."""
-        target = self.source.target
+        attention = self.source.attention
         known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
-        if not (inspect.isclass(target) or inspect.isfunction(target)):
+        if not (inspect.isclass(attention) or inspect.isfunction(attention)):
             return False
-        names = list(inspect.signature(target).parameters)
+        names = list(inspect.signature(attention).parameters)
         configs = any(plain(name) in constructor_args.CONFIGS for name in names)
         return configs or any(kind_of(name, SIZES) == kind for name in (*names, *known))
 
     @property
     def takes_head_width(self) -> bool:
         """Tell whether the width of a head is an argument of its own."""
-        names = inspect.signature(self.source.target).parameters
+        names = inspect.signature(self.source.attention).parameters
         return any(kind_of(n, SIZES) == "d_head" or plain(n) in constructor_args.OF_ONE_HEAD for n in names)
 
     def speaks(self, pattern: str, *, constructor: bool = True) -> bool:
@@ -90,17 +90,17 @@ class Block:
 
     def build(self, sizes: Sizes, choice: int | None = None) -> Built:
         """Build it. Raises: TypeError or CallError if nobody can guess how; whatever its constructor raises."""
-        target = self.source.target
+        attention = self.source.attention
         choice = self.choice if choice is None else choice
-        if inspect.isclass(target):
-            return self._construct(target, sizes, choice)
-        if inspect.isfunction(target):
-            names = list(inspect.signature(target).parameters)
+        if inspect.isclass(attention):
+            return self._construct(attention, sizes, choice)
+        if inspect.isfunction(attention):
+            names = list(inspect.signature(attention).parameters)
             if names and all(kind_of(name, SIZES) or kind_of(name, INPUTS) == "causal" for name in names):  # a factory
-                return self._construct(target, sizes, choice)
+                return self._construct(attention, sizes, choice)
             set_globals(self.source.namespace, sizes)
-            return self._function(target, names, sizes, choice)
-        thing = copy.deepcopy(target)
+            return self._function(attention, names, sizes, choice)
+        thing = copy.deepcopy(attention)
         return self._built(thing, sizes_of(thing, sizes), "as it stands in the file", self.numpy)
 
     def _built(self, thing: Any, sizes: Sizes, says: str, numpy: bool) -> Built:
@@ -109,7 +109,7 @@ class Block:
 
     def choices(self, sizes: Sizes) -> Iterator[Built]:
         """Build it in every way that its parameters allow; what fails is kept in `tried`."""
-        target = self.source.target
+        attention = self.source.attention
         for choice in range(CHOICES):
             try:
                 built = self.build(sizes, choice)
@@ -118,24 +118,24 @@ class Block:
             except (Exception, SystemExit) as error:
                 unknown = isinstance(error, constructor_args.UnknownSizeError)
                 self.failed("build", self._signature(), TypeError(*error.args) if unknown else error)
-                if unknown or (isinstance(error, CallError) and inspect.isfunction(target)):
+                if unknown or (isinstance(error, CallError) and inspect.isfunction(attention)):
                     return
                 continue
             self.choice = choice
             yield built
-            if not inspect.isclass(target) and not built.is_function:
+            if not inspect.isclass(attention) and not built.is_function:
                 return
 
     def _signature(self) -> str:
         try:
-            return str(signature_of(self.source.target))
+            return str(signature_of(self.source.attention))
         except TypeError:
             return "no signature"
 
-    def _construct(self, target: Any, sizes: Sizes, choice: int) -> Built:
+    def _construct(self, attention: Any, sizes: Sizes, choice: int) -> Built:
         set_globals(self.source.namespace, sizes)
-        ways = list(constructor_args.fillings(signature_of(target), sizes, self.given, self.source.namespace))
-        thing = target(**ways[choice])
+        ways = list(constructor_args.fillings(signature_of(attention), sizes, self.given, self.source.namespace))
+        thing = attention(**ways[choice])
         says = f"{self.source.name}({', '.join(f'{name}={short(value)}' for name, value in ways[choice].items())})"
         if thing is None or not (callable(thing) or hasattr(thing, "forward")):
             raise CallError("not_callable", how=says, name=type(thing).__name__)
@@ -147,10 +147,10 @@ class Block:
             built.read_weights()
         return built
 
-    def _function(self, target: Any, names: list[str], sizes: Sizes, form: int) -> Built:
-        supplied = constructor_args.given_to(target, self.given, any_name=True)
-        asked, some = param_dicts.keys_asked(self.source.text, target.__name__), False
-        for name, parameter in inspect.signature(target).parameters.items():
+    def _function(self, attention: Any, names: list[str], sizes: Sizes, form: int) -> Built:
+        supplied = constructor_args.given_to(attention, self.given, any_name=True)
+        asked, some = param_dicts.keys_asked(self.source.text, attention.__name__), False
+        for name, parameter in inspect.signature(attention).parameters.items():
             role, required = kind_of(name, WEIGHTS), parameter.default is parameter.empty
             if name in supplied:
                 continue
@@ -166,7 +166,7 @@ class Block:
                 supplied[name] = sizes.of(kind)
         if form >= (param_dicts.FORMS if some else 1):
             raise IndexError(form)
-        return Built(target, target, sizes, f"{self.source.name}({', '.join(names)})", self.numpy, supplied)
+        return Built(attention, attention, sizes, f"{self.source.name}({', '.join(names)})", self.numpy, supplied)
 
     def failed(self, kind: str, how: str, error: BaseException) -> None:
         """Keep what was tried, a key of `sentences.TRIED`, and how it was, and what came of it.
@@ -184,8 +184,8 @@ class Block:
     def tried(self) -> list[Remark]:
         """List what was tried and failed, ways with one outcome together; guesses first, then the latest stage."""
         guesses = [attempted("guess_setting", name=name) for name in self._lacks]
-        if not guesses and inspect.isclass(self.source.target):
-            names = constructor_args.unknown(self.source.target, self.given, self.source.namespace)
+        if not guesses and inspect.isclass(self.source.attention):
+            names = constructor_args.unknown(self.source.attention, self.given, self.source.namespace)
             guesses = [attempted("guess_parameter", name=name) for name in names]
         tries = [attempted(ways[0][0], len(ways) - 1, how=ways[0][1], said=said) for said, ways in self._tries.items()]
         return [*guesses, *sorted(tries, key=lambda one: one.kind == "build")]
@@ -193,7 +193,8 @@ class Block:
     @property
     def notes(self) -> Sequence[Remark]:
         """Say what the user gave that nothing takes."""
-        return list(constructor_args.left_over(self.source.target, self.given, self.source.namespace, self.source.text))
+        s = self.source
+        return list(constructor_args.left_over(s.attention, self.given, s.namespace, s.text))
 
 
 def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Block, Built]:

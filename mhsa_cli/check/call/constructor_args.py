@@ -170,11 +170,11 @@ def annotation_of(parameter: inspect.Parameter, namespace: Mapping[str, Any]) ->
     return note if isinstance(note, type) else namespace.get(str(note))
 
 
-def unknown(target: Callable[..., Any], given: Mapping[str, Any], namespace: Mapping[str, Any]) -> list[str]:
+def unknown(attention: Callable[..., Any], given: Mapping[str, Any], namespace: Mapping[str, Any]) -> list[str]:
     """List the parameters that have no default and no usual name: what was tried for them is a guess."""
     return [
         name
-        for name, p in signature_of(target).parameters.items()
+        for name, p in signature_of(attention).parameters.items()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given
         and not kind_of(name, SIZES) and plain(name) not in (*CONFIGS, *USUAL)
         and not dataclasses.is_dataclass(annotation_of(p, namespace))
@@ -209,12 +209,12 @@ def given_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def left_over(target: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Remark]:
+def left_over(attention: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Remark]:
     """Say of each argument that the user gave and nothing takes that it is so, and what there is to be given."""
     takes, more = [], False
-    calls = [target] if inspect.isclass(target) or inspect.isroutine(target) else []
-    if not inspect.isroutine(target):
-        calls += [getattr(target, name) for name in ("forward", "__call__") if name in dir(target)][:1]
+    calls = [attention] if inspect.isclass(attention) or inspect.isroutine(attention) else []
+    if not inspect.isroutine(attention):
+        calls += [getattr(attention, name) for name in ("forward", "__call__") if name in dir(attention)][:1]
     for call in calls:
         try:
             parameters = signature_of(call).parameters.values()
@@ -224,7 +224,7 @@ def left_over(target: Any, given: Mapping[str, Any], namespace: Mapping[str, Any
         for parameter in parameters:
             note = annotation_of(parameter, namespace)
             if parameter.kind is parameter.VAR_KEYWORD:
-                more = more or call is target
+                more = more or call is attention
             elif isinstance(note, type) and dataclasses.is_dataclass(note):
                 takes += [field.name for field in dataclasses.fields(note)]
             elif plain(parameter.name) in CONFIGS:

@@ -124,7 +124,7 @@ def entry(thing: Any) -> Callable[..., Any]:
 
 def is_numpy(source: Source) -> bool:
     """Tell whether a file is about arrays, not tensors."""
-    if inspect.isclass(source.target) and issubclass(source.target, nn.Module):
+    if inspect.isclass(source.attention) and issubclass(source.attention, nn.Module):
         return False
     return "numpy" in source.text and "torch" not in source.text
 

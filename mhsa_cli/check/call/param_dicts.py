@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from mhsa_cli.check.call.name_lexicon import SIZES, WEIGHTS, Sizes, kind_of
+from mhsa_cli.check.locate import syntax
 from mhsa_cli.check.read.weight_names import is_bias, role_of
 from mhsa_cli.check.sentences import CallError
 
@@ -80,7 +80,7 @@ def _read(node: ast.AST, names: dict[str, Keys], functions: dict[str, ast.Functi
     for _ in range(2):  # a name may stand for a part of a dict before its line is met
         for inner in ast.walk(node):
             if isinstance(inner, ast.Assign):
-                for name, value in _pairs(inner):
+                for name, value in syntax.assignments(inner):
                     if (keys := _at(value, names)) is not None:
                         names[name] = keys
             elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in functions:
@@ -89,16 +89,6 @@ def _read(node: ast.AST, names: dict[str, Keys], functions: dict[str, ast.Functi
                     _read(called, given, functions, depth - 1)
             elif isinstance(inner, ast.expr):
                 _at(inner, names)
-
-
-def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    for target in node.targets:
-        if isinstance(target, ast.Name):
-            yield target.id, node.value
-        elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            for name, value in zip(target.elts, node.value.elts, strict=False):
-                if isinstance(name, ast.Name):
-                    yield name.id, value
 
 
 def _at(node: ast.expr, names: dict[str, Keys]) -> Keys | None:

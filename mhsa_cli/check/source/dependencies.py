@@ -109,7 +109,7 @@ def _can_be_called(node: ast.stmt, known: dict[str, Part]) -> bool:
 
 
 def _always(node: ast.stmt) -> bool:
-    """Tell whether it runs for any target: `from x import *`, and what changes where modules are looked for."""
+    """Tell whether it runs for any block: `from x import *`, and what changes where modules are looked for."""
     if isinstance(node, ast.ImportFrom):
         return node.module == "__future__" or any(alias.name == "*" for alias in node.names)
     return isinstance(node, ast.Expr) and ast.unparse(node).startswith("sys.path.")

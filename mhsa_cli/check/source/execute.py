@@ -1,4 +1,4 @@
-"""Runs the statements that a target needs. One that fails is kept as a failure, and what follows is tried all the same.
+"""Runs the statements that a block needs. One that fails is kept as a failure, and what follows is tried all the same.
 
 This is the one place where somebody else's code begins to run: `mhsa check` does it in a process of its own.
 """

@@ -1,4 +1,4 @@
-"""What there is to grade in a folder, at any depth: nothing that may be a submission is passed over in silence."""
+"""What there is to grade in a folder, at any depth: nothing that may be a block is passed over in silence."""
 
 from __future__ import annotations
 

@@ -22,16 +22,16 @@ SHOWN = 3  # notes of a kind before they are only counted
 
 @dataclass(frozen=True)
 class Source:
-    """Somebody's attention as Python has it: `target` is the class, function or instance.
+    """A block as Python has it: `attention` is the class, function or instance.
 
     `text` is Python: of a notebook the code cells, of Markdown the code blocks. `namespace` holds the globals that the
-    target lives in. `notes` say what was left out or failed. `place` says in words where a line of `text` is.
+    block lives in. `notes` say what was left out or failed. `place` says in words where a line of `text` is.
     """
 
     path: Path
     name: str
     text: str
-    target: Any
+    attention: Any
     namespace: dict[str, Any]
     notes: tuple[Remark, ...]
     place: Callable[[int], str]
@@ -112,7 +112,7 @@ def _find(script: Script, parts: Sequence[Part], namespace: dict[str, Any], name
         return namespace[name]
     if not failures:
         raise _no_such_name(script, parts, name)
-    # The last one is the target's own, or near it; a package that is missing is the root of what failed after it.
+    # The last one is the block's own, or near it; a package that is missing is the root of what failed after it.
     cause = next((failure for failure in failures if failure.hint), failures[-1])
     others = [f"also {failure}" for failure in failures if failure is not cause][:SHOWN]
     hint = cause.hint or "mend that line, or name a target that does not need it"
