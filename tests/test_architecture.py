@@ -15,6 +15,7 @@ import mhsa_cli
 from tests.commands.shell import codes_without_torch
 
 PACKAGE = Path(mhsa_cli.__file__).parent
+ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
 ALL_FILES = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 

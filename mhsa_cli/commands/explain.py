@@ -8,8 +8,8 @@ from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, rep
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.renderers.pictures.explain import explain as explain_heads
 from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
+from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.listing import run_argument
-from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 
 
 def explain(

@@ -16,8 +16,8 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.circuits import circuits_table
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
+from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.listing import run_argument
-from mhsa_cli.runs.report import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 

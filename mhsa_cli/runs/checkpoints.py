@@ -15,8 +15,9 @@ from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, 
 from mhsa_cli.runs.disk import refused_with, retried, told
 
 FOLDER, STATE, OPTIMIZER = "checkpoints", "state.json", "optimizer.safetensors"
-_NAME = re.compile(r"(step-([0-9]{8,18}))(\.replaced)?")
+_NAME = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,17})(\.replaced)?")
 _ATTEMPTS = 5
+_SKIPPED = "damaged checkpoint skipped"
 
 
 class Checkpoint(NamedTuple):
@@ -45,11 +46,7 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
         return []
     with told("read", folder):
         names = [entry.name for entry in folder.iterdir()]
-    found = []
-    for name in names:
-        match = _NAME.fullmatch(name)
-        if match and match[1] == _name(int(match[2])):
-            found.append(Checkpoint(int(match[2]), folder / name))
+    found = [Checkpoint(int(match[1]), folder / match[0]) for match in map(_NAME.fullmatch, names) if match]
     # At one step the folder being replaced comes first: it counts as the older.
     return sorted(found, key=lambda item: (item.step, not item.path.name.endswith(REPLACED)))
 
@@ -113,26 +110,25 @@ def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = 
     Raises: RunError if there is none, with the reason for each that is there; NewerFormatError or StorageError where
     the newest may be whole, but cannot be read here.
     """
-    problems: list[str] = []
     for _ in range(_ATTEMPTS):
         found = list_checkpoints(run)
-        wanted = [item for item in found if step is None or item.step == step]
-        problems = []
-        for item in reversed(wanted):
+        problems: list[str] = []
+        loaded = None
+        for item in reversed([item for item in found if step in (None, item.step)]):
             try:
                 files = read_checkpoint(item, () if for_training else (OPTIMIZER,))
+                loaded = Loaded(item.step, files, tuple(f"{_SKIPPED}: {one}" for one in problems))
+                break
             except (RunError, StorageError) as error:
                 if not is_damage(error):
                     raise
                 problems.append(f"{item.path.name}: {error.message}")
-                continue
-            if problems and list_checkpoints(run) != found:
-                break  # a running training replaced what we were reading: look again
-            notes = tuple(f"damaged checkpoint skipped: {problem}" for problem in problems)
-            return Loaded(item.step, files, notes)
-        else:
-            if list_checkpoints(run) == found:
+        if loaded is not None and not problems:
+            return loaded
+        if list_checkpoints(run) == found:  # else a running training replaced what we were reading: look again
+            if loaded is None:
                 raise _none_valid(run, step, found, problems)
+            return loaded
     raise RunError((run, ": its checkpoints change faster than they can be read"), "try again")
 
 

@@ -1,20 +1,26 @@
-"""Head maps as the plain data of heads.json, and back."""
+"""Head maps, and what was measured of the heads, as the plain data of heads.json, and back."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.records import HeadMaps
+from mhsa_cli.records import Claim, HeadMaps, HeadReport, HeadScore, Label, Verdict
+from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.records.claims import stored
 from mhsa_cli.runs.codec import WRONG, from_plain, plain, what_is_wrong
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
-from mhsa_cli.runs.report import report_from_dict, score_to_dict, verdict_to_dict
 from mhsa_cli.text import Head, escape
 
+FIGURES = ("entropy", "uniformity", "confidence", "positionality")
+_NAMES = [field.name for field in fields(HeadScore)]
+MEASURED = _NAMES[_NAMES.index("trained_gaps") : _NAMES.index("label")]  # the gaps, then the causes
+BETWEEN = "; "  # the parts of the evidence, where it is one text
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
 
 
@@ -75,3 +81,76 @@ def _is_number(value: object) -> bool:
     if isinstance(value, float):
         return not math.isinf(value)  # NaN is shown as what it is
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1
+
+
+def score_to_dict(head: HeadScore) -> dict[str, Any]:
+    """Write one head's measurement: `lift` and `chance` are those of its target, or of the closest one if unnamed."""
+    closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
+    shown = head.scores.get(head.target or closest or "")
+    parts = [words(claim) for claim in head.evidence]
+    return {
+        "label": None if head.label is None else head.label.text,
+        "label_id": None if head.label is None else head.label.id,
+        "target": head.target,
+        "closest": closest,
+        "lift": None if shown is None else shown.lift,
+        "chance": None if shown is None else shown.chance,
+        "scores": {**plain(head.scores), **{name: getattr(head, name) for name in FIGURES}},
+        **{name: plain(getattr(head, name)) for name in MEASURED},
+        "evidence": BETWEEN.join(parts),
+        "evidence_parts": parts,
+    }
+
+
+def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
+    """Write the verdict, what it claims in words."""
+    said = {"claims": sentences(verdict.claims), "withheld": words(verdict.withheld) if verdict.withheld else ""}
+    return {"text" if name == "claims" else name: said.get(name, value) for name, value in plain(verdict).items()}
+
+
+def report_from_dict(content: Mapping[str, Any]) -> HeadReport | None:
+    """Read the measurement back; None if the file holds none. Raises: one of WRONG if damaged."""
+    if content.get("verdict") is None:
+        return None
+    told = content["verdict"]
+    withheld = told.get("withheld", "")
+    said = {"claims": [_stored(told["text"])], "withheld": _stored(withheld) if withheld else None}
+    verdict = from_plain(Verdict, {**told, **said}, finite=True)
+    return HeadReport(verdict, [_score(head) for head in content["heads"]])
+
+
+def _score(head: Mapping[str, Any]) -> HeadScore:
+    """Read one head's measurement. Raises: one of WRONG."""
+    scores = {name: one for name, one in head["scores"].items() if name not in FIGURES}
+    figures = {name: head["scores"].get(name) for name in FIGURES}
+    certain = {name: head[name] for name in MEASURED}  # these were always there
+    told = {**certain, **figures, "scores": scores, "label": _label(head), "evidence": _evidence(head)}
+    score = from_plain(HeadScore, {**head, **told}, finite=True)
+    if head["target"] is not None and head["target"] not in scores:
+        raise ValueError(f"a head's target {head['target']!r} has no score")
+    if head["target"] != score.target:
+        raise ValueError("a head's label and its target should be of one kind")
+    return score
+
+
+def _label(head: Mapping[str, Any]) -> Label | None:
+    """Read a head's label: older files have its words alone. Raises: ValueError."""
+    words = head["label"]
+    told = head.get("label_id", words)
+    label = Label.from_id(told) if "label_id" in head else Label.from_words(words)
+    if told is not None and label is None:
+        raise ValueError("a head's label should be one that is known")
+    return label
+
+
+def _evidence(head: Mapping[str, Any]) -> list[Claim]:
+    """Read the evidence: older files have one text. Raises: ValueError."""
+    parts = head["evidence_parts"] if "evidence_parts" in head else head["evidence"]
+    return [_stored(part) for part in (parts.split(BETWEEN) if isinstance(parts, str) else parts)]
+
+
+def _stored(text: Any) -> Claim:
+    """Make a claim of a sentence that the file keeps. Raises: ValueError."""
+    if not isinstance(text, str):
+        raise ValueError("what is said of heads should be texts")
+    return stored(text)

@@ -148,18 +148,13 @@ def _join(where: str | None, key: str) -> str:
 def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:
     """Put the NaN and infinities back that `dump_json` named; changes and returns `content`."""
     found = content.pop(NONFINITE, None)
-    if not isinstance(found, dict):
-        return content
-    for where, text in found.items():
-        if text not in ("nan", "inf", "-inf"):
-            continue
-        keys = [key.replace("~1", "/").replace("~0", "~") for key in where.split("/")]
+    for where, text in found.items() if isinstance(found, dict) else ():
+        *above, last = (key.replace("~1", "/").replace("~0", "~") for key in where.split("/"))
         place: Any = content
-        for key in keys[:-1]:
+        for key in above:
             place = _item(place, key)
-        last: Any = int(keys[-1]) if isinstance(place, list) and _INDEX.fullmatch(keys[-1]) else keys[-1]
-        if _item(place, keys[-1], missing=False) is None:  # only a null is replaced
-            place[last] = float(text)
+        if text in ("nan", "inf", "-inf") and _item(place, last, missing=False) is None:  # only a null is replaced
+            place[int(last) if isinstance(place, list) else last] = float(text)
     return content
 
 

@@ -130,12 +130,10 @@ def summarise(run: Path) -> RunSummary:
         return RunSummary(run, f"damaged: {why}", problem="damaged")
     except RunError:
         return RunSummary(run, "made by a newer mhsa", problem="newer")
-    status, started, seconds, order = (info.get(key) for key in ("status", "started", "seconds", "order"))
-    if not isinstance(status, str) or not isinstance(order, int) or not isinstance(started, str):
+    started, seconds, order = (info.get(key) for key in ("started", "seconds", "order"))
+    if started is None or order is None:
         return RunSummary(run, f"damaged: {RUN} lacks its status, order or started", info=info, problem="damaged")
-    return RunSummary(
-        run, escape(status), started, float(seconds) if isinstance(seconds, int | float) else None, order, info
-    )
+    return RunSummary(run, escape(info["status"]), started, None if seconds is None else float(seconds), order, info)
 
 
 def list_runs(root: Path) -> list[RunSummary]:

@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli import __version__
-from mhsa_cli.errors import IS, DamageError, RunError
+from mhsa_cli.errors import IS, DamageError, RunError, StorageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import checkpoints, hashes, listing
 from mhsa_cli.runs.atomic import write_file_atomic
-from mhsa_cli.runs.checkpoints import Checkpoint, Loaded
-from mhsa_cli.runs.commit import sweep_orphans
+from mhsa_cli.runs.checkpoints import STATE, Checkpoint, Loaded, is_damage, list_checkpoints
+from mhsa_cli.runs.commit import MANIFEST, sweep_orphans
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import parse_heads
-from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed
+from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed, parse_document
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, RunSummary, load_info
 from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.new_folder import OwnedFolder
-from mhsa_cli.runs.newer_formats import refuse_newer
 
 _TEXT_LIMIT = 1 << 20
-_HEADS_LIMIT = 1 << 30
+_HEADS_LIMIT = 1 << 30  # bytes; the largest file that is read whole
 
 
 class RunDir(OwnedFolder):
@@ -260,3 +259,21 @@ class RunDir(OwnedFolder):
         if step is None and ended and found.step != info["step"] and not found.notes:
             return found._replace(notes=(f"the checkpoint of step {info['step']}, the run's last, is missing",))
         return found
+
+
+def refuse_newer(run: Path) -> None:
+    """Make sure that no part of a run folder is of a newer format; what is damaged is the readers' business.
+
+    Raises: NewerFormatError, StorageError for a part that may be one, and cannot be read here.
+    """
+    try:
+        saved = list_checkpoints(run)
+    except (RunError, StorageError):
+        saved = []
+    parts = [run / RUN, run / HEADS, *(item.path / name for item in saved for name in (MANIFEST, STATE))]
+    for part in filter(os.path.lexists, parts):
+        try:
+            parse_document(read_file(part, _HEADS_LIMIT), part)
+        except (RunError, StorageError) as error:
+            if not is_damage(error):
+                raise

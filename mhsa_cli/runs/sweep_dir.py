@@ -20,14 +20,12 @@ from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock
 from mhsa_cli.runs.names import check_name
 from mhsa_cli.runs.new_folder import OwnedFolder
-from mhsa_cli.runs.newer_formats import refuse_newer
-from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.run_dir import RunDir, refuse_newer
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
 from mhsa_cli.text import escape
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
-MOST = 1 << 20  # trials; far beyond any grid
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
 

@@ -16,8 +16,7 @@ from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.listing import WEIGHTS, run_argument
-from mhsa_cli.runs.newer_formats import refuse_newer
-from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.run_dir import RunDir, refuse_newer
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.runs.verify import OWN
 from mhsa_cli.text import escape

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mhsa_cli.config.grid import MAX_TRIALS
 from mhsa_cli.config.load import Config, check_data
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.run_config import other_version
 from mhsa_cli.runs.listing import SWEEP
 from mhsa_cli.runs.run_facts import is_number
-from mhsa_cli.runs.sweep_dir import MOST, trial_name
+from mhsa_cli.runs.sweep_dir import trial_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def planned(plan: Mapping[str, Any]) -> list[Trial]:
     try:
         first_order = max(0, int(1_000_000 * plan.get("started", 0)))
         cells = [_config_and_seeds(cell) for cell in plan["cells"]]
-        if not 1 <= sum(seeds for _, seeds in cells) <= MOST or not is_number(plan["target"]):
+        if not 1 <= sum(seeds for _, seeds in cells) <= MAX_TRIALS or not is_number(plan["target"]):
             raise ValueError("no trial, too many, or no target")
         for number, (cell, (settings, seeds)) in enumerate(zip(plan["cells"], cells, strict=True)):
             first = check_data(settings, SWEEP)
