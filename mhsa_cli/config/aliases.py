@@ -148,12 +148,12 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
     name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
     if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS):
         name = joined
-    if name in ("task", "model", "train") and section:
-        return Suggestion("advice", f"`{name}:` is a section of its own: write it without indentation")
     if name in ("task", "model", "train"):
-        return Suggestion("advice", f"did you mean `{name}:`?")
+        inside = f"`{name}:` is a section of its own: write it without indentation"
+        return Suggestion("advice", inside if section else f"did you mean `{name}:`?")
     if name in known and not (name == "name" and section != "task"):
-        return Suggestion("key", _elsewhere(name, known[name], section))
+        home = known[name].rpartition(".")[0]
+        return Suggestion("key", f"did you mean `{name}`?" if home == section else f"`{name}` belongs under `{home}:`")
     if name in ("warmup", "t_warmup") and isinstance(value, float):
         return Suggestion("advice", _WARMUP)
     if name in ("warmup", "t_warmup") and isinstance(value, str) and re.match(r"\d", value):
@@ -168,11 +168,8 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
     meant |= {_BY_ALIAS[close] for close in near(name, _BY_ALIAS, LONG_ALIAS)} & set(known.values())
     if len(meant) == 1:
         return Suggestion("key", _did_you_mean(meant.pop(), section))
-    inside = [dotted for dotted in keys if dotted.startswith(section + ".")] if section else []
-    if inside:
-        names = ", ".join(dotted.rpartition(".")[2] for dotted in inside)
-        return Suggestion("keys", f"keys of `{section}`: {names}")
-    return Suggestion("sections", SECTIONS)
+    own = [dotted for dotted in keys if dotted.startswith(section + ".")]
+    return Suggestion("keys", list_keys(own)) if own else Suggestion("sections", SECTIONS)
 
 
 def list_keys(keys: Sequence[str]) -> str:
@@ -185,11 +182,6 @@ def list_keys(keys: Sequence[str]) -> str:
 
 def _names_something(name: str, known: Mapping[str, str]) -> bool:
     return name in known or _BY_ALIAS.get(name) in known.values() or sentence_for(name) is not None
-
-
-def _elsewhere(name: str, dotted: str, section: str) -> str:
-    home = dotted.rpartition(".")[0]
-    return f"did you mean `{name}`?" if home == section else f"`{name}` belongs under `{home}:`"
 
 
 def _did_you_mean(dotted: str, section: str, extra: str = "") -> str:

@@ -25,7 +25,7 @@ from mhsa_cli.text import Head, escape
 
 Heads = Sequence[Head]
 NO_HASHES = "from an older version, which kept no hashes"
-ENDED = ("finished", "stopped")
+ENDED, SOUND = ("finished", "stopped"), ("ok", "note")
 OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
 
 
@@ -74,7 +74,7 @@ class Verifier:
             self._part(TEXT, lambda file: f"{file.size:,} bytes")
         self.checks += [*found, *self._leftovers()]
         newest = max(self.whole, default=None)
-        damaged = any(check.state not in ("ok", "note") for check in self.checks)
+        damaged = any(check.state not in SOUND for check in self.checks)
         return Verification(self.checks, self._usable(newest) if damaged else [], newest)
 
     def _note(self, name: str, state: str, found: str) -> None:
@@ -91,12 +91,12 @@ class Verifier:
         except MhsaError as error:
             self._note(RUN, state_of(error), self._why(error))
             return
-        status, step = self.info.get("status"), self.info.get("step")
-        at = f" at step {step}" if status in (*ENDED, "failed") else ""
+        status, step = self.info["status"], self.info.get("step")
+        said = f"{escape(status)} at step {step}" if status in (*ENDED, "failed") else escape(status)
         if self.listed or status in ("running", "interrupted"):
-            self._note(RUN, "ok", f"{escape(str(status))}{at}, its own hash")
+            self._note(RUN, "ok", f"{said}, its own hash")
         else:
-            self._note(RUN, "note", f"{escape(str(status))}{at}; {NO_HASHES}")
+            self._note(RUN, "note", f"{said}; {NO_HASHES}")
 
     def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
         """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
@@ -200,13 +200,15 @@ class Verifier:
 
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
-        wrong = {check.name for check in self.checks if check.state not in ("ok", "note")}
+        wrong = {check.name for check in self.checks if check.state not in SOUND}
         run = escape(shlex.quote(str(self.run)))
+        curves = sorted(wrong & {METRICS, SCORES})
+        loads = newest is not None and not wrong & {RUN, CONFIG, TEXT}
         found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
-        if newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+        if loads:
             later = [name for name in self.refused if name > f"{FOLDER}/step-{newest:08d}"]
             first = f"once {' and '.join(later)} is deleted, " if later else ""
-            goes_on = "" if wrong & {METRICS, SCORES} else f", and mhsa train --resume {run} goes on from it"
+            goes_on = "" if curves else f", and mhsa train --resume {run} goes on from it"
             found.append(f"the checkpoint of step {newest}: {first}mhsa generate {run} uses it{goes_on}")
         elif newest is not None:
             found.append(f"the weights of step {newest}: {FOLDER}/step-{newest:08d}/model.safetensors")
@@ -214,10 +216,9 @@ class Verifier:
             found.append(f"the curve: {METRICS}")
         elif self.curve is not None and self.curve.problem and self.curve.line:
             found.append(f"the curve up to line {self.curve.line}, step {self.curve.step}: {METRICS}")
-        if wrong & {METRICS, SCORES} and newest is not None and not wrong & {RUN, CONFIG, TEXT}:
-            names = " and ".join(sorted(wrong & {METRICS, SCORES}))
-            found.append(f"to go on without the curve so far, delete {names}; mhsa train --resume {run}")
-        if HEADS in wrong and newest is not None and not wrong & {RUN, CONFIG, TEXT}:
+        if curves and loads:
+            found.append(f"to go on without the curve so far, delete {' and '.join(curves)}; mhsa train --resume {run}")
+        if HEADS in wrong and loads:
             found.append(f"the heads, measured again: delete {HEADS}, then mhsa inspect-heads {run}")
         if CONFIG not in wrong:
             again = escape(shlex.quote(str(self.run / CONFIG)))
