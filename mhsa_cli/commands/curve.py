@@ -13,7 +13,7 @@ from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_run import next_look, tell_edited
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import dropped_records
-from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
 
 RunArguments = Annotated[
@@ -33,7 +33,7 @@ def curve(
 ) -> None:
     """Run `mhsa curve`."""
     root, file = runs_root(runs), picture_path(output)
-    folders = [RunDir.open(root, name) for name in dict.fromkeys(names or ())] or [RunDir.newest(root)]
+    folders = [RunDir.open(root, name) for name in dict.fromkeys(names or [NEWEST])]
     for folder in folders:
         tell_edited(folder)
     single = len(folders) == 1

@@ -14,9 +14,17 @@ from mhsa_cli.commands.run_summary import nats
 from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.runs.json_file import UPDATE
-from mhsa_cli.runs.listing import TRAIN_ONE, final_figures, find_run, list_inside, list_sweeps, run_argument, summarise
+from mhsa_cli.runs.listing import (
+    TRAIN_ONE,
+    final_figures,
+    find_run,
+    list_inside,
+    list_runs,
+    list_sweeps,
+    run_argument,
+    summarise,
+)
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape, plural
 
 OneRun = Annotated[
@@ -29,7 +37,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
     if run is not None:
         _show_one(root, run, as_json)
         return
-    found = [_row(summary) for summary in RunDir.list(runs_root(root))]
+    found = [_row(summary) for summary in list_runs(runs_root(root))]
     if as_json:
         print_json(found)
         return

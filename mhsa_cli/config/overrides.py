@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mhsa_cli.config.aliases import setting
+from mhsa_cli.config.aliases import list_keys, setting
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.pydantic_errors import all_keys
 from mhsa_cli.config.reader import read_value
@@ -78,9 +78,9 @@ def _gap(key: str, value: str, mark: Mark) -> Problem:
     keys = all_keys()
     names = [part for part in key.split(".") if part.strip()]
     missing = "section before" if key.startswith(".") else "key behind" if key.endswith(".") else "name at"
-    inside = [name.rpartition(".")[2] for name in keys if names and name.startswith(f"{names[0]}.")]
+    inside = [name for name in keys if names and name.startswith(f"{names[0]}.")]
     if key.endswith(".") and inside:
-        hint = f"keys of `{names[0]}`: " + ", ".join(inside)
+        hint = list_keys(inside)
     elif names and (meant := setting(names[-1], keys)):
         hint = f"write {meant}={clip(value)}"
     else:

@@ -12,7 +12,7 @@ from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS, run_argument
-from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
@@ -20,7 +20,7 @@ from mhsa_cli.text import escape
 def open_run(runs: Path | None, name: str | None) -> RunDir:
     """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
-    return RunDir.newest(root) if name is None else RunDir.open(root, name)
+    return RunDir.open(root, NEWEST if name is None else name)
 
 
 def tell_edited(run: RunDir) -> None:

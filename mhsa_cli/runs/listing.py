@@ -185,7 +185,8 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
     is_name = Path(text).name == text and text not in (".", "..")
     wrong = None
     above = (root / text).parent
-    inside = not is_name and not Path(text).is_absolute() and (is_sweep(above) or _is_closed(above))
+    closed = above.is_dir() and not os.access(above, os.X_OK)  # then the system lets nobody look into it
+    inside = not is_name and not Path(text).is_absolute() and (is_sweep(above) or closed)
     for path in [root / text, Path(text)] if is_name or inside else [Path(text)]:  # SWEEP/TRIAL names a run as well
         try:
             (path / RUN).lstat()
@@ -199,11 +200,6 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
             if error.errno != errno.ENAMETOOLONG:
                 raise storage_error("open", path, error) from error
     raise wrong or _no_such_run(root, text, is_name)
-
-
-def _is_closed(folder: Path) -> bool:
-    """Tell whether a folder is there that the system lets nobody look into."""
-    return folder.is_dir() and not os.access(folder, os.X_OK)
 
 
 def _is_a_sweep(path: Path) -> RunError:

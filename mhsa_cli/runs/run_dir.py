@@ -19,7 +19,7 @@ from mhsa_cli.runs.commit import MANIFEST, sweep_orphans
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.heads import parse_heads
 from mhsa_cli.runs.json_file import FILES, dump_json, dump_sealed, parse_document
-from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, RunSummary, load_info
+from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, load_info
 from mhsa_cli.runs.metrics import MetricsFile, Records
 from mhsa_cli.runs.new_folder import OwnedFolder
 
@@ -77,7 +77,7 @@ class RunDir(OwnedFolder):
 
     @classmethod
     def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
-        """Open a run by its name in `root` or by its path anywhere; `write=True` also owns it, to go on with it.
+        """Open a run by its name in `root`, "newest" or its path; `write=True` also owns it, to go on with it.
 
         Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
         """
@@ -95,16 +95,6 @@ class RunDir(OwnedFolder):
             sweep_orphans(run.path)
             sweep_orphans(run.path / checkpoints.FOLDER)
         return run
-
-    @classmethod
-    def newest(cls, root: Path) -> RunDir:
-        """Open the run started last for reading. Raises: RunError if there is none."""
-        return cls.open(root, listing.newest_run(root))
-
-    @staticmethod
-    def list(root: Path) -> Sequence[RunSummary]:
-        """Summarise every folder in `root`, newest first; damaged and foreign ones come last and say so."""
-        return listing.list_runs(root)
 
     def close(self) -> None:
         """Let go of the run; others may write to it from now on."""
@@ -136,17 +126,13 @@ class RunDir(OwnedFolder):
         except UnicodeDecodeError as error:
             raise DamageError((path, IS, f"damaged: byte {error.start} is not UTF-8"), code="not-utf8") from error
 
-    def write_run_json(self, info: Mapping[str, Any]) -> None:
-        """Write `info` over what run.json holds; other keys stay. Raises: RunError, StorageError.
+    def update(self, **info: Any) -> None:
+        """Write single keys of run.json, the others stay: `update(status="finished", seconds=3.1, final={...})`.
 
-        Any status but "running" ends the run: its files are listed with their hashes.
+        Any status but "running" ends the run: its files are listed with their hashes. Raises: RunError, StorageError.
         """
         self._lock.check()
         self._write_info({**self._load(), **info})
-
-    def update(self, **info: Any) -> None:
-        """Write single keys of run.json: `update(status="finished", seconds=3.1, final={...})`."""
-        self.write_run_json(info)
 
     def _write_info(self, info: Mapping[str, Any]) -> None:
         files = None

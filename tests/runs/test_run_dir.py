@@ -13,6 +13,7 @@ import pytest
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import refused_with
+from mhsa_cli.runs.listing import list_runs
 from mhsa_cli.runs.names import prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
@@ -52,7 +53,7 @@ def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
     found = RunDir.open(tmp_path, name)
     assert found.read_run_json()["name"] == name == found.name
     assert found.load_checkpoint().step == 7
-    assert [item.name for item in RunDir.list(tmp_path)] == [name]
+    assert [item.name for item in list_runs(tmp_path)] == [name]
     with pytest.raises(MhsaError) as caught:
         RunDir.create(tmp_path, name)
     assert str(caught.value).encode("utf-8")
@@ -82,7 +83,7 @@ def test_a_root_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
         error = refusal(lambda: RunDir.create(tmp_path / root, "x"))  # noqa: B023
         assert (error.code, error.exit_code) == (code, 5)
     assert not (tmp_path / "nowhere").exists()
-    assert refused_with(refusal(lambda: RunDir.list(tmp_path / "file"))) == errno.ENOTDIR
+    assert refused_with(refusal(lambda: list_runs(tmp_path / "file"))) == errno.ENOTDIR
 
 
 def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
@@ -147,7 +148,7 @@ def test_what_is_no_run_is_named(run: RunDir, tmp_path: Path, monkeypatch: pytes
 def test_the_newest_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for root in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(RunError) as caught:
-            RunDir.newest(root)
+            RunDir.open(root, "newest")
         assert "train one: mhsa train task.name=copy" in str(caught.value)
     for name in ("z", "a", "m"):
         RunDir.create(tmp_path, name).close()
@@ -157,10 +158,10 @@ def test_the_newest_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.
     os.utime(tmp_path / "z")
     (tmp_path / "z" / "heads.json").write_text("{}")
     shutil.copytree(tmp_path / "a", tmp_path / "zz-copy")
-    assert [item.name for item in RunDir.list(tmp_path)] == ["c", "b", "m", "zz-copy", "a", "z"]
-    assert RunDir.newest(tmp_path).name == "c"
+    assert [item.name for item in list_runs(tmp_path)] == ["c", "b", "m", "zz-copy", "a", "z"]
+    assert RunDir.open(tmp_path, "newest").name == "c"
     (tmp_path / "c" / "run.json").write_text("{")
-    assert RunDir.newest(tmp_path).name == "b"
+    assert RunDir.open(tmp_path, "newest").name == "b"
 
 
 def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
         (root / name / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     (root / "linked").mkdir()
     (root / "linked" / "run.json").symlink_to(run.path / "run.json")
-    rows = RunDir.list(root)
+    rows = list_runs(root)
     assert "run.json:1:41" in next(item.status for item in rows if item.name == "cut")
     found = {item.name: item.problem for item in rows}
     assert found.pop("mine") is None and found.pop("newer") == "newer"
@@ -195,7 +196,7 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
         with pytest.raises(RunError) as caught:
             RunDir.open(root, name)
         assert f"{name}/run.json" in caught.value.message
-    assert RunDir.newest(root).name == "mine"
+    assert RunDir.open(root, "newest").name == "mine"
 
 
 # -- text and JSON ----------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_run_json_grows_and_keeps_what_it_has(run: RunDir) -> None:
     assert first["status"] == "running"
     assert first["command"] == ["mhsa", "train"]
     assert first["started"].endswith("+00:00")
-    run.write_run_json({"seed": 42, "device": "cpu"})
+    run.update(seed=42, device="cpu")
     run.update(status="stopped", final={"loss": float("nan"), "accuracy": 0.5})
     found = run.read_run_json()
     assert {**first, "status": "stopped", "seed": 42, "device": "cpu"}.items() <= found.items()

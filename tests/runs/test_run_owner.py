@@ -12,6 +12,7 @@ import pytest
 
 from mhsa_cli.errors import BusyError, StorageError
 from mhsa_cli.runs.disk import refused_with
+from mhsa_cli.runs.listing import list_runs
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.run_dir import RunDir
 from tests.refusals import fact, refusal
@@ -64,7 +65,6 @@ def test_of_eight_with_one_name_one_owns_it(start, tmp_path: Path) -> None:
 SLOW = """
 import time
 from pathlib import Path
-from mhsa_cli.runs.disk import refused_with
 from mhsa_cli.runs.lock import RunLock
 from mhsa_cli.runs.run_dir import RunDir
 acquire = RunLock.acquire
@@ -89,7 +89,7 @@ def test_eight_without_a_name_get_eight(start, tmp_path: Path) -> None:
     said = race(start, "unnamed", tmp_path)
     expected = {"repeat-h4", *(f"repeat-h4-{number}" for number in range(2, 9))}
     assert {line.split()[-1] for line in said} == expected
-    orders = [item.order for item in RunDir.list(tmp_path)]
+    orders = [item.order for item in list_runs(tmp_path)]
     assert len(set(orders)) == 8
     assert orders == sorted(orders, reverse=True)
 
@@ -118,7 +118,7 @@ def test_a_killed_owner_is_followed_silently(start, tmp_path: Path) -> None:
     owner.kill()
     owner.wait()
     assert RunDir.open(tmp_path, "same").read_run_json()["status"] == "interrupted"
-    assert RunDir.list(tmp_path)[0].status == "interrupted"
+    assert list_runs(tmp_path)[0].status == "interrupted"
     with RunDir.open(tmp_path, "same", write=True):
         assert json.loads(lock.read_text())["pid"] == os.getpid()
     assert not is_locked(lock)
@@ -234,7 +234,7 @@ def test_an_ordinary_user_meets_reasons(open_place: Path, in_child) -> None:
                 said.append("nothing")
             except StorageError as error:
                 said.append(f"{error.exit_code} {'EACCES' in error.message} {'--runs' in str(error.hint)}")
-        said.append(str(RunDir.newest(readable).load_checkpoint().files))
+        said.append(str(RunDir.open(readable, "newest").load_checkpoint().files))
         return "\n".join(said)
 
     assert in_child(attempts).split("\n") == ["5 True True"] * 5 + ["{'a': b'x'}"]

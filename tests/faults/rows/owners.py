@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.runs.listing import list_runs
 from mhsa_cli.runs.run_dir import RunDir
 from tests.faults.client import Command, ForkServer
 from tests.faults.row import Place, Row
@@ -129,7 +130,7 @@ def reader(case: Case, place: Place) -> None:
             newest = step
         steps = [record["step"] for record in folder.read_metrics() if record["kind"] == "step"]
         assert steps == list(range(1, len(steps) + 1))
-        assert RunDir.list(place.path / "runs")[0].status in ("running", "finished")
+        assert list_runs(place.path / "runs")[0].status in ("running", "finished")
     done = command.wait()
     assert done.code == 0 and RunDir(run).load_checkpoint().step == 40, done.err
 

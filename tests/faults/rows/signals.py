@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mhsa_cli.errors import RunError
+from mhsa_cli.runs.listing import list_runs
 from mhsa_cli.runs.run_dir import RunDir
 from tests.faults.client import Done, ForkServer
 from tests.faults.row import Place, Row
@@ -175,7 +176,7 @@ def explode(patch: pytest.MonkeyPatch) -> None:
     """A fault of our own."""
     from mhsa_cli.runs import listing
 
-    patch.setattr(listing, "list_runs", lambda root: 1 // 0)
+    patch.setattr(listing, "_folders", lambda root: 1 // 0)
 
 
 def stop_itself(patch: pytest.MonkeyPatch, number: int) -> None:
@@ -263,7 +264,7 @@ def code(case: Case, place: Place) -> None:
     assert words in done.err, f"{words} is not said: {done.err}"
     assert "Traceback" not in done.err
     with contextlib.suppress(RunError):
-        assert all(row.problem is None for row in RunDir.list(runs) if row.name != "torn")
+        assert all(row.problem is None for row in list_runs(runs) if row.name != "torn")
 
 
 def check(case: Case, place: Place) -> None:
