@@ -19,9 +19,9 @@ from mhsa_cli.core.heads.capture import head_maps
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
-from mhsa_cli.core.tasks.overlap import rows_sha256, seen_in_training
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.jobs.custom_attention import begin, facts
 from mhsa_cli.jobs.history import History

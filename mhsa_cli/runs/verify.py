@@ -106,13 +106,13 @@ class Verifier:
             self._note(name, "note", "there is none" if needed else "not written yet")
             return
         errors: list[MhsaError] = []
+        whole: OpenFile | None = None
         try:
-            if is_listed:
-                hashes.open_listed(self.run, name, self.listed).close()
+            whole = hashes.open_listed(self.run, name, self.listed) if is_listed else None
         except MhsaError as error:
             errors.append(error)
         try:  # also for what can still be used of a file that is damaged
-            with OpenFile(path, LIMIT) as file:
+            with whole or OpenFile(path, LIMIT) as file:
                 found = f"{look(file)}, {'its hash' if is_listed else 'no hash to compare'}"
         except MhsaError as error:
             errors.append(error)

@@ -31,7 +31,7 @@ def warm() -> None:
     for name in (
         "heads.capture",
         "heads.report",
-        "tasks.overlap",
+        "training.overlap",
         "training.checkpoint",
         "training.engine",
         "training.load",
