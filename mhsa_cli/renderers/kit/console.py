@@ -161,14 +161,10 @@ def surface_of(console: Console, *, environ: Mapping[str, str] | None = None) ->
     """Describe what a console made by `make_console` can show, as of now."""
     environ = os.environ if environ is None else environ
     tty = is_tty(console.file)
-    depth: Depth = "none"
-    if not console.no_color and console.color_system is not None:
-        known: dict[str, Depth] = {"truecolor": "truecolor", "256": "256"}
-        depth = known.get(console.color_system, "16")
     return Surface(
         width=console.width,
         height=console.height,
-        depth=depth,
+        depth=color_depth(environ, tty),
         glyphs=choose_glyphs(getattr(console.file, "encoding", None), environ),
         is_terminal=tty,
         animate=can_animate(environ, tty),

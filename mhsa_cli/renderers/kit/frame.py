@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 from rich.style import Style
 
@@ -78,21 +79,13 @@ class Frame:
     def line(self, points: Sequence[Point], style: Style, letter: str) -> None:
         """Draw a line through the points; it breaks at every gap, and a point alone becomes a spot."""
         canvas = self.canvas()
-        before: tuple[int, int] | None = None
-        alone = False
-        for step, value in points:
-            if not is_drawable(value, self.y_axis):
-                if before is not None and alone:
-                    canvas.spot(before)
-                before = None
-                continue
-            assert value is not None
-            at = canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value))
-            if before is not None:
-                canvas.line(before, at)
-            alone, before = before is None, at
-        if before is not None and alone:
-            canvas.spot(before)
+        for drawn, run in groupby(points, key=lambda point: is_drawable(point[1], self.y_axis)):
+            if drawn:
+                dots = [canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value or 0.0)) for step, value in run]
+                if len(dots) == 1:
+                    canvas.spot(dots[0])
+                for start, stop in pairwise(dots):
+                    canvas.line(start, stop)
         canvas.paint(self.grid, self.margin + 1, 0, style, letter)
 
     def points(self, points: Sequence[Point], style: Style) -> None:

@@ -129,6 +129,17 @@ def log_tick_text(value: float) -> str:
     return f"{value:g}" if 1e-4 <= value < 1e5 else short(value)
 
 
+def with_unit(number: float, plain_to: float = 1e3) -> str:
+    """Write a number in three digits and a unit: 32k, 1.5M; one below `plain_to` as it is."""
+    if number < plain_to:
+        return f"{number:,.0f}"
+    units = iter("kMGTPE")
+    value, unit = number / 1000, next(units)
+    while value >= 999.5:  # what would be rounded to 1000 is one of the next unit
+        value, unit = value / 1000, next(units)
+    return f"{value:.3g}{unit}"
+
+
 def step_text(step: float) -> str:
     """Write a step count: 360, 12,000 as 12k, 2,500,000 as 2.5M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

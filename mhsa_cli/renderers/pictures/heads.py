@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rich.text import Text
@@ -40,47 +40,33 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
         score = scores.get(head.address)
         return "" if score is None or score.label is None else score.label.text
 
-    def on_target(head: HeadSummary, name: str) -> str:
-        score = scores.get(head.address)
-        target = None if score is None else score.scores.get(score.target or "")
-        return "" if target is None else fixed(getattr(target, name), 2)
+    def part(name: str) -> Callable[[HeadSummary], str]:
+        def text(head: HeadSummary) -> str:
+            score = scores.get(head.address)
+            target = None if score is None else score.scores.get(score.target or "")
+            return "" if target is None else fixed(getattr(target, name), 2)
+
+        return text
+
+    def entropy(head: HeadSummary) -> str:
+        return figure(scores[head.address].entropy if head.address in scores else head.entropy)
 
     def effect(head: HeadSummary) -> str:
         score = scores.get(head.address)
         return "" if score is None or score.uniform_delta_nats is None else fixed(score.uniform_delta_nats, 3, "+")
 
+    def distances(head: HeadSummary) -> str:
+        return bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)
+
+    back = "by distance back"
     columns: list[Column[HeadSummary]] = [
         Column("head", lambda h: h.name, whole=True),
         Column("looks at", label, wraps=True, when=labelled),
-        Column(
-            "weight",
-            lambda h: on_target(h, "mass"),
-            "right",
-            legend="weight: mean share of its weight there",
-            when=labelled,
-        ),
-        Column(
-            "chance",
-            lambda h: on_target(h, "chance"),
-            "right",
-            drop=2,
-            legend="chance: what an even head puts there",
-            when=labelled,
-        ),
-        Column(
-            "entropy",
-            lambda h: figure(scores[h.address].entropy if h.address in scores else h.entropy),
-            "right",
-            drop=1,
-            legend=f"entropy: {mean}, 0 one key, 1 uniform",
-        ),
+        Column("weight", part("mass"), "right", legend="weight: mean share of its weight there", when=labelled),
+        Column("chance", part("chance"), "right", drop=2, legend="chance: what an even head puts there", when=labelled),
+        Column("entropy", entropy, "right", drop=1, legend=f"entropy: {mean}, 0 one key, 1 uniform"),
         Column("effect", effect, "right", legend="effect: nats lost if it alone spreads evenly", when=caused),
-        Column(
-            "by distance back",
-            lambda h: bars(by_distance(maps.weights[h.layer][h.head]), surface.glyphs),
-            drop=3,
-            legend="by distance back: weight 0, 1, 2, ... tokens back in this row; blank: none",
-        ),
+        Column(back, distances, drop=3, legend=f"{back}: weight 0, 1, 2, ... tokens back in this row; blank: none"),
     ]
     chosen = [head for head in maps.heads if heads is None or head.address in heads]
     return table(columns, chosen, surface) + legend(columns, chosen, surface)
@@ -106,6 +92,15 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
     def other(name: str, head: HeadScore | None) -> str:
         return "" if head is None else figure(getattr(head, name))
 
+    def olsson(head: HeadScore | None) -> str:
+        return "" if head is None or papers is None else fixed(papers[head.address], 2)
+
+    even, sure, position, paper = (
+        "even: likeness to the uniform head",
+        "sure: mean largest weight",
+        "position: likeness of its maps on different random rows",
+        "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+    )
     columns: list[Column[HeadScore | None]] = [
         Column("head", lambda h: "random" if h is None else h.name, whole=True),
         *(
@@ -113,22 +108,10 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
             for name in names
         ),
         Column("entropy", partial(other, "entropy"), "right", drop=9),
-        Column("even", partial(other, "uniformity"), "right", drop=8, legend="even: likeness to the uniform head"),
-        Column("sure", partial(other, "confidence"), "right", drop=7, legend="sure: mean largest weight"),
-        Column(
-            "position",
-            partial(other, "positionality"),
-            "right",
-            drop=6,
-            legend="position: likeness of its maps on different random rows",
-        ),
-        Column(
-            "Olsson 2022",
-            lambda h: "" if h is None or papers is None else fixed(papers[h.address], 2),
-            "right",
-            legend="Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
-            when=papers is not None,
-        ),
+        Column("even", partial(other, "uniformity"), "right", drop=8, legend=even),
+        Column("sure", partial(other, "confidence"), "right", drop=7, legend=sure),
+        Column("position", partial(other, "positionality"), "right", drop=6, legend=position),
+        Column("Olsson 2022", olsson, "right", legend=paper, when=papers is not None),
     ]
     rows = [*report.heads, None]  # the last one: random heads
     notes = (

@@ -15,7 +15,7 @@ from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.records.thinning import Point, Thinned
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
-from mhsa_cli.renderers.kit.ticks import percents, short
+from mhsa_cli.renderers.kit.ticks import percents, short, with_unit
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
 
@@ -129,7 +129,7 @@ class LiveTraining(LiveView):
             facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
             if speed := self._tokens_a_second():
-                facts.append(f"{_count(speed)} tok/s")
+                facts.append(f"{with_unit(speed)} tok/s")
             left = seconds / done * max(0, self._total - self._step)
             facts.append(f"{duration(seconds)} < {duration(left)}")
         return facts
@@ -163,10 +163,3 @@ class LiveTraining(LiveView):
 
 def _points(series: Series) -> list[Point]:
     return list(zip(series.steps, series.values, strict=False))
-
-
-def _count(number: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
-    return f"{number:.0f}"

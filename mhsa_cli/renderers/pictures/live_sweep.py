@@ -64,7 +64,7 @@ class LiveSweep(LiveView):
         super().__init__(console, surface, clock=clock, environ=environ)
         self._trials, self._done, self._work, self._slots = trials, done, max(1, work), slots
         self._running: dict[int, _Running] = {}
-        self._work_done, self._training, self._written, self._writing = 0, 0.0, 0, 0.0  # of chunks that ended
+        self._ended = 0.0, 0.0, 0.0, 0.0  # the sums of the chunks that ended
         self._told = -math.inf  # when the last plain line was written
 
     def begin(self, plan: ChunkPlan) -> None:
@@ -85,11 +85,10 @@ class LiveSweep(LiveView):
 
     def end(self, chunk: int, done: int) -> None:
         """Take the end of a chunk, of which so many trials have a result."""
-        ended = self._running.pop(chunk)
+        ended, sums = self._running.pop(chunk), self._ended
         self._done += done
-        self._work_done += done * (ended.plan.steps - ended.plan.first)
-        self._training, self._written = self._training + ended.training, self._written + ended.written
-        self._writing += ended.writing
+        work = done * (ended.plan.steps - ended.plan.first)
+        self._ended = sums[0] + work, sums[1] + ended.training, sums[2] + ended.written, sums[3] + ended.writing
         self._show(ended=True)
 
     def hear(self, message: ChunkProgress | str) -> None:
@@ -109,8 +108,7 @@ class LiveSweep(LiveView):
     def picture(self, width: int, height: int) -> Lines:
         """Compose the curves of the running groups and the status line, for so many columns and rows."""
         width = max(16, width - FREE_COLUMNS)
-        done = self._work_done + sum(chunk.work for chunk in self._running.values())
-        status = self.status(self._facts(), done / self._work, width, last_stays=True)
+        status = self.status(self._facts(), self._sums()[0] / self._work, width, last_stays=True)
         if height < LEAST_ROWS or width < LEAST_COLUMNS:
             return status
         curves = self._curves()
@@ -162,16 +160,19 @@ class LiveSweep(LiveView):
 
     def _left(self) -> float | None:
         """Estimate the seconds to go: steps and results still missing, at what they cost so far."""
-        running = list(self._running.values())
-        done = self._work_done + sum(chunk.work for chunk in running)
-        written = self._written + sum(chunk.written for chunk in running)
-        missing = self._trials - self._done - sum(chunk.written for chunk in running)
+        done, training, written, writing = self._sums()
+        missing = self._trials - self._done - sum(chunk.written for chunk in self._running.values())
         if missing <= 0:
             return 0.0
         if not done:
             return None
-        a_step = (self._training + sum(chunk.training for chunk in running)) / done
-        a_result = (self._writing + sum(chunk.writing for chunk in running)) / written if written else 0.0
-        sizes = [chunk.plan.trials for chunk in running]
+        a_result = writing / written if written else 0.0
+        sizes = [chunk.plan.trials for chunk in self._running.values()]
         side = min(self._slots, max(1, math.ceil(missing / max(sizes)))) if sizes else self._slots
-        return (max(0, self._work - done) * a_step + missing * a_result) / side
+        return (max(0, self._work - done) * training / done + missing * a_result) / side
+
+    def _sums(self) -> tuple[float, float, float, float]:
+        """Add up over all chunks: steps done, seconds they took, results written, and seconds these took."""
+        running = [(c.work, c.training, c.written, c.writing) for c in self._running.values()]
+        work, training, written, writing = map(sum, zip(self._ended, *running, strict=True))
+        return work, training, written, writing

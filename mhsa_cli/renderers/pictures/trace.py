@@ -12,7 +12,7 @@ from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, shown, table
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
-from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.renderers.kit.ticks import fixed, percents, with_unit
 from mhsa_cli.renderers.pictures.trace_words import check_words
 from mhsa_cli.text import plural
 
@@ -112,13 +112,7 @@ def _value(value: float | None) -> str:
 
 
 def _count(number: int) -> str:
-    if number < 10_000:
-        return f"{number:,}"
-    units = iter("kMGTPE")
-    value, unit = number / 1000, next(units)
-    while value >= 999.5:  # what would be rounded to 1000 is one of the next unit
-        value, unit = value / 1000, next(units)
-    return f"{value:.3g}{unit}"
+    return with_unit(number, 10_000)
 
 
 def _checks(trace: Trace, surface: Surface) -> Lines:
