@@ -6,6 +6,7 @@ import io
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from rich.cells import cell_len
@@ -74,35 +75,32 @@ def need_pillow() -> None:
         raise UsageError("PNG needs Pillow", "pip install 'mhsa-cli[png]'; or write .svg") from error
 
 
+@cache
+def _font(size: float) -> Any:
+    """Load Pillow's font in a size."""
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size * SCALE)
+
+
+@cache
+def _has(char: str) -> bool:
+    """Tell whether the font draws a character as itself: what it lacks looks like U+FFFF, which no font has."""
+    mask, nothing = (bytes(_font(FONT).getmask(c)) for c in (char, "\uffff"))
+    return mask != nothing
+
+
 class _Painter:
     """Paint marks on a Pillow image; every measure it is given is in CSS pixels."""
 
     def __init__(self, image: Any) -> None:
         from PIL import ImageDraw
 
-        self.image = image
-        self.draw = ImageDraw.Draw(image)
-        self.fonts: dict[float, Any] = {}
-        self.known: dict[str, bool] = {}
+        self.image, self.draw = image, ImageDraw.Draw(image)
 
     def border(self) -> None:
         """Frame the picture."""
         self.draw.rectangle((0, 0, self.image.width - 1, self.image.height - 1), outline=BORDER, width=1)
-
-    def font(self, size: float) -> Any:
-        """Load Pillow's font in a size."""
-        from PIL import ImageFont
-
-        if size not in self.fonts:
-            self.fonts[size] = ImageFont.load_default(size * SCALE)
-        return self.fonts[size]
-
-    def has(self, char: str) -> bool:
-        """Tell whether the font draws a character as itself: what it lacks looks like U+FFFF, which no font has."""
-        if char not in self.known:
-            mask, nothing = (bytes(self.font(FONT).getmask(c)) for c in (char, "\uffff"))
-            self.known[char] = mask != nothing
-        return self.known[char]
 
     def rect(self, mark: Rect) -> None:
         """Fill a rectangle, its edges on whole pixels, so that neighbours touch."""
@@ -139,18 +137,18 @@ class _Painter:
     def width(self, char: str, cell: float, size: float = FONT) -> float:
         """Measure a character: as wide as the font makes it, or its cells if the font has it not."""
         letter = unicodedata.normalize("NFD", char)[0]
-        if not cell or char in _STROKES or not self.has(letter):
+        if not cell or char in _STROKES or not _has(letter):
             return cell
-        return float(self.font(size).getlength(letter)) / SCALE
+        return float(_font(size).getlength(letter)) / SCALE
 
     def char(self, char: str, x: float, top: float, width: float, color: str, bold: bool, size: float) -> None:
         """Draw one character: as the font has it, as strokes, as letter and accent, or as a box with its code."""
         letter, *accents = list(unicodedata.normalize("NFD", char))
         if char in _STROKES:
             self.strokes(_STROKES[char], x, top, color, bold)
-        elif self.has(char):
+        elif _has(char):
             self.glyph(char, x, top, width, color, bold, size)
-        elif len(accents) == 1 and self.has(letter) and accents[0] in _ACCENTS:
+        elif len(accents) == 1 and _has(letter) and accents[0] in _ACCENTS:
             accent, down = _ACCENTS[accents[0]]
             self.glyph(letter, x, top, width, color, bold, size)
             self.glyph(accent, x, top + down - (3 if letter.isupper() else 0), width, color, bold, size)
@@ -159,10 +157,10 @@ class _Painter:
 
     def glyph(self, char: str, x: float, top: float, width: float, color: str, bold: bool, size: float) -> None:
         """Draw a character of the font in the middle of its place; one that is too wide for it is set smaller."""
-        font = self.font(size)
+        font = _font(size)
         real = font.getlength(char) / SCALE
         if real > width * 1.08:
-            font = self.font(size * width * 1.08 / real)
+            font = _font(size * width * 1.08 / real)
         middle, base = (x + width / 2) * SCALE, (top + CELL_HEIGHT * 0.76) * SCALE
         for shift in (-0.4, 0.4) if bold else (0.0,):  # the font has no bold of its own
             self.draw.text((middle + shift, base), char, fill=color, font=font, anchor="ms")
@@ -194,10 +192,10 @@ class _Painter:
         code = f"{ord(char):04x}"
         half = (len(code) + 1) // 2
         for row, text in enumerate((code[:half], code[half:])):
-            font = self.font(5.4)
+            font = _font(5.4)
             size = font.getlength(text) / SCALE
             if size > width - 2:
-                font = self.font(5.4 * (width - 2) / size)
+                font = _font(5.4 * (width - 2) / size)
             place = ((x + width / 2) * SCALE, (top + (5.6, 11.5)[row]) * SCALE)
             self.draw.text(place, text, fill=color, font=font, anchor="mm")
 

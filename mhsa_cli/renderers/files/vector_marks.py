@@ -22,6 +22,7 @@ _SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
 # Frame characters: which arms leave the middle of the cell (left, right, up, down).
 _ARMS = {"─": "lr", "│": "ud", "└": "ur", "┤": "lud", "┬": "lrd", "━": "lr"}
 _BRAILLE = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))  # (column, row) of each bit
+_DRAWN = {*_LOWER, *_SHADES, *_ARMS, *"▀╌●", *map(chr, range(0x2800, 0x2900))}
 Cell = tuple[int, str, Style]
 
 
@@ -147,13 +148,9 @@ def _arms(arms: str, x: float, top: float, size: float) -> Iterator[tuple[float,
         yield middle_x - half, upper, size, lower - upper
 
 
-def _is_shape(char: str) -> bool:
-    return "\u2800" <= char <= "\u28ff" or char in _LOWER or char in _SHADES or char in _ARMS or char in "▀╌●"
-
-
 def _words(cells: Sequence[Cell], top: float) -> Iterator[Word]:
     """Put the characters that are no shapes together again, from one space to the next."""
-    for (ends, style), group in groupby(cells, key=lambda cell: (cell[1].isspace() or _is_shape(cell[1]), cell[2])):
+    for (ends, style), group in groupby(cells, key=lambda cell: (cell[1].isspace() or cell[1] in _DRAWN, cell[2])):
         if not ends:
             word = list(group)
             text = "".join(char for _, char, _ in word)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, clamp, heat_style, ink_style, level_of
@@ -78,8 +79,8 @@ def paint(grid: Grid, left: int, top: int, cells: Cells, kind: CellKind, surface
     """Paint pooled cells with their upper left corner at (`left`, `top`)."""
     if kind.tall == 2:
         for q in range(0, len(cells), 2):
-            lower = cells[q + 1] if q + 1 < len(cells) else []
-            _paint_half_row(grid, left, top + q // 2, cells[q], lower, surface)
+            upper, lower = [*cells[q : q + 2], []][:2]
+            _paint_half_row(grid, left, top + q // 2, upper, lower, surface)
         return
     for q, row in enumerate(cells):
         for k, value in enumerate(row):
@@ -106,9 +107,7 @@ def _paint_half_row(
 ) -> None:
     """Paint two queries in one row of text: the foreground is the upper one, the background the lower one."""
     glyphs = surface.glyphs
-    for k in range(max(len(upper), len(lower))):
-        above = upper[k] if k < len(upper) else None
-        below = lower[k] if k < len(lower) else None
+    for k, (above, below) in enumerate(zip_longest(upper, lower)):
         if any(value is not None and not math.isfinite(value) for value in (above, below)):
             grid.put(left + k, y, "?", alarm_style(surface.depth))
         elif above is not None:

@@ -82,11 +82,6 @@ def is_tty(stream: IO[str] | None) -> bool:
         return False
 
 
-def forces_color(environ: Mapping[str, str]) -> bool:
-    """Tell whether FORCE_COLOR asks for colour: set, not empty, and not a word for no."""
-    return environ.get("FORCE_COLOR", "").strip().lower() not in ("", "0", "false", "no", "off")
-
-
 def color_depth(environ: Mapping[str, str], tty: bool) -> Depth:
     """Decide the colour depth.
 
@@ -94,12 +89,13 @@ def color_depth(environ: Mapping[str, str], tty: bool) -> Depth:
     switches colour off when it is 0; otherwise a terminal that is not dumb has what COLORTERM and TERM say.
     """
     term = environ.get("TERM", "").strip().lower()
-    forced = forces_color(environ)
-    if environ.get("NO_COLOR", "") != "" or (environ.get("FORCE_COLOR", "") != "" and not forced):
+    wish = environ.get("FORCE_COLOR", "")
+    forced = wish.strip().lower() not in ("", "0", "false", "no", "off")
+    if environ.get("NO_COLOR", "") != "" or (wish != "" and not forced):
         return "none"
     if not forced and (not tty or term in ("dumb", "unknown")):
         return "none"
-    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit") or environ.get("FORCE_COLOR") == "3":
+    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit") or wish == "3":
         return "truecolor"
     if any(mark in term for mark in ("256color", "kitty", "alacritty", "ghostty")):
         return "256"

@@ -38,6 +38,9 @@ class Panel:
     cells: Cells
 
 
+Rows = Sequence[Sequence[Panel]]  # the heads of each layer
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How all panels are drawn: the kind of cell, pooling (`size` by `size` cells into one), panels side by side.
@@ -56,7 +59,7 @@ class Plan:
     per_row: int
 
 
-def choose_plan(rows: Sequence[Sequence[Panel]], length: int, tokens: Sequence[str], surface: Surface) -> Plan:
+def choose_plan(rows: Rows, length: int, tokens: Sequence[str], surface: Surface) -> Plan:
     """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
     width = surface.width
     axis = min(MAX_TOKEN, max((cell_len(escape(token)) for token in tokens), default=0)) + 1
@@ -87,9 +90,7 @@ def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
     return [FULL_CELL, *half] if wide or not half else half
 
 
-def _lay_out(
-    rows: Sequence[Sequence[Panel]], kind: CellKind, size: int, axis: int, length: int, width: int
-) -> Plan | None:
+def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, width: int) -> Plan | None:
     """Compute the sizes of a plan; None when not even one head fits."""
     cells = math.ceil(length / size)
     wide = cells * kind.wide
@@ -108,31 +109,27 @@ def _lay_out(
     return Plan(kind, size, axis, wide, math.ceil(cells / kind.tall), limit, panel, per_row)
 
 
-def _with_axis(rows: Sequence[Sequence[Panel]], plan: Plan, axis: int, length: int, width: int) -> Plan:
+def _with_axis(rows: Rows, plan: Plan, axis: int, length: int, width: int) -> Plan:
     """Add tokens beside each head when that costs no head its place in the row."""
     if plan.size > 1 or plan.kind.tall > 1:
         return plan
     other = _lay_out(rows, plan.kind, 1, axis, length, width)
-    if other is None or _bands(rows, other) > _bands(rows, plan):
-        return plan
-    return other
+    return other if other and len(_bands(rows, other)) <= len(_bands(rows, plan)) else plan
 
 
-def _is_even(rows: Sequence[Sequence[Panel]], plan: Plan) -> bool:
+def _bands(rows: Rows, plan: Plan) -> list[Sequence[Panel]]:
+    """Cut all layers into lines of heads."""
+    return [part for row in rows for part in balanced(row, plan.per_row)]
+
+
+def _is_even(rows: Rows, plan: Plan) -> bool:
     return all(len({len(part) for part in balanced(row, plan.per_row)}) == 1 for row in rows)
 
 
-def _bands(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
-    return sum(math.ceil(len(row) / plan.per_row) for row in rows)
-
-
-def _height(rows: Sequence[Sequence[Panel]], plan: Plan) -> int:
+def _height(rows: Rows, plan: Plan) -> int:
     """Count the lines of the whole picture, a blank one after each line of heads."""
-    return sum(
-        plan.tall + 1 + (plan.axis > 0) + max(len(title_lines(panel.summary, plan.title)) for panel in part)
-        for row in rows
-        for part in balanced(row, plan.per_row)
-    )
+    titles = [max(len(title_lines(panel.summary, plan.title)) for panel in part) for part in _bands(rows, plan)]
+    return sum(titles) + len(titles) * (plan.tall + 1 + (plan.axis > 0))
 
 
 def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:

@@ -10,19 +10,8 @@ from rich.style import Style
 from mhsa_cli.renderers.kit.console import Depth
 
 # Viridis (van der Walt, Smith and Firing, 2015) at 0, 0.1, ... 1; linear between them it is off by at most 2 of 255.
-_VIRIDIS = (
-    (68, 1, 84),
-    (72, 36, 117),
-    (65, 68, 135),
-    (53, 95, 141),
-    (42, 120, 142),
-    (33, 145, 140),
-    (34, 168, 132),
-    (68, 191, 112),
-    (122, 209, 81),
-    (189, 223, 38),
-    (253, 231, 37),
-)
+_SHADES = "440154 482475 414487 355f8d 2a788e 21918c 22a884 44bf70 7ad151 bddf26 fde725"
+_VIRIDIS = [bytes.fromhex(shade) for shade in _SHADES.split()]
 _START = 0.06  # the first shades are too close to a dark terminal's background
 # Lightness rises in every step; the nearest colours by distance have two drops.
 XTERM_RAMP = (53, 54, 25, 31, 36, 42, 77, 113, 149, 184, 220)

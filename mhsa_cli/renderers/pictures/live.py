@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TypeGuard
 
 from rich.console import Console
 
@@ -71,21 +70,18 @@ class LiveTraining(LiveView):
             self._train.add(record.step, record.loss)
             self._last = record
             if self._live is None:
-                if self._pending is not None:
-                    self._write_pending()
+                self._write_pending()
                 if self._is_due(record.step):
                     self._pending = record
                 return
         elif isinstance(record, EvalRecord):
             self._eval.add(record.step, record.loss)
             self._pending_eval = record
-        elif self._brings_an_evaluation(record):
+        elif (  # an epoch that was not evaluated brings NaN
+            isinstance(record, EpochRecord) and self._eval.last_step < record.step and not math.isnan(record.eval_loss)
+        ):
             self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
         self.redraw_if_due()
-
-    def _brings_an_evaluation(self, record: Record) -> TypeGuard[EpochRecord]:
-        known = self._eval.last_step
-        return isinstance(record, EpochRecord) and known < record.step and not math.isnan(record.eval_loss)
 
     def series(self) -> list[Series]:
         """Give the history as series; of a long one, thinned so that every peak is kept."""

@@ -50,15 +50,11 @@ def _groups(report: SweepReport, keys: Sequence[str], surface: Surface, *, label
         Column(escape(title), partial(_override, key), "right", whole=True)
         for key, title in zip(keys, _short_names(keys), strict=True)
     ]
+    goal = f"steps to {percent(report.target)}"
     columns += [
         Column("success", success, "right"),
-        Column("95 %", lambda group: interval(group.wilson95, dash) if group.n else dash, "right", drop=1),
-        Column(
-            f"steps to {percent(report.target)}",
-            lambda group: _spread(group.steps_to_target, _whole, dash) if group.n else dash,
-            "right",
-            drop=2,
-        ),
+        Column("95 %", lambda g: interval(g.wilson95, dash) if g.n else dash, "right", drop=1),
+        Column(goal, lambda g: _spread(g.steps_to_target, _whole, dash) if g.n else dash, "right", drop=2),
         Column("final loss", final_loss, "right", drop=3),
         Column("most common heads", _common, wraps=True, drop=4, when=labelled),
     ]

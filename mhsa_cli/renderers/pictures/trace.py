@@ -129,16 +129,11 @@ def _checks(trace: Trace, surface: Surface) -> Lines:
 
 
 def _parts(trace: Trace, surface: Surface) -> Lines:
+    trained = any(part.gradient_norm is not None for part in trace.parts)
     columns: list[Column[TracePart]] = [
         Column("parameters of", lambda part: part.name),
         Column("number", lambda part: f"{part.parameters:,}", "right"),
-        Column(
-            "gradient norm",
-            lambda part: _norm(part.gradient_norm),
-            "right",
-            drop=1,
-            when=any(part.gradient_norm is not None for part in trace.parts),
-        ),
+        Column("gradient norm", lambda part: _norm(part.gradient_norm), "right", drop=1, when=trained),
     ]
     sums = [TracePart("all", trace.parameters, None), TracePart("attention alone", trace.attention_parameters, None)]
     return table(columns, [*trace.parts, *sums], surface)
