@@ -79,7 +79,7 @@ class Frame:
     def line(self, points: Sequence[Point], style: Style, letter: str) -> None:
         """Draw a line through the points; it breaks at every gap, and a point alone becomes a spot."""
         canvas = self.canvas()
-        for drawn, run in groupby(points, key=lambda point: is_drawable(point[1], self.y_axis)):
+        for drawn, run in groupby(points, key=lambda point: self.y_axis.shows(point[1])):
             if drawn:
                 dots = [canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value or 0.0)) for step, value in run]
                 if len(dots) == 1:
@@ -90,9 +90,7 @@ class Frame:
 
     def points(self, points: Sequence[Point], style: Style) -> None:
         """Draw markers: the first, the last, and between them as many as leave the line visible."""
-        drawn = [
-            self.cell(step, value) for step, value in points if value is not None and is_drawable(value, self.y_axis)
-        ]
+        drawn = [self.cell(step, value) for step, value in points if self.y_axis.shows(value)]
         last = drawn[-1] if drawn else (0, 0)
         free = -1
         for x, y in drawn:
@@ -108,11 +106,6 @@ class Frame:
             if value is None or not math.isfinite(value):
                 x, _ = self.cell(step, self.y_axis.low)
                 self.grid.put(x, self.height - 1, self.surface.glyphs.cross, style)
-
-
-def is_drawable(value: float | None, axis: Axis) -> bool:
-    """Tell whether a value has a place on the axis: finite, and above 0 where the scale is logarithmic."""
-    return value is not None and math.isfinite(value) and (value > 0 or not axis.log)
 
 
 def value_ticks(axis: Axis, height: int) -> list[tuple[str, float]]:

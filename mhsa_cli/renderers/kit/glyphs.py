@@ -37,6 +37,11 @@ class Glyphs(NamedTuple):
         """Tell whether lines are drawn with braille; else they are with `' - .`."""
         return self.name == "full"
 
+    @property
+    def line(self) -> str:
+        """Give a piece of a line, for a legend."""
+        return "⠤" if self.braille else "-"
+
 
 FULL = Glyphs("full", " ▁▂▃▄▅▆▇█", "▀", "▄", "░", "─", "│", "└", "┤", "┬", "╌", "●", "×", "×", "·", "–", "→", "↓", "…")
 BLOCKS = Glyphs("blocks", " .▄█", "▀", "▄", "░", "─", "│", "└", "┤", "┬", "·", "o", "x", "x", "·", "-", "->", "v", "..")

@@ -79,6 +79,11 @@ Piece = tuple[str, Style]
 Phrase = str | Sequence[Piece]
 
 
+def width_of(pieces: Iterable[Piece]) -> int:
+    """Measure pieces in columns."""
+    return sum(cell_len(text) for text, _ in pieces)
+
+
 def assemble(pieces: Iterable[Piece]) -> Text:
     """Join styled pieces into one line."""
     return Text.assemble(*pieces, no_wrap=True, end="")
@@ -93,7 +98,7 @@ def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, ga
         pieces = [(phrase, style)] if isinstance(phrase, str) else phrase
         whole = [(escape(text), own) for text, own in pieces if text]
         for number, part in enumerate(_fit(whole, width) if whole else []):
-            size = sum(cell_len(text) for text, _ in part)
+            size = width_of(part)
             if number == 0 and used and used + gap + size <= width:
                 rows[-1].append((" " * gap, PLAIN))
                 used += gap
@@ -123,7 +128,7 @@ def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _fit(phrase: Sequence[Piece], width: int) -> list[list[Piece]]:
-    if sum(cell_len(text) for text, _ in phrase) <= width:
+    if width_of(phrase) <= width:
         return [list(phrase)]
     rows: list[list[Piece]] = [[]]
     used = 0
@@ -168,6 +173,12 @@ class Grid:
                 for extra in range(x + 1, x + size):
                     self.chars[y][extra], self.styles[y][extra] = "", style
             x += size
+
+    def put_pieces(self, x: int, y: int, pieces: Iterable[Piece]) -> None:
+        """Write styled pieces beside each other."""
+        for text, style in pieces:
+            self.put(x, y, text, style)
+            x += cell_len(text)
 
     def paste(self, other: Grid, left: int, top: int) -> None:
         """Put another grid on this one; what does not fit on the right is cut off."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Axis:
             low = math.log(self.low)  # not log(value / low): that quotient can overflow
             return (math.log(value) - low) / (math.log(self.high) - low)
         return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+
+    def shows(self, value: float | None) -> TypeGuard[float]:
+        """Tell whether a value has a place on the axis: finite, and above 0 where the scale is logarithmic."""
+        return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
 
 def nice_step(span: float, count: int) -> float:

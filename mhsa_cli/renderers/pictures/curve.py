@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from rich.cells import cell_len
 from rich.style import Style
 
 from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import THIN_TO, Point, thin
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.frame import Frame, is_drawable, value_ticks
+from mhsa_cli.renderers.kit.frame import Frame, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, cut_middle, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, cut_middle, width_of, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, short, step_text
 from mhsa_cli.text import escape
 
@@ -37,19 +37,14 @@ class _Line:
         return next((value for _, value in reversed(self.points) if value is not None and math.isfinite(value)), None)
 
 
-@dataclass(slots=True)
-class _Label:
+class _Label(NamedTuple):
     """What stands beside a line's end: the value it points at, and its text."""
 
     value: float
     pieces: list[Piece]
 
-    @property
-    def width(self) -> int:
-        return sum(cell_len(text) for text, _ in self.pieces)
 
-
-class Curve(Lines):
+class LossCurve(Lines):
     """A loss curve; also in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
 
     def __init__(self, plot: Lines, notes: Lines, frame: Frame) -> None:
@@ -69,7 +64,7 @@ def loss_curve(
     log_steps: bool = False,
     left: int = 0,
     right: int = 0,
-) -> Curve:
+) -> LossCurve:
     """Draw series over steps, `height` rows of plot plus axis and notes.
 
     `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
@@ -83,13 +78,13 @@ def loss_curve(
     ticks = value_ticks(y_axis, height)
     margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
     labels = _labels(lines, baseline, y_axis, surface)
-    label_width = max((label.width for label in labels), default=0)
+    label_width = max((width_of(label.pieces) for label in labels), default=0)
     beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
     taken = max(right, label_width if beside else 0)
     columns = max(4, width - margin - 1 - (taken + 1 if taken else 0))
     frame = Frame(Grid(width, height + 2), margin, columns, height, x_axis, y_axis, surface)
     frame.axes(ticks)
-    if baseline is not None and is_drawable(baseline[0], y_axis):
+    if baseline is not None and y_axis.shows(baseline[0]):
         frame.baseline(baseline[0])
     for line in lines:
         if not line.is_eval:
@@ -103,7 +98,7 @@ def loss_curve(
     under = Lines() if beside else wrap_phrases([label.pieces for label in labels], width)
     notes = wrap_phrases(_notes(lines, y_axis, surface), width, DIM)
     head = "loss (nats)" + (", log scale" if log else "") + (", log steps" if log_steps else "")
-    return Curve(wrap_phrases([head], width, DIM) + frame.grid.lines(), under + notes, frame)
+    return LossCurve(wrap_phrases([head], width, DIM) + frame.grid.lines(), under + notes, frame)
 
 
 def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
@@ -122,8 +117,8 @@ def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
 
 def _value_axis(lines: Sequence[_Line], baseline: tuple[float, str] | None, log: bool, y_max: float | None) -> Axis:
     scale = Axis(0.0, 1.0, log)
-    values = [value for line in lines for _, value in line.points if value is not None and is_drawable(value, scale)]
-    if baseline is not None and is_drawable(baseline[0], scale):
+    values = [value for line in lines for _, value in line.points if scale.shows(value)]
+    if baseline is not None and scale.shows(baseline[0]):
         values.append(baseline[0])
     top = y_max if y_max is not None and math.isfinite(y_max) else max(values, default=1.0)
     if log:
@@ -148,12 +143,12 @@ def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Ax
     labels = []
     for line in lines:
         last = line.last()
-        mark = glyphs.point if line.is_eval else line.letter or ("⠤" if glyphs.braille else "-")
+        mark = glyphs.point if line.is_eval else line.letter or glyphs.line
         value = "" if last is None else " " + short(last)
         name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
-    if baseline is not None and is_drawable(baseline[0], axis):
+    if baseline is not None and axis.shows(baseline[0]):
         text = cut(escape(baseline[1]), width - 2, glyphs.cut_text)
         labels.append(_Label(baseline[0], [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
     return labels
@@ -171,10 +166,7 @@ def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
         limit = rows[place] - 1
     left = frame.margin + frame.columns + 2
     for row, (_, number) in zip(rows, wanted, strict=True):
-        x = left
-        for text, style in labels[number].pieces:
-            frame.grid.put(x, row, text, style)
-            x += cell_len(text)
+        frame.grid.put_pieces(left, row, labels[number].pieces)
 
 
 def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from mhsa_cli.records.thinning import Point, thin
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.frame import Frame, is_drawable
+from mhsa_cli.renderers.kit.frame import Frame
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, cut, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, log_tick_text, log_ticks
@@ -54,13 +54,7 @@ def small_multiples(
 
 def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
     scale = Axis(0.0, 1.0, log=True)
-    drawn = [
-        value
-        for _, _, *series in curves
-        for values in series
-        for value in values
-        if value is not None and is_drawable(value, scale)
-    ]
+    drawn = [value for _, _, *bands in curves for value in chain(*bands) if scale.shows(value)]
     low, high = min(drawn, default=0.1), max(drawn, default=1.0)
     if not high > low:
         low, high = (low / 2, low) if low > 1 else (low, low * 2)
@@ -82,7 +76,7 @@ def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iter
     """Yield the cells between the two edges; between two recorded steps an edge is a straight line of the picture."""
     before: tuple[int, int, int] | None = None
     for step, bottom, top in zip(steps, low, high, strict=False):
-        if bottom is None or top is None or not (is_drawable(bottom, frame.y_axis) and is_drawable(top, frame.y_axis)):
+        if not (frame.y_axis.shows(bottom) and frame.y_axis.shows(top)):
             before = None
             continue
         x, under = frame.cell(step, bottom)
@@ -98,16 +92,15 @@ def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iter
 
 def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
     glyphs = surface.glyphs
-    line = "⠤⠤" if glyphs.braille else "--"
     style = line_style(0, surface.depth)
     phrases: list[Phrase] = [
-        [(f"{line} ", style), ("median", DIM)],
+        [(f"{glyphs.line * 2} ", style), ("median", DIM)],
         [(f"{glyphs.shade * 2} ", style + DIM), ("middle half (25 % - 75 %)", DIM)],
         "loss (nats), log scale, the same axes in every panel",
     ]
-    values = [value for _, _, *series in curves for one in series for value in one if value is not None]
-    if any(value <= 0 for value in values if math.isfinite(value)):
+    linear = Axis(0.0, 1.0)
+    if any(linear.shows(value) and value <= 0 for _, _, *bands in curves for value in chain(*bands)):
         phrases.append("values of 0 or less have no place on a log scale")
-    if any(value is None or not math.isfinite(value) for _, _, median, *_ in curves for value in median):
+    if not all(linear.shows(value) for _, _, median, *_ in curves for value in median):
         phrases.append("a gap: the median is not finite there")
     return wrap_phrases(phrases, surface.width, DIM)
