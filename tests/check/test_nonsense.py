@@ -62,7 +62,7 @@ def spoil(patch: pytest.MonkeyPatch) -> None:
 
 def decided(found: Grade, code: int) -> dict[str, Any]:
     """Give all of a grade that is no sentence, and what follows from it."""
-    told = leading(found, "WRONG")
+    told = leading(found, "fails")
     return {
         "code": code,
         "verdict": found.verdict,

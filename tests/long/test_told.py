@@ -127,7 +127,7 @@ def test_the_law_that_says_most_leads(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# weights", "v = v[:, :1].expand_as(v)"))
     assert "parameters_used" not in {law.id for law in found.laws if law.passed is False}
     only_first = graded(tmp_path, ("# weights", "w, v = w[:, :1].expand_as(w), v[:, :1].expand_as(v)"))
-    leading = check_words.leading(only_first, "WRONG")
+    leading = check_words.leading(only_first, "fails")
     assert leading and leading.id not in ("order_of_heads", "too_long")
 
 
@@ -135,13 +135,13 @@ def test_rows_that_are_too_long_never_lead() -> None:
     names = ("too_long", "equal_to_reference", "order_of_heads", "parameters_used")
     laws = [Law("", False, None, "", id=name, rank=LAWS[name].rank) for name in names]
     for kept in range(2, 5):
-        leading = check_words.leading(Grade("a", "wrong", {}, laws[:kept], [], []), "WRONG")
+        leading = check_words.leading(Grade("a", "wrong", {}, laws[:kept], [], []), "fails")
         assert leading and leading.id == names[kept - 1]
 
 
 def test_a_block_that_is_the_reference_matches_a_variant(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# weights", "w = w if t > 1 else 0.5 * w"))
-    leading = check_words.leading(found, "WRONG")
+    leading = check_words.leading(found, "fails")
     assert leading and leading.id == "one_token" and law(found, "equal_to_reference").passed, told(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from mhsa_cli.records import (
     AttentionSpeed,
@@ -23,7 +24,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.text import plural
 
-_UNBOUNDED = 1_000_000
+_UNBOUNDED = 1_000_000  # columns
 QUARTILES_FROM = 72  # columns; below, times are medians alone
 
 
@@ -88,13 +89,14 @@ def _attention(records: Sequence[BenchRecord], surface: Surface) -> Lines:
         extra = found[path, T].extra_mb if (path, T) in found else None
         return "" if extra is None else short(extra)
 
-    columns: list[Column[int]] = [Column("T", str, "right")]
-    for number, path in enumerate(dict.fromkeys(path for path, _ in found)):
-        columns.append(Column(f"{path} ms", partial(speed, path), "right", drop=number))
-        columns.append(Column("MB", partial(memory, path), "right"))
+    paths = list(dict.fromkeys(path for path, _ in found))
+    first: Column[int] = Column("T", str, "right")
+    times = [Column(f"{path} ms", partial(speed, path), "right", drop=number) for number, path in enumerate(paths)]
+    sizes = [Column("MB", partial(memory, path), "right") for path in paths]
+    columns = [first, *chain(*zip(times, sizes, strict=True))]
     notes = [*PATHS, "medians; MB: memory beyond what was held"]
     if table(columns, lengths, replace(surface, width=_UNBOUNDED)).columns > surface.width:
-        columns = [column for column in columns if column.title != "MB"]  # it goes first, of all ways together
+        columns = [first, *times]  # memory goes first, of all ways together
         notes = [*PATHS, "medians; no room for: MB"]
     return _titled("one attention block, one row of T tokens", table(columns, lengths, surface), notes, surface)
 

@@ -12,6 +12,8 @@ from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.text import plural
 
 VERDICTS = {"right": "right", "wrong": "WRONG", "uncallable": "not callable", "unclear": "not clear"}
+# How a law came out, in the order in which laws are listed.
+STATES = {"fails": "WRONG", "edge": "edge", "holds": "ok", "not asked": "not asked"}
 GUESSES = ("guess_setting", "guess_parameter")  # kinds of tries that want a value from the user
 
 
@@ -20,16 +22,21 @@ def on_one_line(text: str) -> str:
     return " ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def law_state(law: Law) -> str:
-    """Say in a word how a law came out."""
+def state_of(law: Law) -> str:
+    """Give how a law came out, a key of STATES."""
     if law.passed is None:
         return "not asked"
-    return "ok" if law.passed else "edge" if law.edge else "WRONG"
+    return "holds" if law.passed else "edge" if law.edge else "fails"
+
+
+def law_state(law: Law) -> str:
+    """Say in a word how a law came out."""
+    return STATES[state_of(law)]
 
 
 def by_state(laws: Sequence[Law]) -> list[Law]:
     """Order laws: first those that fail, then those that fail at an edge, those that hold, those not asked."""
-    return sorted(laws, key=lambda law: ("WRONG", "edge", "ok", "not asked").index(law_state(law)))
+    return sorted(laws, key=lambda law: list(STATES).index(state_of(law)))
 
 
 def law_found(law: Law) -> str:
@@ -61,7 +68,7 @@ def verdict_sentence(grade: Grade) -> str:
         )
     if grade.faults:
         return on_one_line(grade.faults[0].explanation)
-    law = leading(grade, "WRONG")
+    law = leading(grade, "fails")
     if law and any(one.id == REFERENCE and one.passed for one in grade.laws):
         return f"a law fails: {_law(law)}"
     return "no known variant matches" + (f"; a law that fails: {_law(law)}" if law else "")
@@ -79,13 +86,13 @@ def _what_holds(laws: Sequence[Law]) -> list[str]:
         if law.id == REFERENCE and law.worst is not None:
             said.append(f"equal to the reference to {short(law.worst)}")
             break
-    edges = [law.name for law in laws if law_state(law) == "edge"]
+    edges = [law.name for law in laws if state_of(law) == "edge"]
     return [*said, f"at an edge it fails: {', '.join(edges)}"] if edges else said
 
 
 def leading(grade: Grade, state: str) -> Law | None:
     """Find the law of a state that tells most."""
-    laws = [law for law in grade.laws if law_state(law) == state]
+    laws = [law for law in grade.laws if state_of(law) == state]
     return min(laws, key=lambda law: law.rank, default=None)
 
 
@@ -107,9 +114,9 @@ def finding(grade: Grade) -> str:
         return cause(grade) + (f" (and {plural(more, 'other way')})" if more > 0 else "")
     if grade.verdict == "right" and _condition(grade):
         return f"right {_condition(grade)[0]}"
-    for state, word in (("WRONG", "fails"), ("edge", "edge")):
+    for state in ("fails", "edge"):
         if law := leading(grade, state):
-            return f"{word}: {_law(law)}"
+            return f"{state}: {_law(law)}"
     return ""
 
 

@@ -95,12 +95,6 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
     def olsson(head: HeadScore | None) -> str:
         return "" if head is None or papers is None else fixed(papers[head.address], 2)
 
-    even, sure, position, paper = (
-        "even: likeness to the uniform head",
-        "sure: mean largest weight",
-        "position: likeness of its maps on different random rows",
-        "Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
-    )
     columns: list[Column[HeadScore | None]] = [
         Column("head", lambda h: "random" if h is None else h.name, whole=True),
         *(
@@ -108,10 +102,22 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
             for name in names
         ),
         Column("entropy", partial(other, "entropy"), "right", drop=9),
-        Column("even", partial(other, "uniformity"), "right", drop=8, legend=even),
-        Column("sure", partial(other, "confidence"), "right", drop=7, legend=sure),
-        Column("position", partial(other, "positionality"), "right", drop=6, legend=position),
-        Column("Olsson 2022", olsson, "right", legend=paper, when=papers is not None),
+        Column("even", partial(other, "uniformity"), "right", drop=8, legend="even: likeness to the uniform head"),
+        Column("sure", partial(other, "confidence"), "right", drop=7, legend="sure: mean largest weight"),
+        Column(
+            "position",
+            partial(other, "positionality"),
+            "right",
+            drop=6,
+            legend="position: likeness of its maps on different random rows",
+        ),
+        Column(
+            "Olsson 2022",
+            olsson,
+            "right",
+            legend="Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+            when=papers is not None,
+        ),
     ]
     rows = [*report.heads, None]  # the last one: random heads
     notes = (

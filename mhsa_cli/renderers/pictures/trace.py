@@ -13,7 +13,7 @@ from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, shown, table
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents, with_unit
-from mhsa_cli.renderers.pictures.trace_words import check_words
+from mhsa_cli.renderers.pictures.trace_words import check_phrases
 from mhsa_cli.text import plural
 
 
@@ -39,13 +39,15 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
     told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
     loss = f"() = {fixed(trace.loss, 4)} nats"
     # What a narrow terminal loses first stands last: strides, then bytes, ... The record None is the loss.
+    data: Column[TraceStep | None] = Column("data", lambda s: s.data if s else "", drop=1)
+    std: Column[TraceStep | None] = Column("std", lambda s: _value(s.std) if s else "", "right", drop=5)
     columns: list[Column[TraceStep | None]] = [
         Column("tensor", lambda s: s.name if s else "loss"),
         Column("how", lambda s: s.how if s else "cross-entropy", drop=4),
         Column("shape", lambda s: _shape(s, surface.glyphs) if s else loss),
-        Column("data", lambda s: s.data if s else "", drop=1),
+        data,
         Column("FLOPs", lambda s: _count(s.flops) if s and s.flops else "", "right", drop=3),
-        Column("std", lambda s: _value(s.std) if s else "", "right", drop=5),
+        std,
         Column("mean", lambda s: _value(s.mean) if s else "", "right", drop=6),
         Column("bytes", lambda s: _count(s.bytes) if s and s.bytes else "", "right", drop=7),
         Column("strides", lambda s: f"({', '.join(map(str, s.strides))})" if s else "", drop=8, dim=True),
@@ -62,9 +64,9 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
         for _ in steps:
             lines.append(body.pop(0))
     total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
-    titles = {column.title for column in shown(columns, rows, inner)}
-    notes = [*(OF_DATA if "data" in titles else ()), "a multiply and an add are 2 FLOPs"]
-    if "std" in titles and any(step.name == "masked" for step in told):
+    there = shown(columns, rows, inner)
+    notes = [*(OF_DATA if data in there else ()), "a multiply and an add are 2 FLOPs"]
+    if std in there and any(step.name == "masked" for step in told):
         notes.append("masked: mean and std of what stays visible")
     return lines + body + wrap_phrases([total], surface.width) + wrap_phrases(notes, inner.width, DIM)
 
@@ -119,8 +121,7 @@ def _checks(trace: Trace, surface: Surface) -> Lines:
     lines = Lines()
     for check in trace.checks:
         mark, style = ("PASS", DIM) if check.passed else ("FAIL", alarm_style(surface.depth))
-        claim, colon, more = _times(check_words(check), surface.glyphs).partition(": ")
-        phrases = [claim + colon.strip(), *([more] if more else [])]
+        phrases = [_times(phrase, surface.glyphs) for phrase in check_phrases(check)]
         weight = PLAIN if check.passed else BOLD
         first, *rest = wrap_phrases(phrases, max(14, surface.width - 6), weight, gap=1)
         lines.append(assemble([(mark, style), ("  ", PLAIN)]) + first)

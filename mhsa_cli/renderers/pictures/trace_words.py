@@ -11,8 +11,8 @@ WORDS = {
     "gradients": "{right} of {count} parts have a finite gradient{wrong}",
     "sum to one": "{rows:,} rows of {weights} sum to one, off by {off}",
     "future is zero": "the largest of the {weights} {where} is {value}",
-    "scaling": "scores are divided by {divisor:.4g}{wanted} = sqrt(d_head){instead}: std {std[0]:.3g} -> {std[1]:.3g}",
-    "mask first": "the mask comes first: softmax(masked) and the weights differ by {off}",
+    "scaling": "scores are divided by {divisor:.4g}{wanted} = sqrt(d_head){instead}:\nstd {std[0]:.3g} -> {std[1]:.3g}",
+    "mask first": "the mask comes first:\nsoftmax(masked) and the weights differ by {off}",
     "causal": "another last token moves earlier logits by {off}",
     "two paths": "{roads} differ by {off}",
     "logits": "these logits are the model's own, off by {off}",
@@ -23,6 +23,11 @@ WORDS = {
 
 def check_words(check: TraceCheck) -> str:
     """Say what a check found."""
+    return " ".join(check_phrases(check))
+
+
+def check_phrases(check: TraceCheck) -> list[str]:
+    """Say what a check found: what is claimed, and what was measured, where that is long."""
     facts, value = dict(check.facts), check.figure
     facts["off"] = "exactly 0" if value == 0 else f"at most {value:.1e}"
     facts["value"] = "exactly 0" if value == 0 else f"{value:.1e}"
@@ -43,7 +48,7 @@ def check_words(check: TraceCheck) -> str:
         layers = facts.get("layers", 1)
         facts["product"] = f"{layers} x ({spaced})" if layers > 1 else spaced
         facts["which"] = "" if check.passed else f", which is {facts['wanted']:,}"
-    return WORDS[check.name].format(**facts)
+    return WORDS[check.name].format(**facts).splitlines()
 
 
 def _not(names: Sequence[str]) -> str:
