@@ -18,7 +18,7 @@ from mhsa_cli.core.model.attention import KINDS
 from mhsa_cli.core.model.positions import POSITIONS
 from mhsa_cli.core.model.transformer import NORMS
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack
 from tests.readme import missing
 

@@ -28,8 +28,8 @@ from mhsa_cli.check.read.weight_layouts import Name, layouts
 from mhsa_cli.check.source.load import Source, load
 from mhsa_cli.check.tensors import slots
 from mhsa_cli.config.custom_attention import file_problem, form_problem, split
-from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, check_hint, seeded
-from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, seeded
+from mhsa_cli.core.model.dry_run import Sizes, check_hint
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Wishes
 

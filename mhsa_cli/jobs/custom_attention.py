@@ -12,7 +12,7 @@ from mhsa_cli.config.load import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import escape

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mhsa_cli.config.load import Config, dump_yaml
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import learning_rate
 from mhsa_cli.jobs.custom_attention import again
 from mhsa_cli.jobs.load_run import check_weights

@@ -26,7 +26,7 @@ from mhsa_cli.core.heads import probe
 from mhsa_cli.core.heads.labels import label_head
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 
 SHAPES = [  # task and model; no two sizes of a shape are equal
     ["task.name=copy", "task.vocab_size=31", "task.seq_len=12", "model.d_model=24", "model.n_heads=4"],

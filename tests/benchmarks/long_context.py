@@ -21,7 +21,7 @@ from mhsa_cli.core.heads.capture import weight_blocks
 from mhsa_cli.core.model.attention import causal_window, fused_attention
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 
 T, H, D_HEAD, ROUNDS = 4096, 4, 8, 5
 

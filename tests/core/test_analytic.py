@@ -13,7 +13,7 @@ from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.analytic import attention, backward
 from mhsa_cli.core.training.analytic.backward import is_written_out
 from mhsa_cli.core.training.analytic.loss import Answers
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, unstack
 from tests.settings import later_wins
 

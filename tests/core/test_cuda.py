@@ -18,8 +18,8 @@ from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import Batch, Task, build_task, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer, build_model
-from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, build_model
 from mhsa_cli.core.training.snapshots import Snapshots
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError

@@ -13,8 +13,8 @@ from torch import Tensor
 from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer, build_model
-from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, build_model
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord

@@ -19,7 +19,7 @@ from mhsa_cli.core.export.source import Source, Trained, flat
 from mhsa_cli.core.export.tensorboard import PIXELS, head_scalars, layer_images
 from mhsa_cli.core.heads.capture import head_maps
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError
 
 CONFIG = load_config(

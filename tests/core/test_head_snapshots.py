@@ -19,7 +19,8 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training import snapshots
 from mhsa_cli.core.training.checkpoint import load_weights, weights_sha256
-from mhsa_cli.core.training.engine import Trainer, build_model
+from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.snapshots import small_maps, snapshot_steps
 from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
 from tests.settings import later_wins

@@ -8,8 +8,8 @@ from torch import nn
 
 from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.tasks import Batch, build_task
-from mhsa_cli.core.training.engine import Trainer, build_model
-from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, build_model
 from mhsa_cli.records import EpochRecord, StepRecord
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from mhsa_cli.core.heads.match import compare_models, head_distance, match_heads
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task, fixed_batch
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import UsageError
 from tests.settings import later_wins
 

@@ -16,7 +16,7 @@ from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.tasks.loss import sums
 from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, learning_rate, unstack
 from mhsa_cli.errors import NonFiniteError
 from tests.core.test_engine import CPU, rich, run

@@ -12,7 +12,8 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace.run import first_rows, tell
 from mhsa_cli.core.trace.tensors import size_of
-from mhsa_cli.core.training.engine import Trainer, build_model
+from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.records import StepRecord, Trace, TraceStep
 
 

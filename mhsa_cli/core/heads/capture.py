@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import eval_mode
 from mhsa_cli.core.model.attention import share_heads
 from mhsa_cli.core.model.custom import CustomLayer
-from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records import HeadMaps, HeadSummary

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import attend, eval_mode, walk
+from mhsa_cli.core.heads.hooks import attend, walk
 from mhsa_cli.core.heads.probe import row_flops
 from mhsa_cli.core.model.attention import merge_heads, uniform_weights
-from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records import Ablation
@@ -144,31 +144,15 @@ class Ground:
         return self.effects(self.rows(kind, chosen))[0]
 
 
-def uniform_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
-    """Let the head spread evenly over what it sees: A_h := U."""
-    return ground.uniform.to(v.dtype) @ v
-
-
-def zero_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
-    """Take the head away: z_h := 0."""
-    return torch.zeros_like(v)
-
-
-def mean_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
-    """Give the head's mean result at each position, over the batch's rows: z_h := mean."""
-    return ground.clean.results[layer].mean(0).expand_as(v)
-
-
-def resampled_results(ground: Ground, layer: int, v: Tensor) -> Tensor:
-    """Let the head look where it looks in the batch's next row: A_h of another input."""
-    return ground.clean.weights[layer].roll(1, 0).to(v.dtype) @ v
-
-
 REPLACEMENTS: dict[str, Replacement] = {
-    "uniform": uniform_results,
-    "zero": zero_results,
-    "mean": mean_results,
-    "resample": resampled_results,
+    # The head spreads evenly over what it sees: A_h := U.
+    "uniform": lambda ground, layer, v: ground.uniform.to(v.dtype) @ v,
+    # It is taken away: z_h := 0.
+    "zero": lambda ground, layer, v: torch.zeros_like(v),
+    # It gives its mean result at each position, over the batch's rows.
+    "mean": lambda ground, layer, v: ground.clean.results[layer].mean(0).expand_as(v),
+    # It looks where it looks in the batch's next row: A_h of another input.
+    "resample": lambda ground, layer, v: ground.clean.weights[layer].roll(1, 0).to(v.dtype) @ v,
 }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from mhsa_cli.core.model.attention import merge_heads, share_heads
 from mhsa_cli.core.model.custom import CustomLayer
-from mhsa_cli.core.model.transformer import Block, TransformerLM
+from mhsa_cli.core.model.transformer import Block, TransformerLM, eval_mode
 
 # From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
 Act = Callable[[int, Tensor, Tensor], Tensor]
@@ -67,22 +66,6 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
             if layer + 1 < len(model.blocks):
                 x = finish(block, x, A.to(v.dtype) @ v)
     return weights
-
-
-@contextmanager
-def eval_mode(model: TransformerLM) -> Iterator[None]:
-    """Switch dropout off for a while; every module is left in the mode it was in."""
-    if not model.training:
-        yield
-        return
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.capture import figure
 from mhsa_cli.core.heads.causal import Effect, Ground, effective_heads, redundancy, shapley
-from mhsa_cli.core.heads.hooks import eval_mode, head_weights
+from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.labels import JOINT, label_all, look_alikes, with_stand_ins
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
-from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.loss import sums
 from mhsa_cli.records import Claim, HeadReport, HeadScore, Status, TargetScore, Verdict

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mhsa_cli.core.model.dry_run import Findings, Sizes, examine
+from mhsa_cli.core.model.dry_run import Findings, Sizes, check_hint, examine
 from mhsa_cli.core.model.layers import AnyDevice, WithTables
 from mhsa_cli.errors import MhsaError, UsageError
 
@@ -88,11 +88,6 @@ class CustomAttention:
             where = f" ({self.place(lines[-1])})" if lines and lines[-1] else ""
             said = f"{type(error).__name__}: {error}".strip(": ")
             raise UsageError(f"{self.target} {what}: {said}{where}", check_hint(self.target)) from error
-
-
-def check_hint(target: str) -> str:
-    """Say how to learn what is wrong with a block."""
-    return f"what is wrong with it: mhsa check {target}"
 
 
 class _Call(nn.Module):

@@ -38,13 +38,18 @@ class Findings:
     fixed: bool = False
 
 
+def check_hint(target: str) -> str:
+    """Say how to learn what is wrong with a block."""
+    return f"what is wrong with it: mhsa check {target}"
+
+
 def examine(target: str, block: nn.Module, call: Call, sizes: Sizes) -> Findings:
     """Call a block on random rows in eval and in training mode.
 
     Raises: UsageError if its output has another shape, is not finite, depends on later tokens (both in either mode) or
     has no gradient, or if it changes its own buffers.
     """
-    hint, T = f"what is wrong with it: mhsa check {target}", sizes.max_seq_len
+    hint, T = check_hint(target), sizes.max_seq_len
     generator = torch.Generator().manual_seed(0)
     x, other = (torch.randn(ROWS, T, sizes.d_model, generator=generator) for _ in range(2))
     with torch.no_grad():

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from mhsa_cli.core.model.kv_cache import KVCache
-from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.errors import UsageError
 
@@ -31,14 +31,8 @@ def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None
 def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Tensor:
     """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
     new = ids if cache is None else ids[cache.length :]
-    was_training = model.training
-    if was_training:
-        model.eval()
-    try:
+    with eval_mode(model):
         logits = model(new.unsqueeze(0), cache=cache)
-    finally:
-        if was_training:
-            model.train()
     assert isinstance(logits, Tensor)
     return logits[0, -1]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +21,11 @@ from mhsa_cli.core.ranges import check_size
 from mhsa_cli.errors import UsageError
 from mhsa_cli.text import Head
 
-
-def no_norm(d_model: int, bias: bool) -> nn.Module:
-    """Build the norm that does nothing."""
-    return nn.Identity()
-
-
-NORMS: dict[str, Callable[[int, bool], nn.Module]] = {"none": no_norm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
+    "none": lambda d_model, bias: nn.Identity(),
+    "layernorm": LayerNorm,
+    "rmsnorm": RMSNorm,
+}
 
 
 class MLP(nn.Module):
@@ -187,6 +186,22 @@ class TransformerLM(WithTables):
                 collected.append(weights)
         logits = self.lm_head(self.final_norm(x))  # (..., T, V)
         return (logits, collected) if return_weights else logits
+
+
+@contextmanager
+def eval_mode(model: TransformerLM) -> Iterator[None]:
+    """Switch dropout off for a while; every module is left in the mode it was in."""
+    if not model.training:
+        yield
+        return
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def build(

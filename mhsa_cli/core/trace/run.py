@@ -12,7 +12,7 @@ from mhsa_cli.core.tasks import Batch, Task, TrainBatches
 from mhsa_cli.core.tasks.loss import sums
 from mhsa_cli.core.trace.checks import attention_formula, attention_parameters, checks, gradients_check
 from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import autocast
 from mhsa_cli.records import Trace, TraceCache, TracePart
 

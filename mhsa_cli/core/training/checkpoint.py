@@ -125,9 +125,7 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
     """Put a checkpoint back into a slot; weights and moments come back bit for bit. Returns epoch_loss_sum."""
     state = read_state(files)
     copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), "model.safetensors")
-    moments = unpack(files, "optimizer.safetensors")
-    for prefix, flat in (("exp_avg.", stack.moment1), ("exp_avg_sq.", stack.moment2)):
-        mine = {k.removeprefix(prefix): t for k, t in moments.items() if k.startswith(prefix)}
+    for flat, mine in zip((stack.moment1, stack.moment2), moments_of(files), strict=True):
         copy_into({n: t[slot] for n, t in stack.views(flat).items()}, mine, "optimizer.safetensors")
     stack.set_updates(state["step"])
     return float(state["epoch_loss_sum"])
@@ -136,6 +134,12 @@ def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
 def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
     """Read a checkpoint's weights under their parameters' names."""
     return unpack(files, "model.safetensors")
+
+
+def moments_of(files: Mapping[str, bytes]) -> list[dict[str, Tensor]]:
+    """Read a checkpoint's first and second moments under their parameters' names."""
+    found = unpack(files, "optimizer.safetensors").items()
+    return [{n.removeprefix(p): t for n, t in found if n.startswith(p)} for p in ("exp_avg.", "exp_avg_sq.")]
 
 
 def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:

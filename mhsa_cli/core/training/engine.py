@@ -10,12 +10,10 @@ import torch
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
-from mhsa_cli.core.training.lockstep import Group, build_model
+from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError
 from mhsa_cli.records import EvalRecord, FailRecord, Record, SaveRecord
-
-__all__ = ["Trainer", "build_model"]
 
 
 class Trainer:

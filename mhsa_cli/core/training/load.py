@@ -16,13 +16,14 @@ from mhsa_cli.core.training.checkpoint import (
     copy_into,
     digest,
     load_weights,
+    moments_of,
     read_state,
     restore,
     unpack,
     weights_of,
     weights_sha256,
 )
-from mhsa_cli.core.training.engine import build_model
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, unstack
 
 
@@ -55,12 +56,11 @@ def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[s
 
 
 def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
-    weights, moments = weights_of(files), unpack(files, "optimizer.safetensors")
+    weights, moments = weights_of(files), moments_of(files)
     read_state(files)
-    for prefix in ("exp_avg.", "exp_avg_sq."):
-        mine = {name.removeprefix(prefix): t for name, t in moments.items() if name.startswith(prefix)}
+    for mine in moments:
         copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
-    finite = all(bool(t.isfinite().all()) for part in (weights, moments) for t in part.values())
+    finite = all(bool(t.isfinite().all()) for part in (weights, *moments) for t in part.values())
     return digest(weights), finite
 
 

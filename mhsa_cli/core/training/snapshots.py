@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
-from mhsa_cli.core.heads.scores import Lift, heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.records import HeadSnapshot, SnapshotRecord
@@ -84,7 +85,11 @@ class Snapshots:
         found, spread = lifts(own, probe), shape(own, probe.visible)
         columns = [values.tolist() for values in (*spread, positionality(random, probe.visible))]
         lift = {name: one.lift.tolist() for name, one in found.items()}
-        distance, offsets = _distances(found), _offsets(found)
+        best = found.get("offset")
+        distance = None if best is None or best.distance is None else best.distance.tolist()
+        # Rounded: there may be many, and they are only drawn and compared with thresholds.
+        every = {} if best is None or best.by_distance is None else best.by_distance
+        offsets = {d: [round(x, 4) for x in one.tolist()] for d, one in every.items() if d <= MAX_DISTANCE}
         maps, pool = small_maps(own[0])
         heads = []
         for i, (layer, head) in enumerate(self.model.heads * len(steps)):
@@ -93,27 +98,11 @@ class Snapshots:
             entropy, even, sure, bound = (None if math.isnan(values[i]) else values[i] for values in columns)
             near = {d: values[i] for d, values in offsets.items()}
             heads.append(HeadSnapshot(layer, head, own_lifts, at, entropy, even, sure, bound, near))
-        n = sum(self.layers)
+        own_heads, own_maps, n = iter(heads), iter(maps), sum(self.layers)
         return [
-            SnapshotRecord(step, heads[i * n : (i + 1) * n], self._by_layer(maps[i * n : (i + 1) * n]), pool)
-            for i, step in enumerate(steps)
+            SnapshotRecord(step, [*islice(own_heads, n)], [[*islice(own_maps, count)] for count in self.layers], pool)
+            for step in steps
         ]
-
-    def _by_layer(self, maps: list[list[list[int]]]) -> list[list[list[list[int]]]]:
-        ends = [sum(self.layers[: i + 1]) for i in range(len(self.layers))]
-        return [maps[end - count : end] for count, end in zip(self.layers, ends, strict=True)]
-
-
-def _distances(found: dict[str, Lift]) -> list[int] | None:
-    best = found["offset"].distance if "offset" in found else None
-    return None if best is None else best.tolist()
-
-
-def _offsets(found: dict[str, Lift]) -> dict[int, list[float]]:
-    """Round the lifts by distance: there may be many, and they are only drawn and compared with thresholds."""
-    every = found["offset"].by_distance if "offset" in found else None
-    near = {} if every is None else {d: lift for d, lift in every.items() if d <= MAX_DISTANCE}
-    return {d: [round(value, 4) for value in lift.tolist()] for d, lift in near.items()}
 
 
 def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:
