@@ -86,38 +86,23 @@ def _unknown(what: Predicate, why: Claim) -> Claim:
 
 
 def _scored(
-    model: TransformerLM,
-    task: Task,
-    probe: Probe,
-    clean: list[Tensor],
-    seed: int,
-    limits: Mapping[str, float] | None,
+    model: TransformerLM, task: Task, probe: Probe, clean: list[Tensor], seed: int, limits: Mapping[str, float] | None
 ) -> list[HeadScore]:
     """Score every head's weights; `clean` are those on the probe, by layer."""
     weights = heads_together(clean)
     found, limits = lifts(weights, probe), null_limits(model, task) if limits is None else limits
     rows = {name: _columns(one) for name, one in found.items()}
-    looks = [values.tolist() for values in (*shape(weights, probe.visible), _bound(model, probe))]
-    gaps = [{gap: lift.tolist() for gap, lift in part.items()} for part in gap_lifts(model, task, seed)]
+    bound = positionality(heads_together(head_weights(model, probe.random)), probe.visible)
+    looks = {**shape(weights, probe.visible)._asdict(), "positionality": bound}
+    columns = {name: values.tolist() for name, values in looks.items()}
+    gaps = gap_lifts(model, task, seed)._asdict()
+    by_gap = {f"{name}_gaps": {gap: lift.tolist() for gap, lift in part.items()} for name, part in gaps.items()}
     heads = []
-    for i, (layer, head) in enumerate(model.heads):
-        scores = {name: TargetScore(*columns[i], limits.get(name)) for name, columns in rows.items()}
-        entropy, uniformity, confidence, bound = (figure(values[i]) for values in looks)
-        trained, unseen, duplicate = ({gap: lift[i] for gap, lift in part.items()} for part in gaps)
-        heads.append(
-            HeadScore(
-                layer,
-                head,
-                scores,
-                entropy=entropy,
-                uniformity=uniformity,
-                confidence=confidence,
-                positionality=bound,
-                trained_gaps=trained,
-                unseen_gaps=unseen,
-                duplicate_gaps=duplicate,
-            )
-        )
+    for i, address in enumerate(model.heads):
+        scores = {name: TargetScore(*row[i], limits.get(name)) for name, row in rows.items()}
+        own: dict[str, Any] = {name: figure(values[i]) for name, values in columns.items()}
+        own |= {name: {gap: lift[i] for gap, lift in part.items()} for name, part in by_gap.items()}
+        heads.append(HeadScore(*address, scores, **own))
     return heads
 
 
@@ -128,32 +113,22 @@ def _columns(one: Lift) -> list[tuple[float, float, float, int | None]]:
     return list(zip(mass, chance, lift, distance, strict=True))
 
 
-def _bound(model: TransformerLM, probe: Probe) -> Tensor:
-    return positionality(heads_together(head_weights(model, probe.random)), probe.visible)
-
-
 def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[HeadScore]:
     """Replace each head in turn, the dearest last; what costs too much stays None."""
-    uniform = ground.one_by_one("uniform")
-    shares = shapley(ground, seed)
-    zero, mean, resampled = (ground.one_by_one(kind) for kind in ("zero", "mean", "resample"))
 
-    def delta(effects: list[Effect] | None, i: int) -> float | None:
-        return None if effects is None else effects[i].delta
+    def deltas(effects: list[Effect] | None) -> list[float] | None:
+        return None if effects is None else [effect.delta for effect in effects]
 
-    return [
-        replace(
-            head,
-            uniform_delta_nats=delta(uniform, i),
-            uniform_delta_se=None if uniform is None else uniform[i].se,
-            zero_delta_nats=delta(zero, i),
-            mean_delta_nats=delta(mean, i),
-            resample_delta_nats=delta(resampled, i),
-            shapley_nats=None if shares is None else shares.values[i],
-            shapley_se=None if shares is None else shares.se[i],
-        )
-        for i, head in enumerate(heads)
-    ]
+    uniform, shares = ground.one_by_one("uniform"), shapley(ground, seed)
+    causes = {
+        "uniform_delta_nats": deltas(uniform),
+        "uniform_delta_se": None if uniform is None else [effect.se for effect in uniform],
+        "shapley_nats": None if shares is None else shares.values,
+        "shapley_se": None if shares is None else shares.se,
+        **{f"{kind}_delta_nats": deltas(ground.one_by_one(kind)) for kind in ("zero", "mean", "resample")},
+    }
+    known: dict[str, list[Any]] = {name: values for name, values in causes.items() if values is not None}
+    return [replace(head, **{name: values[i] for name, values in known.items()}) for i, head in enumerate(heads)]
 
 
 def _verdict(

@@ -24,12 +24,7 @@ def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], ta
             raise ValueError(f"found trial {trial.run} of cell {trial.cell}, seed {trial.seed}: no such, or a second")
         by_cell[trial.cell][trial.seed] = trial
     groups = [_group(overrides, list(own.values()), target) for overrides, own in zip(cells, by_cell, strict=True)]
-    pairs = [
-        _pair(cells, by_cell, first, second, key, measure, target, seed)
-        for first, second, key in neighbours(cells)
-        for measure in MEASURES
-    ]
-    return SweepReport(groups, pairs, trials, target)
+    return SweepReport(groups, list(_pairs(cells, by_cell, seed)), trials, target)
 
 
 def succeeded(trial: TrialResult, target: float) -> bool:
@@ -79,24 +74,18 @@ def _as_number(text: str) -> float | None:
         return None
 
 
-def _pair(
-    cells: Sequence[Mapping[str, str]],
-    by_cell: Sequence[Mapping[int, TrialResult]],
-    first: int,
-    second: int,
-    key: str,
-    measure: Measure,
-    target: float,
-    seed: int,
-) -> PairStats:
-    mine, other = by_cell[first], by_cell[second]
-    both = [s for s in mine.keys() & other.keys() if mine[s].is_finished and other[s].is_finished]
-    values = [{s: _value(own[s], measure) for s in both} for own in (mine, other)]
-    difference = paired_difference(values[0], values[1], seed)
-    unfinished = len(mine.keys() | other.keys()) - len(both)
-    unreached = len(both) - difference.n
-    return PairStats(first, second, key, measure, difference, unfinished, unreached)
+def _pairs(
+    cells: Sequence[Mapping[str, str]], by_cell: Sequence[Mapping[int, TrialResult]], seed: int
+) -> Iterator[PairStats]:
+    for first, second, key in neighbours(cells):
+        mine, other = by_cell[first], by_cell[second]
+        both = [s for s in mine.keys() & other.keys() if mine[s].is_finished and other[s].is_finished]
+        unfinished = len(mine.keys() | other.keys()) - len(both)
+        for measure in MEASURES:
+            a, b = ({s: _value(own[s], measure) for s in both} for own in (mine, other))
+            difference = paired_difference(a, b, seed)
+            yield PairStats(first, second, key, measure, difference, unfinished, len(both) - difference.n)
 
 
-def _value(trial: TrialResult, measure: str) -> float | None:
+def _value(trial: TrialResult, measure: Measure) -> float | None:
     return trial.steps_to_target if measure == "steps" else trial.final_loss
