@@ -59,10 +59,7 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
                     yield layer, first, readable(whole[..., first:end, :end])
                 continue
             q, k, _ = attn.project(block.attn_norm(x), pos)
-            k = share_heads(k, H)
-            for first in range(0, T, rows):
-                end = min(first + rows, T)
-                part = attn.weights(q[..., first:end, :], k[..., :end, :], None, pos[first:end], pos[:end], first)
+            for first, _, part in attn.weights_by_rows(q, share_heads(k, H), pos, rows):
                 yield layer, first, readable(part)
             if layer + 1 < len(model.blocks):  # nobody asks what comes out of the last one
                 x, _ = block(x, pos)

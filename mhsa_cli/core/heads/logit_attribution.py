@@ -66,9 +66,7 @@ def head_results(attn: MultiHeadSelfAttention, x: Tensor, pos: Tensor) -> Tensor
     k, v = share_heads(k, attn.n_heads), share_heads(v, attn.n_heads)
     T, z = x.size(1), torch.empty_like(q)
     rows = max(1, BLOCK_CELLS // (q[..., 0, 0].numel() * T))
-    for first in range(0, T, rows):
-        end = min(first + rows, T)
-        A = attn.weights(q[..., first:end, :], k[..., :end, :], None, pos[first:end], pos[:end], first)
+    for first, end, A in attn.weights_by_rows(q, k, pos, rows):
         z[..., first:end, :] = A.to(v.dtype) @ v[..., :end, :]
     return z
 

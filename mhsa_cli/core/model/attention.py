@@ -7,6 +7,7 @@ of M models: parameters then carry a leading M, and so do their inputs. Nothing 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -200,6 +201,16 @@ class MultiHeadSelfAttention(WithTables):
         if self.kind == "linear":
             return linear_weights(q, k, allowed)
         return attention_weights(q, k, allowed, self.positions.bias(pos, pos if k_pos is None else k_pos))
+
+    def weights_by_rows(self, q: Tensor, k: Tensor, pos: Tensor, rows: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Materialise the weights of `rows` queries at a time: (first, end, weights), on the keys before `end`.
+
+        q and k (..., H, T, d) are of a whole sequence, which need not fit into memory as (T, T).
+        """
+        for first in range(0, q.size(-2), rows):
+            end = min(first + rows, q.size(-2))
+            part = q[..., first:end, :], k[..., :end, :]
+            yield first, end, self.weights(*part, None, pos[first:end], pos[:end], first)
 
     def forward(
         self,
