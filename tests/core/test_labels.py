@@ -158,6 +158,21 @@ def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
     assert "by position" not in evidence(head(previous=on(0.9), positionality=None))
 
 
+@pytest.mark.parametrize(
+    ("likeness", "said"),
+    [
+        (0.9, "by position"),
+        (0.8951, "by position"),  # it is shown as 0.90
+        (0.894, "mostly by position"),
+        (0.7, "mostly by position"),
+        (0.694, "not by position alone"),
+    ],
+)
+def test_how_far_a_head_goes_by_position(likeness: float, said: str) -> None:
+    found = label_head(head(previous=on(0.9), positionality=likeness), MATTERS)
+    assert [claim.predicate for claim in found.evidence if "position" in claim.predicate] == [said]
+
+
 def test_the_evidence_of_content_gives_the_distances() -> None:
     text = evidence(head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE, unseen_gaps=TRAINED_ONLY))
     assert "it goes by content: at distances that training never used its lift is 0.90 at 4, 0.50 at 7" in text
