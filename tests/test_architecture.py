@@ -16,9 +16,7 @@ from tests.commands.shell import codes_without_torch
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(mhsa_cli.__file__).parent
-ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
-ALL_FILES = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 ALL_FILES = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
 # A library may be imported only in these rooms; the rest of the house must not know it exists.

@@ -6,7 +6,7 @@ How the class is built and called, and what its weights are, is found as `mhsa c
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,10 +23,10 @@ from mhsa_cli.check.match.context import SEED, Called
 from mhsa_cli.check.match.influence import see_axes, sees_future
 from mhsa_cli.check.match.search_case import Match
 from mhsa_cli.check.match.understand import case_of, masked_ways
-from mhsa_cli.check.read.reference import Reference, Spec
-from mhsa_cli.check.read.weight_layouts import Name, layouts
+from mhsa_cli.check.read.reference import Reference
+from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.source.load import Source, load
-from mhsa_cli.check.tensors import slots
+from mhsa_cli.check.tensors import slots, worst
 from mhsa_cli.config.custom_attention import file_problem, form_problem, split
 from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, seeded
 from mhsa_cli.core.model.dry_run import Sizes, check_hint
@@ -37,19 +37,14 @@ CLOSE = 1e-3  # of the largest output: float32 against the float64 of the readin
 TRIED = 3  # tries that an error shows
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How to compute the weights of a block that does not give them: which tensors they come from, and in what form."""
-
-    name: Name
-    spec: Spec
-
-
 class ModuleBlock(CustomBlock):
-    """A torch module, called in the way that was found; its weights are its own, or recovered by a reading."""
+    """A torch module, called in the way that was found; its weights are its own, or recovered by the match's reading.
+
+    `borne` keeps for which sizes that was seen to hold.
+    """
 
     def __init__(
-        self, block: Block, plan: Plan, reading: Reading | None, borne: dict[Sizes, bool], sizes: Sizes
+        self, block: Block, plan: Plan, match: Match | None, borne: dict[Sizes, bool], sizes: Sizes
     ) -> None:
         super().__init__()
         self.plan, self.n_heads = plan, sizes.n_heads
@@ -59,52 +54,45 @@ class ModuleBlock(CustomBlock):
             what = "a NumPy implementation" if built.numpy else "no torch module"
             raise UsageError(f"{block.source.name} is {what}: it has no gradient", "write it as a torch.nn.Module")
         self.module, self.sizes = built.module.to(torch.float32), own
-        self.reading = reading
-        if reading is not None and sizes not in borne:
-            borne[sizes] = self._bears_out(reading)
-        if reading is not None and not borne[sizes]:
-            self.reading = None
+        if match is not None and sizes not in borne:
+            borne[sizes] = self._bears_out(match)
+        self.match = match if match is not None and borne[sizes] else None
 
-    def _bears_out(self, reading: Reading) -> bool:
-        """Tell whether a reading also gives the output of this build."""
+    def _bears_out(self, match: Match) -> bool:
+        """Tell whether the match's reading also gives the output of this build."""
         T, D = self.sizes.max_seq_len, self.sizes.d_model
         x = torch.randn(2, T, D, generator=torch.Generator().manual_seed(STILL))
         self.eval()
         with torch.no_grad():
-            y, found = self._call(x, False).y, self._reference(reading, x)
-            wanted = None if found is None else found.output(reading.spec)
-        return (
-            wanted is not None and wanted.shape == y.shape and bool((wanted - y).abs().max() <= CLOSE * y.abs().max())
-        )
+            y, found = self._call(x, False).y, self._reference(match, x)
+        wanted = None if found is None else found.output(match.spec)
+        return wanted is not None and worst(wanted, y) <= CLOSE * float(y.abs().max())
 
-    def _reference(self, reading: Reading, x: Tensor) -> Reference | None:
+    def _reference(self, match: Match, x: Tensor) -> Reference | None:
         own = slots(self.module)
         numbers = {slot.path: slot.read() for slot in own}
         found = layouts(own, numbers, self.sizes.d_model, self.n_heads)
-        roles = next((layout.roles for layout in found if layout.name == reading.name), None)
+        roles = next((layout.roles for layout in found if layout.name == match.layout.name), None)
         return None if roles is None else Reference(roles, x.detach().double().cpu())
 
     def _call(self, x: Tensor, weights: bool) -> Answer:
         plan, extra = self.plan, dict[str, Tensor]()
         if plan.positions:  # the tokens' own, where the grading takes every second one
-            at = torch.arange(x.size(1), device=x.device)
-            extra[plan.positions_name] = at.expand(len(x), -1) if plan.positions == "(B, T)" else at
-            extra[plan.positions_name] = at.view(1, -1) if plan.positions == "(1, T)" else extra[plan.positions_name]
+            extra[plan.positions_name] = call_plan.positions_of(plan, x.size(1), len(x)).to(x.device) // 2
             plan = replace(plan, positions="")
+        call = entry(self.module)
         with nullcontext() if x.device.type == "cpu" else x.device:  # masks are made where x is
-            return call_plan.invoke(
-                entry(self.module), plan, x, numpy=False, sizes=self.sizes, weights=weights, extra=extra
-            )
+            return call_plan.invoke(call, plan, x, numpy=False, sizes=self.sizes, weights=weights, extra=extra)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._call(x, False).y
 
     def attend(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         answer = self._call(x, True)
-        if answer.weights is not None or self.reading is None:
+        if answer.weights is not None or self.match is None:
             return answer.y, answer.weights
-        found = self._reference(self.reading, x)
-        return answer.y, None if found is None else found.weights(self.reading.spec).to(x)
+        found = self._reference(self.match, x)
+        return answer.y, None if found is None else found.weights(self.match.spec).to(x)
 
 
 def adopt(target: str) -> CustomAttention:
@@ -118,14 +106,13 @@ def adopt(target: str) -> CustomAttention:
     with seeded(STILL):
         source = load(target)
         c, match = _understood(target, source)
-    reading = None if match is None else Reading(match.layout.name, match.spec)
-    borne: dict[Sizes, bool] = {}  # sizes -> whether the reading was seen to hold for a build of them
+    borne: dict[Sizes, bool] = {}
     file = Path(split(target)[0])
     return CustomAttention(
         target,
         file,
         sha256(file.read_bytes()).hexdigest(),
-        lambda sizes: ModuleBlock(c.block, c.plan, reading, borne, sizes),
+        lambda sizes: ModuleBlock(c.block, c.plan, match, borne, sizes),
         source.place,
         match is not None,
         tuple(slot.path for slot in slots(c.built.module) if not slot.registered and slot.value.requires_grad),

@@ -11,9 +11,8 @@ import torch
 
 from mhsa_cli.check.faults import FAULTS
 from mhsa_cli.check.grade import SIZES
-from mhsa_cli.check.match.search import right, wrong
+from mhsa_cli.check.match.search import often, right, wrong
 from mhsa_cli.check.match.search_case import Case, inputs
-from mhsa_cli.check.match.search_combinations import often
 from mhsa_cli.check.read.reference import Reference, Roles, Spec
 from mhsa_cli.check.read.weight_layouts import Layout, Name
 from mhsa_cli.check.tensors import worst

@@ -9,15 +9,21 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mhsa_cli.check.faults.fault import Form
 from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
-from mhsa_cli.check.match.search_combinations import often
 from mhsa_cli.check.read.reference import Spec
+from mhsa_cli.check.tensors import distance
 
 SECONDS = 3.0  # of this process's own time, for the search of several faults at once
 BESIDE = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effect")  # faults beside an odd factor
+# Faults that meet often, by stage: of these, any number at once is looked for.
+EARLY, LATE = ("scale", "softmax", "mask"), ("split", "merge", "out")
+# Looked for alone and in pairs only: two cannot be computed for many at once, the others are rare.
+ALONE = ("batch_folded_wrong", "output_transposed", "softmax_over_batch", "softmax_over_all", "softmax_is_sigmoid",
+         "mask_fill_weak", "groups_tiled", "scale_d_model_unrooted", "scale_d_model_multiplied")  # fmt: skip
+Wrong = tuple[tuple[str, ...], Form]  # some faults, and the form that they make together
 
 
 def right(case: Case) -> Match | None:
@@ -113,3 +119,56 @@ def _two(case: Case, until: float) -> Match | None:
                 if time.process_time() > until:
                     return None
     return None
+
+
+def often(case: Case, until: float) -> Match | None:
+    """Look for several at once of the faults that meet often: all their combinations, those with the fewest first."""
+    looks = [(at, base, *_choices(case, at, base)) for at in range(case.likely) for base in case.bases(at)]
+    for count in range(len(LATE) + 1):  # so many faults of the split, the merge and the output
+        found: list[Match] = []
+        for at, base, early, lates in looks:
+            for late in lates:
+                if time.process_time() > until:
+                    return _fewest(found)
+                if len(late[0]) == count:
+                    found += _side_by_side(case, at, base, early, late)
+        if found:
+            return _fewest(found)
+    return None
+
+
+def _fewest(found: Sequence[Match]) -> Match | None:
+    return min(found, key=lambda match: len(match.faults), default=None)
+
+
+def _choices(case: Case, at: int, base: Spec) -> tuple[list[Wrong], list[Wrong]]:
+    """List what may be wrong up to the weights, and what may be wrong after them."""
+    stages: dict[str, list[Wrong]] = {stage: [((), {})] for stage in (*EARLY, *LATE)}
+    for name, form in fault_forms(case.layouts[at], base, False):
+        changed = list(form.keys() - {"fill"}) or ["mask"]  # the fill of masked scores belongs to the mask
+        if form and len(changed) == 1 and changed[0] in stages and name not in ALONE and form.get("fill") != "added":
+            stages[changed[0]].append(((name,), form))
+    return _combined(stages[stage] for stage in EARLY), _combined(stages[stage] for stage in LATE)
+
+
+def _combined(stages: Iterable[Sequence[Wrong]]) -> list[Wrong]:
+    """Combine one of each stage; those that want a stage to be two things are left out."""
+    found: list[Wrong] = [((), {})]
+    for stage in stages:
+        found = [((*names, *more), both) for names, form in found for more, other in stage
+                 if (both := together(form, other)) is not None]  # fmt: skip
+    return found
+
+
+def _side_by_side(case: Case, at: int, base: Spec, early: Sequence[Wrong], late: Wrong) -> list[Match]:
+    """Compare all forms of the scores and weights at once, with one way to split, merge and project."""
+    specs = [base._replace(**form, **late[1]) for _, form in early]
+    try:
+        made = case.reference(at).outputs(specs)
+    except (RuntimeError, ValueError, IndexError):
+        return []
+    if made.shape[1:] != case.y.shape:
+        return []
+    off = distance(made, case.y).flatten(1).amax(1).tolist()
+    return [Match(case.layouts[at], specs[n], with_layout(case.layouts[at], (*early[n][0], *late[0])), off[n])
+            for n in range(len(specs)) if off[n] <= case.tolerance]  # fmt: skip
