@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.config.custom_attention import file_problem, is_file, split
-from mhsa_cli.config.load import Config, load_config, parse
+from mhsa_cli.config.load import Config, ConfigError, Problem, load_config, parse
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]
@@ -22,7 +22,6 @@ Given = Mine
 def factory(width):
     Inside = 3
 """
-WANTED = "wanted one of softmax, linear, uniform, or your own block: FILE.py:Class"
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +30,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.py").write_text(MINE)
 
 
-def wrong(attention: str, *more: str) -> str:
-    with pytest.raises(Exception, match=".") as caught:
+def wrong(attention: str, *more: str) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
         load_config(None, [f"model.attention={attention}", *more])
-    return str(caught.value)
+    return list(caught.value.problems)
 
 
 @pytest.mark.parametrize("name", ["Mine", "Another", "Given", "factory"])
@@ -54,45 +53,50 @@ def test_a_file_in_another_folder_and_with_a_colon_in_its_name() -> None:
 def test_notebooks_and_markdown_are_searched_for_the_word(name: str) -> None:
     Path(name).write_text("class Mine(nn.Module)")
     assert file_problem(f"{name}:Mine") is None
-    assert "nowhere says `Yours`" in wrong(f"{name}:Yours")
+    (fault,) = wrong(f"{name}:Yours")
+    assert fault.code == "own-block-file" and "`Yours`" in fault.message
 
 
 @pytest.mark.parametrize(
-    ("attention", "words"),
+    ("attention", "code", "hint"),
     [
-        ("mine.py:Inside", ["mine.py has no `Inside`", "classes in it: Mine"]),
-        ("mine.py", ["without the name of a class", "write mine.py:Mine"]),
-        ("gone.py:Mine", ["there is no such file", "the path counts from the folder you are in"]),
-        ("here.py:Mine", ["is a folder"]),
-        ("mine.txt:Mine", ["wanted FILE.py:Class", "files may end in .py, .ipynb, .md"]),
-        ("mine.py:2x", ["without the name of a class"]),
-        ("odd.py:Mine", ["not Python that this version reads (line 2)"]),
-        ("bytes.py:Mine", ["not a text in UTF-8"]),
-        ("sofmax", [WANTED, "did you mean `softmax`?"]),
-        ("mine", [WANTED]),
+        ("mine.py:Inside", "own-block-file", "classes in it: Mine"),
+        ("mine.py", "own-block", "write mine.py:Mine"),
+        ("gone.py:Mine", "own-block", "the path counts from the folder you are in"),
+        ("here.py:Mine", "own-block", "the path counts from the folder you are in"),
+        ("mine.txt:Mine", "own-block", "files may end in .py, .ipynb, .md"),
+        ("mine.py:2x", "own-block", "write mine.py:Mine"),
+        ("odd.py:Mine", "own-block-file", "python -m py_compile odd.py"),
+        ("bytes.py:Mine", "own-block-file", None),
+        ("sofmax", "value", "did you mean `softmax`?"),
+        ("mine", "value", None),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said_at_its_place(attention: str, words: list[str]) -> None:
+def test_what_is_missing_is_said_at_its_place(attention: str, code: str, hint: str | None) -> None:
     Path("here.py").mkdir()
     Path("odd.py").write_text("class Mine: ...\nclass class\n")
     Path("bytes.py").write_bytes(b"\xff\xfe\x00")
-    said = wrong(attention)
-    for word in words:
-        assert word in said, said
-    assert "model.attention=" in said and "^" in said
+    (fault,) = wrong(attention)
+    assert (fault.code, fault.hint, fault.col, fault.span) == (code, hint, 17, len(attention))
+
+
+def test_the_words_of_a_block_that_is_not_there() -> None:
+    found = "found `gone.py:Mine`: there is no such file"
+    assert wrong("gone.py:Mine")[0].message == f"`model.attention`: {found}"
+    assert wrong("mine.py:Inside")[0].message == "mine.py has no `Inside`"
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "code"),
     [
-        ("positions=rope", "`model.positions` (rope) acts inside our attention"),
-        ("positions=alibi", "`model.positions` (alibi) acts inside our attention"),
-        ("window=3", "`model.window` (3) belongs to softmax"),
-        ("n_kv_heads=2", "`model.n_kv_heads` belongs to our attention"),
+        ("positions=rope", "positions"),
+        ("positions=alibi", "positions"),
+        ("window=3", "window"),
+        ("n_kv_heads=2", "own-block"),
     ],
 )
-def test_switches_of_our_attention_are_refused_beside_it(setting: str, words: str) -> None:
-    assert words in wrong("mine.py:Mine", setting)
+def test_switches_of_our_attention_are_refused_beside_it(setting: str, code: str) -> None:
+    assert [(fault.code, fault.file) for fault in wrong("mine.py:Mine", setting)] == [(code, setting)]
 
 
 @pytest.mark.parametrize("setting", ["positions=learned", "positions=none", "norm=rmsnorm", "n_layers=3", "d_mlp=40"])
