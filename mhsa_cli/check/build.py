@@ -43,9 +43,7 @@ class ModuleBlock(CustomBlock):
     `borne` keeps for which sizes that was seen to hold.
     """
 
-    def __init__(
-        self, block: Block, plan: Plan, match: Match | None, borne: dict[Sizes, bool], sizes: Sizes
-    ) -> None:
+    def __init__(self, block: Block, plan: Plan, match: Match | None, borne: dict[Sizes, bool], sizes: Sizes) -> None:
         super().__init__()
         self.plan, self.n_heads = plan, sizes.n_heads
         own = name_lexicon.Sizes(sizes.d_model, sizes.n_heads, sizes.max_seq_len, 2, sizes.max_seq_len, sizes.dropout)

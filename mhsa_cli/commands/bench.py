@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
-import typer
-
-from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides, flag
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.config.custom_attention import only_if_ours
+from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.load import load_config
 from mhsa_cli.records import BenchRecord, ImportSpeed, Machine, NotMeasured
 from mhsa_cli.renderers.pictures.bench import bench_section
 
-QuickOption = Annotated[bool, typer.Option("--quick", help="Measure less, in a few seconds.")]
+QuickOption = Annotated[bool, flag("--quick", "Measure less, in a few seconds.")]
 
 
 def bench(
@@ -28,12 +26,12 @@ def bench(
 ) -> None:
     """Run `mhsa bench`."""
     wanted = load_config(config, all_overrides("bench", overrides, settings))
-    only_if_ours(wanted.model.attention, "mhsa bench")
-    from mhsa_cli.jobs.bench import bench as measured  # torch: not before the config is known to be good
+    refuse_block(wanted.model.attention, "mhsa bench")
+    from mhsa_cli.jobs.untrained import measure_speed  # torch: not before the config is known to be good
 
-    records = measured(wanted, quick)
+    records = measure_speed(wanted, quick)
     if as_json:
-        print_json(document(list(records)))
+        print_json(document(records))
         return
     paper = Paper()
     for number, (_, section) in enumerate(groupby(records, key=lambda record: record.section)):
@@ -42,7 +40,7 @@ def bench(
         paper.draw(bench_section(list(section), paper.surface))
 
 
-def document(records: Sequence[BenchRecord]) -> dict[str, Any]:
+def document(records: Iterable[BenchRecord]) -> dict[str, Any]:
     """Gather the records of each section: a list, or the one record of those that have one; left out in a list."""
     found: dict[str, Any] = {"machine": None, "steps": [], "stacks": [], "attention": [], "import_torch": None}
     found["not_measured"] = []

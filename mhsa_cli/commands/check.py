@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.commands.deleted_folder import need_folder
-from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError
 from mhsa_cli.jobs.grade.runner import Limits, grade_all, grade_in_process
@@ -19,14 +19,9 @@ from mhsa_cli.records.check import Grade, Wishes
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
-Targets = Annotated[
-    list[str],
-    typer.Argument(metavar="TARGET...", help="FILE:NAME of a class, function or instance; FILE; or a folder."),
-]
-EntryOption = Annotated[
-    str | None, typer.Option("--entry", metavar="NAME", help="The name to grade in every file of a folder.")
-]
-MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a picture.")]
+Targets = Annotated[list[str], argument("TARGET...", "FILE:NAME of a class, function or instance; FILE; or a folder.")]
+EntryOption = Annotated[str | None, option("--entry", "NAME", "The name to grade in every file of a folder.")]
+MarkdownOption = Annotated[bool, flag("--markdown", "Print Markdown instead of a picture.")]
 
 
 def _at_most(largest: float) -> Callable[[float], float]:
@@ -41,30 +36,21 @@ def _at_most(largest: float) -> Callable[[float], float]:
 
 
 SecondsOption = Annotated[
-    float,
-    typer.Option(
-        "--seconds", metavar="N", callback=_at_most(86_400), help="What one grade may take; then it is ended."
-    ),
+    float, option("--seconds", "N", "What one grade may take; then it is ended.", callback=_at_most(86_400))
 ]
-MemoryOption = Annotated[
-    float, typer.Option("--memory", metavar="GIB", callback=_at_most(65_536), help="What one grade may take.")
-]
+MemoryOption = Annotated[float, option("--memory", "GIB", "What one grade may take.", callback=_at_most(65_536))]
 JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", "-j", metavar="N", min=1, help="How many are graded at a time; left out, one on each core."),
+    int | None, option("--jobs, -j", "N", "How many are graded at a time; left out, one on each core.", min=1)
 ]
-CausalOption = Annotated[
-    bool | None, typer.Option("--causal/--no-causal", help="Must it hide the future? Left out, found out.")
-]
-OrderOption = Annotated[
-    str | None, typer.Option("--order", metavar="qkv", help="How a projection of all three is ordered, such as kqv.")
-]
-RopeOption = Annotated[
-    str | None, typer.Option("--rope", metavar="KIND", help="Its rotary positions: none, interleaved or half.")
-]
+CausalOption = Annotated[bool | None, flag("--causal/--no-causal", "Must it hide the future? Left out, found out.")]
+OrderOption = Annotated[str | None, option("--order", "qkv", "How a projection of all three is ordered, such as kqv.")]
+RopeOption = Annotated[str | None, option("--rope", "KIND", "Its rotary positions: none, interleaved or half.")]
+WidthOption = Annotated[int | None, option("--d-model", "N", "The width it is built with.", min=1)]
+CountOption = Annotated[int | None, option("--n-heads", "N", "The heads it is built with.", min=1)]
+LengthOption = Annotated[int | None, option("--seq-len", "N", "The tokens it is called with.", min=2)]
 WithOption = Annotated[
     list[str] | None,
-    typer.Option("--with", metavar="KEY=VALUE", help="An argument that it is built or called with; may be repeated."),
+    option("--with", "KEY=VALUE", "An argument that it is built or called with; may be repeated."),
 ]
 
 
@@ -79,15 +65,9 @@ def check(
     causal: CausalOption = None,
     order: OrderOption = None,
     rope: RopeOption = None,
-    d_model: Annotated[
-        int | None, typer.Option("--d-model", metavar="N", min=1, help="The width it is built with.")
-    ] = None,
-    n_heads: Annotated[
-        int | None, typer.Option("--n-heads", metavar="N", min=1, help="The heads it is built with.")
-    ] = None,
-    seq_len: Annotated[
-        int | None, typer.Option("--seq-len", metavar="N", min=2, help="The tokens it is called with.")
-    ] = None,
+    d_model: WidthOption = None,
+    n_heads: CountOption = None,
+    seq_len: LengthOption = None,
     given: WithOption = None,
 ) -> None:
     """Run `mhsa check`."""

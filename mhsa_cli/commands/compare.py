@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
-from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption
-from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
-from mhsa_cli.commands.run_summary import common_chance, nats
+from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, argument
+from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.run_summary import baseline_of, nats
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.compare import Comparison, compare_runs
 from mhsa_cli.jobs.history import History
@@ -23,7 +21,7 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
 FIGURES = {"eval_loss": "eval loss", "eval_accuracy": "accuracy", "seconds": "time", "steps": "steps"}
-TwoRuns = Annotated[list[str] | None, typer.Argument(metavar="RUN RUN", help="Two runs, by name or path.")]
+TwoRuns = Annotated[list[str] | None, argument("RUN RUN", "Two runs, by name or path.")]
 
 
 def compare(
@@ -40,26 +38,22 @@ def compare(
         raise UsageError(
             f"compare takes two runs, found {len(given)}", f"mhsa compare RUN RUN; list the runs: mhsa runs{more}"
         )
-    root, file = runs_root(runs), picture_path(output)
+    root = runs_root(runs)
     first, second = (RunDir.open(root, name) for name in given)
     found = compare_runs(first, second, attention or [])
-    if file is not None:
-        write_picture(file, _picture(found, picture_surface(file)), f"{first.name} beside {second.name}")
+    write_picture(output, lambda surface: _picture(found, surface), f"{first.name} beside {second.name}")
     if as_json:
         print_json(_document(found))
         return
     paper = Paper()
     paper.draw(_picture(found, paper.surface))
-    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(second.path)}")
+    paper.next(f"mhsa inspect-heads {run_argument(second.path)}")
 
 
 def _picture(found: Comparison, surface: Surface) -> Lines:
-
     names = _names(*found.folders)
     distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
     series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
-    guess = common_chance(found.folders)
-    baseline = None if guess is None else (guess, f"guessing {guess:.2f}")
     figures = [[title, *(_written(key, final[key]) for final in found.finals)] for key, title in FIGURES.items()]
     heads = (
         unmatched(found.note, surface)
@@ -70,7 +64,7 @@ def _picture(found: Comparison, surface: Surface) -> Lines:
         [
             differing_settings(*found.settings, names, surface),
             beside("final", figures, names, surface),
-            loss_curve(series, surface, baseline=baseline, log=True),
+            loss_curve(series, surface, baseline=baseline_of(found.folders), log=True),
             heads,
         ]
     )

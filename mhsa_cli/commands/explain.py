@@ -41,4 +41,4 @@ def explain(
     if any(head.label is not None and head.scores for head in shown):  # their evidence tells lifts
         paper.say("Lift: 0 as a head that spreads evenly, 1 with all weight on the target, below 0 avoiding it.")
         paper.say("A name needs lift 0.5, and nats: 0.01 alone, or 5 % of what all patterns are worth.")
-    paper.offer(f"\nnext: mhsa inspect-heads {run_argument(folder.path)} --scores")
+    paper.next(f"mhsa inspect-heads {run_argument(folder.path)} --scores")

@@ -6,22 +6,16 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, option
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.jobs.export import check_format
-from mhsa_cli.jobs.export import export as write_export
+from mhsa_cli.jobs.export import check_format, export_run
 from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.text import escape
 
-ToOption = Annotated[
-    str, typer.Option("--to", metavar="FORMAT", help="npz, csv, json, transformer-lens or tensorboard.")
-]
+ToOption = Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard.")]
 PathOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="PATH", help="A new file or folder; left out, named after run and format."),
+    Path | None, option("--output, -o", "PATH", "A new file or folder; left out, named after run and format.")
 ]
 
 # How another program reads it; {0} is the path, quoted for the shell, {1} the same inside a Python string.
@@ -54,7 +48,7 @@ def export(
     """Run `mhsa export`."""
     check_format(to)
     folder = open_run(runs, run)
-    path, written = write_export(folder, to, output, attention)
+    path, written = export_run(folder, to, output, attention)
     if as_json:
         print_json({"run": str(folder.path), "to": to, "files": [str(file) for file in written]})
         return

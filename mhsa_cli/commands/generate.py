@@ -6,28 +6,20 @@ import math
 import sys
 from typing import Annotated, Any
 
-import typer
-
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, flag, option
 from mhsa_cli.commands.output import print_json
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.messages import tell
 
-PromptOption = Annotated[
-    str, typer.Option("--prompt", "-p", metavar='"3 5 9"', help="Ids or symbols to start from (for text: characters).")
-]
-StepsOption = Annotated[
-    int | None, typer.Option("--steps", metavar="N", help="Tokens to say; left out, as many as fit into max_seq_len.")
-]
+PromptOption = Annotated[str, option("--prompt, -p", '"3 5 9"', "Ids or symbols to start from (for text: characters).")]
+StepsOption = Annotated[int | None, option("--steps", "N", "Tokens to say; left out, as many as fit into max_seq_len.")]
 TemperatureOption = Annotated[
-    float, typer.Option("--temperature", metavar="X", help="0 says the likeliest token; 1 draws as the model believes.")
+    float, option("--temperature", "X", "0 says the likeliest token; 1 draws as the model believes.")
 ]
-TopKOption = Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K likeliest tokens only.")]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")]
-CacheOption = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Keep keys and values, or compute all again for every token.")
-]
+TopKOption = Annotated[int | None, option("--top-k", "K", "Draw from the K likeliest tokens only.")]
+SeedOption = Annotated[int, option("--seed", "N", "Seed of the draws.")]
+CacheOption = Annotated[bool, flag("--cache/--no-cache", "Keep keys and values, or compute all again for every token.")]
 
 
 def generate(
@@ -45,9 +37,9 @@ def generate(
     """Run `mhsa generate`."""
     _check(prompt, steps, temperature, top_k, seed)
     folder = open_run(runs, run)
-    from mhsa_cli.jobs.generate import generate as go_on  # torch comes with it
+    from mhsa_cli.jobs.generate import continue_prompt  # torch comes with it
 
-    said = go_on(
+    said = continue_prompt(
         folder, prompt, steps, temperature=temperature, top_k=top_k, seed=seed, cache=cache, attention=attention
     )
     task = said.task

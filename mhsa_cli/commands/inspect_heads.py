@@ -6,38 +6,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mhsa_cli.commands.inspect_tables import More, show_tables
-from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, OutputOption, RunArgument, RunsOption
-from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
+from mhsa_cli.commands.inspect_tables import HeadTable, HeadTables
+from mhsa_cli.commands.options import (
+    AttentionOption,
+    HeadsOption,
+    JsonOption,
+    OutputOption,
+    RunArgument,
+    RunsOption,
+    flag,
+    option,
+)
+from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import heads_picture, show_heads
-from mhsa_cli.config.custom_attention import only_if_ours
+from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.records import HeadMaps
+from mhsa_cli.renderers.kit.console import Surface
+from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 
-LayerOption = Annotated[str | None, typer.Option("--layer", metavar="L1", help="One layer only; 1 is L1.")]
-TokensOption = Annotated[
-    str | None, typer.Option("--tokens", metavar='"3 5 9"', help="Look at these ids (for text: these characters).")
-]
-ScoresOption = Annotated[bool, typer.Option("--scores", help="Every score of every head instead of the maps.")]
-CircuitsOption = Annotated[
-    bool, typer.Option("--circuits", help="What the heads' weights compute instead of the maps.")
-]
+LayerOption = Annotated[str | None, option("--layer", "L1", "One layer only; 1 is L1.")]
+TokensOption = Annotated[str | None, option("--tokens", '"3 5 9"', "Look at these ids (for text: these characters).")]
+ScoresOption = Annotated[bool, flag("--scores", "Every score of every head instead of the maps.")]
+CircuitsOption = Annotated[bool, flag("--circuits", "What the heads' weights compute instead of the maps.")]
 AblateOption = Annotated[
-    str | None,
-    typer.Option("--ablate", metavar="L0.H3[,..]", help="Loss and accuracy without these heads; L0 is all of layer 0."),
+    str | None, option("--ablate", "L0.H3[,..]", "Loss and accuracy without these heads; L0 is all of layer 0.")
 ]
 DefinitionOption = Annotated[
-    str | None,
-    typer.Option("--definition", metavar="olsson2022", help="With --scores: also the induction score of that paper."),
+    str | None, option("--definition", "olsson2022", "With --scores: also the induction score of that paper.")
 ]
 
 
@@ -56,35 +59,31 @@ def inspect_heads(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
-    file, folder = picture_path(output), open_run(runs, run)
-    asked = [
-        name
-        for name, given in (("--scores", scores), ("--circuits", circuits), ("--ablate", ablate is not None))
-        if given
-    ]
+    folder = open_run(runs, run)
+    given = {"--scores": scores, "--circuits": circuits, "--ablate": ablate is not None}
+    asked = [name for name, is_given in given.items() if is_given]
     _check(asked, tokens, definition)
     if circuits:
-        only_if_ours(run_config(folder).model.attention, "--circuits", "reads the weights of our attention")
+        refuse_block(run_config(folder).model.attention, "--circuits", "reads the weights of our attention")
     if ablate is not None:
-        only_if_ours(run_config(folder).model.attention, "--ablate", "replaces what heads of our attention say")
+        refuse_block(run_config(folder).model.attention, "--ablate", "replaces what heads of our attention say")
     maps = measured_maps(folder, attention) if tokens is None else _on_tokens(folder, tokens, attention)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
-        _show_maps(folder, maps, chosen, file, as_json)
+        _show_maps(folder, maps, chosen, output, as_json)
         return
-
-    more = More(folder, maps, chosen, attention)
-    parts = [more.scores(definition)] if scores else []
-    parts += [more.circuits()] if circuits else []
-    parts += [more.ablation(ablate)] if ablate is not None else []
-    show_tables(folder, maps, parts, file, as_json)
+    tables = HeadTables(folder, maps, chosen, attention)
+    wanted = [tables.scores(definition)] if scores else []
+    wanted += [tables.circuits()] if circuits else []
+    wanted += [tables.ablation(ablate)] if ablate is not None else []
+    _show_tables(folder, maps, wanted, output, as_json)
 
 
 def _on_tokens(folder: RunDir, tokens: str, attention: str | None) -> HeadMaps:
     check_maps(folder)
-    from mhsa_cli.jobs.measure_heads import maps_on_tokens  # torch comes with it
+    from mhsa_cli.jobs.measure_heads import measure_run  # torch comes with it
 
-    return maps_on_tokens(folder, tokens, attention)
+    return measure_run(folder, attention, tokens)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
@@ -98,17 +97,39 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
 
 
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
-    if file is not None:
-        surface = picture_surface(file)
-        picture = heads_picture(maps, surface, chosen)
-        write_picture(file, picture, f"attention maps of {folder.name}")
+    write_picture(file, lambda surface: heads_picture(maps, surface, chosen), f"attention maps of {folder.name}")
     if as_json:
         print_json({"run": str(folder.path), **_document(maps, chosen)})
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
     show_heads(paper, maps, chosen)
-    paper.offer(f"\nnext: mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder.path)}")
+    paper.next(f"mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder.path)}")
+
+
+def _show_tables(folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], file: Path | None, as_json: bool) -> None:
+    step = max(table.step for table in tables)
+
+    def picture(surface: Surface) -> Lines:
+        return Lines([line for table in tables for line in table.draw(surface)])
+
+    write_picture(file, picture, f"heads of {folder.name}")
+    if as_json:
+        document: dict[str, Any] = {"run": str(folder.path), "step": step, "task": maps.task}
+        for table in tables:
+            document |= table.document
+        print_json(document)
+        return
+    paper = Paper()
+    paper.say(f"{heading(folder, step)}\n")
+    for table in tables:
+        if table.step != step:  # the newest checkpoint is damaged, the measurements beside it are not
+            paper.say(f"of step {table.step}, the newest whole checkpoint:")
+        if table.heading:
+            paper.say(table.heading)
+        paper.draw(table.draw(paper.surface))
+        paper.say()
+    paper.offer(f"next: mhsa explain {run_argument(folder.path)}")
 
 
 def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:

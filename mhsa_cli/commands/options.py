@@ -1,47 +1,52 @@
-"""The options that several commands share."""
+"""The options that several commands share, and short forms of options and arguments."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-ConfigOption = Annotated[
-    str | None, typer.Option("--config", "-c", metavar="FILE", help="A YAML config; left out, the defaults.")
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as n_heads=8.")
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="The same as KEY=VALUE; once for each key.")
-]
+from mhsa_cli.commands.output import check_picture
+from mhsa_cli.runs.names import runs_root
+
+
+def option(name: str, value: str, help: str, **more: Any) -> Any:
+    """Make an option: its spellings, as `--output, -o`, what stands for its value, and its line of help."""
+    return typer.Option(*name.split(", "), metavar=value, help=help, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """Make an option without a value, such as `--quick` or `--log/--linear`."""
+    return typer.Option(name, help=help)
+
+
+def argument(name: str, help: str) -> Any:
+    """Make an argument: what stands for it, and its line of help."""
+    return typer.Argument(metavar=name, help=help)
+
+
+ConfigOption = Annotated[str | None, option("--config, -c", "FILE", "A YAML config; left out, the defaults.")]
+Overrides = Annotated[list[str] | None, argument("[KEY=VALUE]...", "Settings to change, such as n_heads=8.")]
+SetOption = Annotated[list[str] | None, option("--set", "KEY=VALUE", "The same as KEY=VALUE; once for each key.")]
 RunArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[RUN]", help="A run's name, or the path of its folder; `newest`, or left out: the one started last."
-    ),
+    argument("[RUN]", "A run's name, or the path of its folder; `newest`, or left out: the one started last."),
 ]
-RunsOption = Annotated[
-    Path | None,
-    typer.Option("--runs", metavar="DIR", help="Where runs are kept; left out, $MHSA_RUNS or ./runs."),
-]
+RunsOption = Annotated[Path | None, option("--runs", "DIR", "Where runs are kept; left out, $MHSA_RUNS or ./runs.")]
 HeadsOption = Annotated[
-    str | None,
-    typer.Option("--head", "--heads", metavar="L0.H3[,..]", help="These heads only; L0 is all of layer 0, 3 every H3."),
+    str | None, option("--head, --heads", "L0.H3[,..]", "These heads only; L0 is all of layer 0, 3 every H3.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+JsonOption = Annotated[bool, flag("--json", "Print one JSON document on stdout and nothing else.")]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE.svg|.html|.png", help="Also write the picture to a file."),
+    option("--output, -o", "FILE.svg|.html|.png", "Also write the picture to a file.", callback=check_picture),
 ]
 AttentionOption = Annotated[
-    str | None,
-    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block, which the run was trained with."),
+    str | None, option("--attention", "FILE.py:CLASS", "Import your own block, which the run was trained with.")
 ]
 AttentionsOption = Annotated[
-    list[str] | None,
-    typer.Option("--attention", metavar="FILE.py:CLASS", help="Import your own block for this; may be repeated."),
+    list[str] | None, option("--attention", "FILE.py:CLASS", "Import your own block for this; may be repeated.")
 ]
 
 
@@ -53,8 +58,7 @@ def all_overrides(
     What else is wrong with them, the config says.
     """
     if any("=" not in argument or argument == "=" for argument in arguments or ()):
-        from mhsa_cli.commands.suggestions import check_settings
-        from mhsa_cli.runs.names import runs_root
+        from mhsa_cli.commands.suggestions import check_settings  # pydantic comes with it
 
         check_settings(command, arguments or (), runs_root(runs))
     return [*(arguments or ()), *(options or ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class Paper:
         for line in text.split("\n"):
             self.console.print(Text(escape(line)), soft_wrap=True)
 
+    def next(self, command: str) -> None:
+        """Offer the command to go on with, below a blank line."""
+        self.offer(f"\nnext: {command}")
+
     def draw(self, lines: Lines) -> None:
         """Print a picture as it is: what is wider than the console, a name to be typed, is not cropped."""
         self.console.print(lines, crop=False)
@@ -64,7 +68,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def picture_path(given: Path | None) -> Path | None:
+def check_picture(given: Path | None) -> Path | None:
     """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
     if given is None:
         return None
@@ -81,14 +85,17 @@ def picture_path(given: Path | None) -> Path | None:
     return given
 
 
-def write_picture(path: Path, lines: Lines, title: str) -> None:
-    """Write a picture in the format that its name ends in, and say so on stderr, where it disturbs no JSON."""
+def write_picture(path: Path | None, draw: Callable[[Surface], Lines], title: str) -> None:
+    """Write a picture to the file that `--output` names, if it does, in the format that its name ends in.
+
+    Every glyph is at hand there, a fixed width, and full colour unless it is plain text. What was written is said on
+    stderr, where it disturbs no JSON.
+    """
+    if path is None:
+        return
     from mhsa_cli.renderers.files.formats import RENDERERS
 
-    write_file_atomic(path, RENDERERS[path.suffix.lower().removeprefix(".")](lines, title))
+    ending = path.suffix.lower().removeprefix(".")
+    picture = draw(Surface(width=PICTURE_WIDTH, depth="none" if ending == "txt" else "truecolor"))
+    write_file_atomic(path, RENDERERS[ending](picture, title))
     tell(f"wrote {escape(path)}")
-
-
-def picture_surface(path: Path) -> Surface:
-    """Describe the paper of a picture file: every glyph, a fixed width, and full colour unless it is plain text."""
-    return Surface(width=PICTURE_WIDTH, depth="none" if path.suffix.lower() == ".txt" else "truecolor")

@@ -25,12 +25,15 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
 
-def common_chance(runs: Sequence[RunDir]) -> float | None:
-    """Find the loss of guessing, if it is known and the same for all runs."""
-    chances = [run.read_run_json().get("chance") for run in runs]
-    losses = [chance.get("loss") if isinstance(chance, dict) else None for chance in chances]
-    first = losses[0]
-    return first if isinstance(first, float) and all(loss == first for loss in losses) else None
+def baseline_of(runs: Sequence[RunDir]) -> tuple[float, str] | None:
+    """Give the line of guessing for a picture of the loss, if it is known and the same for all runs."""
+    first, *others = ((run.read_run_json().get("chance") or {}).get("loss") for run in runs)
+    return None if first is None or any(loss != first for loss in others) else guessing(first)
+
+
+def guessing(loss: float) -> tuple[float, str]:
+    """Give the line of guessing with what is written at it."""
+    return loss, f"guessing {loss:.2f}"
 
 
 def result_document(run: RunDir) -> dict[str, Any]:
@@ -62,9 +65,7 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
 def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None]) -> None:
     """Print a run that has just ended."""
     info, paper = run.read_run_json(), Paper()
-    chance = info["chance"]["loss"]
-    baseline = (chance, f"guessing {chance:.2f}")
-    paper.draw(loss_curve(series, paper.surface, baseline=baseline))
+    paper.draw(loss_curve(series, paper.surface, baseline=guessing(info["chance"]["loss"])))
     show_epochs(paper, epochs)
     show_facts(paper, info)
     paper.say()
@@ -73,8 +74,7 @@ def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord
         paper.say(f"no maps of heads: {why}")
     else:
         show_heads(paper, maps_from_dict(run.read_heads()))
-    paper.offer(f"\nwrote {run.path}")
-    paper.offer(f"next: mhsa {'curve' if why else 'explain'} {run_argument(run.path)}")
+    paper.offer(f"\nwrote {run.path}\nnext: mhsa {'curve' if why else 'explain'} {run_argument(run.path)}")
 
 
 def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:

@@ -6,9 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mhsa_cli.commands.options import JsonOption, RunsOption
+from mhsa_cli.commands.options import JsonOption, RunsOption, argument
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.commands.run_summary import nats
 from mhsa_cli.jobs.load_run import next_look
@@ -27,9 +25,7 @@ from mhsa_cli.runs.listing import (
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape, plural
 
-OneRun = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="One run alone, in lines; left out, all runs in a table.")
-]
+OneRun = Annotated[str | None, argument("[RUN]", "One run alone, in lines; left out, all runs in a table.")]
 
 
 def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:
@@ -78,7 +74,7 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
         more = UPDATE
     else:
         more = next_look(summary.path) if summary.problem is None else f"mhsa verify {run_argument(summary.path)}"
-    paper.offer(f"\nnext: {more}")
+    paper.next(more)
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:

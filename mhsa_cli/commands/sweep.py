@@ -17,12 +17,14 @@ from mhsa_cli.commands.options import (
     RunsOption,
     SetOption,
     all_overrides,
+    flag,
+    option,
 )
 from mhsa_cli.commands.sweep_output import UNREAD, exit_code, show_sweep, tell_failed
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.sweep.plan import How, new_sweep
+from mhsa_cli.jobs.sweep.plan import EngineOptions, new_sweep
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
@@ -33,7 +35,7 @@ from mhsa_cli.runs.sweep_report import keep_report
 from mhsa_cli.text import plural
 
 if TYPE_CHECKING:
-    from mhsa_cli.jobs.sweep.run import Ended
+    from mhsa_cli.jobs.sweep.run import SweepResult
 
 
 class Engines(StrEnum):
@@ -44,25 +46,19 @@ class Engines(StrEnum):
 
 
 SeedsOption = Annotated[
-    int | None, typer.Option("--seeds", metavar="N", help="Seeds for each setting, from train.seed on; 8 if left out.")
+    int | None, option("--seeds", "N", "Seeds for each setting, from train.seed on; 8 if left out.")
 ]
 JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", metavar="N", help="Processes that train at the same time: 1, or with Ray one for each CPU."),
+    int | None, option("--jobs", "N", "Processes that train at the same time: 1, or with Ray one for each CPU.")
 ]
-EngineOption = Annotated[Engines, typer.Option("--engine", help="Train here, or as tasks of a Ray cluster.")]
+EngineOption = Annotated[Engines, flag("--engine", "Train here, or as tasks of a Ray cluster.")]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="A", help="The Ray cluster's address; left out, one is started here.")
+    str | None, option("--address", "A", "The Ray cluster's address; left out, one is started here.")
 ]
-NameOption = Annotated[str | None, typer.Option("--name", metavar="NAME", help="The sweep's name.")]
-ResumeOption = Annotated[
-    str | None, typer.Option("--resume", metavar="SWEEP", help="Train what is missing of a sweep, nothing else.")
-]
-TargetOption = Annotated[
-    float | None,
-    typer.Option("--target", metavar="SHARE", help="Accuracy of a success; left out, the task's."),
-]
-SkipOption = Annotated[bool, typer.Option("--skip-invalid", help="Leave out settings that cannot be trained.")]
+NameOption = Annotated[str | None, option("--name", "NAME", "The sweep's name.")]
+ResumeOption = Annotated[str | None, option("--resume", "SWEEP", "Train what is missing of a sweep, nothing else.")]
+TargetOption = Annotated[float | None, option("--target", "SHARE", "Accuracy of a success; left out, the task's.")]
+SkipOption = Annotated[bool, flag("--skip-invalid", "Leave out settings that cannot be trained.")]
 
 
 def sweep(
@@ -83,7 +79,7 @@ def sweep(
 ) -> None:
     """Run `mhsa sweep`."""
     _check(engine, address, jobs, target, attention, resume)
-    root, how = runs_root(runs), How(engine.value, jobs, address)
+    root, options = runs_root(runs), EngineOptions(engine.value, jobs, address)
     if resume is not None:
         if any((overrides, settings, config, name, target, seeds, skip_invalid)):
             what = "leave out settings, --config, --seeds, --name, --target, --skip-invalid"
@@ -98,7 +94,7 @@ def sweep(
             name=name,
             target=target,
             root=root,
-            how=how,
+            options=options,
             command=["mhsa", *sys.argv[1:]],
         )
     console = make_console(stderr=True)
@@ -106,12 +102,12 @@ def sweep(
     with folder as owned, StopSignal(animated=surface.animate) as stop:
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
-        ended = run_sweep(owned, how, stop, partial(LiveSweep, console, surface), attention, resume is not None)
+        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resume is not None)
         keep_report(owned, ended.plan, ended.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
         show_sweep(owned, ended.report, ended.curves, as_json)
-    _tell_ends(ended, owned, how)
+    _tell_ends(ended, owned, options)
     code = exit_code(ended.report)
     if stop.caught is not None or ended.faults or code:
         raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if ended.faults else code)
@@ -136,14 +132,13 @@ def _check(
         raise UsageError("--attention goes with --resume", "in a new sweep: model.attention=FILE.py:Class")
 
 
-def _tell_ends(ended: Ended, sweep: SweepDir, how: How) -> None:
+def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> None:
     """Say what did not end as it should have, and the way out of each."""
-    from mhsa_cli.jobs.sweep.report import tell_machines
-
-    tell_machines(ended.machines)
+    for note in ended.notes:
+        tell(note)
     again = run_argument(sweep.path)
     left = sum(trial.status not in ("finished", "failed", *UNREAD) for trial in ended.report.trials)
     if left:
         missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
-    tell_failed(ended.report, again, alone=how.engine == "local" and (how.jobs or 1) == 1)
+    tell_failed(ended.report, again, alone=options.engine == "local" and options.processes == 1)

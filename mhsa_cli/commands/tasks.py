@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
-from mhsa_cli.commands.options import JsonOption
+from mhsa_cli.commands.options import JsonOption, argument
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import TASK_SCHEMAS
@@ -15,14 +13,14 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.pictures.task import task_picture
 from mhsa_cli.text import escape
 
-OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task alone; left out, all of them.")]
+OneTask = Annotated[str | None, argument("[TASK]", "One task alone; left out, all of them.")]
 
 
 def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
     """Run `mhsa tasks`."""
     if task is not None:
         _check(task)
-    from mhsa_cli.jobs.tasks import examples  # torch comes with it
+    from mhsa_cli.jobs.untrained import examples  # torch comes with it
 
     found = [info for info in examples() if task in (None, info.name)]
     if as_json:
@@ -37,7 +35,6 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
 
 
 def _check(task: str) -> None:
-
     if task not in TASK_SCHEMAS:
         close = nearest(task, TASK_SCHEMAS)
         way = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}"

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption
-from mhsa_cli.commands.output import Paper, picture_path, picture_surface, print_json, write_picture
-from mhsa_cli.commands.run_summary import common_chance
+from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption, flag, option
+from mhsa_cli.commands.output import Paper, print_json, write_picture
+from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import next_look, open_run, tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
@@ -24,10 +24,8 @@ from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_maps
 
-TargetOption = Annotated[
-    str | None, typer.Option("--target", metavar="NAME", help="Show this score for all heads, such as induction.")
-]
-ReplayOption = Annotated[bool, typer.Option("--replay", help="Play the attention maps over training, on a terminal.")]
+TargetOption = Annotated[str | None, option("--target", "NAME", "Show this score for all heads, such as induction.")]
+ReplayOption = Annotated[bool, flag("--replay", "Play the attention maps over training, on a terminal.")]
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
 
 
@@ -40,22 +38,18 @@ def timeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
-    file, folder = picture_path(output), open_run(runs, run)
-    paper = Paper()
+    folder, paper = open_run(runs, run), Paper()
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
     tell_edited(folder)
     found = timeline_of(folder, target)
-    chance = common_chance([folder])
-    baseline = None if chance is None else (chance, f"guessing {chance:.2f}")
+    baseline = baseline_of([folder])
     drawn = [Thinned(zip(one.steps, one.values, strict=True)).series(one.name, one.role) for one in found.series]
 
     def picture(surface: Surface) -> Lines:
         return timeline_picture(drawn, found.histories, surface, baseline=baseline, drop=found.drop, target=target)
 
-    if file is not None:
-        surface = picture_surface(file)
-        write_picture(file, picture(surface), f"heads of {folder.name} over training")
+    write_picture(output, picture, f"heads of {folder.name} over training")
     if as_json:
         print_json(_document(folder, found))
         return
@@ -65,9 +59,8 @@ def timeline(
         paper.draw(picture(paper.surface))
         for note in found.notes:
             paper.say(note)
-    again = paper.surface.animate and not replay
-    more = f"mhsa timeline {run_argument(folder.path)} --replay" if again else next_look(folder.path)
-    paper.offer(f"\nnext: {more}")
+    moves = paper.surface.animate and not replay
+    paper.next(f"mhsa timeline {run_argument(folder.path)} --replay" if moves else next_look(folder.path))
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
@@ -82,12 +75,8 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
 
 def _replay(paper: Paper, found: Timeline) -> None:
     """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
-    task, tokens = found.stored.get("task"), found.stored.get("tokens")
-    words = [str(token) for token in tokens] if isinstance(tokens, list) else []
-    frames = [
-        (snapshot_maps(one, task if isinstance(task, str) else "heads", words), _loss_at(one.step, found.series))
-        for one in found.snapshots
-    ]
+    task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
+    frames = [(snapshot_maps(one, task, tokens), _loss_at(one.step, found.series)) for one in found.snapshots]
     try:
         play(paper.console, paper.surface, frames)
     except KeyboardInterrupt:
@@ -111,15 +100,9 @@ def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
         scores |= {name: [getattr(head, name) for head in over] for name in FIGURES}
         heads.append(
             {
-                "layer": one.layer,
-                "head": one.head,
-                "name": one.name,
-                "target": one.target or None,
-                "label": one.label or None,
-                "lifts": one.lifts,
-                "onset": one.onset,
-                "width": one.width,
-                "lead": one.lead,
+                **{key: getattr(one, key) for key in ("layer", "head", "name")},
+                **{key: getattr(one, key) or None for key in ("target", "label")},
+                **{key: getattr(one, key) for key in ("lifts", "onset", "width", "lead")},
                 "scores": scores,
                 "offset_distances": [head.distance for head in over],
             }

@@ -6,11 +6,9 @@ import shlex
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
-from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides
+from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOption, all_overrides, flag, option
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.config.custom_attention import only_if_ours
+from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.renderers.pictures.trace import trace_picture
@@ -18,9 +16,9 @@ from mhsa_cli.renderers.pictures.trace_words import check_words
 from mhsa_cli.text import escape
 
 BatchOption = Annotated[
-    int | None, typer.Option("--batch", metavar="N", help="Rows to send through, of the first training batch; else 2.")
+    int | None, option("--batch", "N", "Rows to send through, of the first training batch; else 2.")
 ]
-ForwardOption = Annotated[bool, typer.Option("--forward-only", help="No backward pass: for large configs.")]
+ForwardOption = Annotated[bool, flag("--forward-only", "No backward pass: for large configs.")]
 
 
 def trace(
@@ -34,11 +32,11 @@ def trace(
     """Run `mhsa trace`."""
     changes = all_overrides("trace", overrides, settings)
     wanted = load_config(config, changes)
-    only_if_ours(wanted.model.attention, "mhsa trace")
+    refuse_block(wanted.model.attention, "mhsa trace")
     rows = _rows(batch, wanted.train.batch_size)
-    from mhsa_cli.jobs.trace import trace as follow  # torch: not before the config is known to be good
+    from mhsa_cli.jobs.untrained import trace_model  # torch: not before the config is known to be good
 
-    told = follow(wanted, rows, forward_only)
+    told = trace_model(wanted, rows, forward_only)
     if as_json:
         checks = [{"name": c.name, "passed": c.passed, "figure": c.figure, "text": check_words(c)} for c in told.checks]
         print_json({**asdict(told), "checks": checks})
@@ -46,7 +44,7 @@ def trace(
         paper = Paper()
         paper.draw(trace_picture(told, paper.surface))
         file = [] if config is None else ["--config", config]
-        paper.offer(f"\nnext: {escape(shlex.join(['mhsa', 'train', *file, *changes]))}")
+        paper.next(f"{escape(shlex.join(['mhsa', 'train', *file, *changes]))}")
     if not all(check.passed for check in told.checks):
         raise MhsaError("a check failed: attention is wrong here", "please report it, with the config and your torch")
 

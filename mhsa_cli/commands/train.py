@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,14 +16,15 @@ from mhsa_cli.commands.options import (
     RunsOption,
     SetOption,
     all_overrides,
+    flag,
+    option,
 )
 from mhsa_cli.commands.output import print_json
-from mhsa_cli.commands.run_summary import result_document, show_run
+from mhsa_cli.commands.run_summary import guessing, result_document, show_run
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.records import EpochRecord, Series
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.listing import run_argument
@@ -33,18 +33,15 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
 if TYPE_CHECKING:  # torch comes with it: not before the config is known to be good
-    from mhsa_cli.jobs.resume import Standing
-    from mhsa_cli.jobs.train import Prepared, Training
+    from mhsa_cli.jobs.resume import ResumePoint
+    from mhsa_cli.jobs.train import Training, TrainingSetup
 
-NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="The run's name; left out, a free one is chosen.")
-]
+NameOption = Annotated[str | None, option("--name", "NAME", "The run's name; left out, a free one is chosen.")]
 ResumeOption = Annotated[
-    str | None,
-    typer.Option("--resume", metavar="RUN", help="Go on with a run from its newest checkpoint (`newest` = that run)."),
+    str | None, option("--resume", "RUN", "Go on with a run from its newest checkpoint (`newest` = that run).")
 ]
 InexactOption = Annotated[
-    bool, typer.Option("--allow-inexact", help="Resume although this device, torch or thread count changes the bits.")
+    bool, flag("--allow-inexact", "Resume although this device, torch or thread count changes the bits.")
 ]
 
 
@@ -73,61 +70,54 @@ def train(
     if config is not None or name is not None:
         raise UsageError("--resume goes on with a run's own config and name", "leave out --config and --name")
     found = RunDir.open(root, resume)
-    from mhsa_cli.jobs.resume import resumed_run, standing
+    from mhsa_cli.jobs.resume import read_resume_point, resumed_run
 
-    where = standing(found, changes)  # only read: of a run that is done not even the lock file changes
+    where = read_resume_point(found, changes)  # only read: of a run that is done not even the lock file changes
     if where.is_done(found):
         _tell_done(found, where, as_json)
     else:
         _train(resumed_run(root, found.path, changes, attention, allow_inexact), as_json)
 
 
-def _train(prepared: AbstractContextManager[Prepared], as_json: bool) -> None:
+def _train(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
     """Train, drawing the curve as it comes; then show the run."""
-    from mhsa_cli.jobs.train import Training
+    from mhsa_cli.jobs.train import training
 
     console = make_console(stderr=True)
     surface = surface_of(console)
-    with prepared as given:
-        run = given.run
-        with StopSignal(animated=surface.animate) as stop, Training(given, stop) as training:
-            chance = given.task.chance_loss
+    with prepared as setup:
+        with StopSignal(animated=surface.animate) as stop, training(setup, stop) as begun:
             view = LiveTraining(
                 console,
                 surface,
-                total_steps=training.trainer.total,
-                baseline=(chance, f"guessing {chance:.2f}"),
-                trained=training.trainer.trained,
-                history=training.history.series(),
+                total_steps=begun.trainer.total,
+                baseline=guessing(setup.task.chance_loss),
+                trained=begun.trainer.trained,
+                history=begun.history.series(),
             )
             with view:
-                for record in training.records():
+                for record in begun.records():
                     view.add(record)
-            series, epochs = view.series(), training.history.epochs
-            training.finish()
+            begun.finish()
         stop.forgive_lost_output()
-        _show(run, series, epochs, as_json)
+        with saying_kept(setup.run.path):
+            if as_json:
+                print_json(result_document(setup.run))
+            else:
+                show_run(setup.run, view.series(), begun.history.epochs)
         if stop.caught is not None:
-            _tell_stopped(training)
+            _tell_stopped(begun)
             raise typer.Exit(128 + stop.caught)
-
-
-def _show(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None], as_json: bool) -> None:
-    with saying_kept(run.path):
-        if as_json:
-            print_json(result_document(run))
-        else:
-            show_run(run, series, epochs)
 
 
 def _tell_stopped(training: Training) -> None:
     """Say how to go on with a training that a signal stopped."""
     if training.stopped:
-        more = f"mhsa train --resume {run_argument(training.run.path)}"
+        more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
         tell(f"stopped after step {training.trainer.step} of {training.trainer.total}; to go on: {more}")
 
 
-def _tell_done(run: RunDir, where: Standing, as_json: bool) -> None:
+def _tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
     """Say that a run has nothing left to do, and how it goes on all the same."""
     step, config = where.checkpoint.step, where.config
     epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1

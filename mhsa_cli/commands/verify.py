@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, RunsOption
+from mhsa_cli.commands.options import JsonOption, RunsOption, argument, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import is_override
@@ -24,17 +24,14 @@ from mhsa_cli.text import escape
 
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[RUN | KEY=VALUE]...",
-        help="A run or a sweep; left out, the newest run. With --resume-check, settings.",
-    ),
+    argument("[RUN | KEY=VALUE]...", "A run or a sweep; left out, the newest run. With --resume-check, settings."),
 ]
 ResumeCheckOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--resume-check",
-        metavar="CONFIG",
-        help="Train this config twice in a temporary folder, once with a stop and a resume half-way, and compare bits.",
+        "CONFIG",
+        "Train this config twice in a temporary folder, once with a stop and a resume half-way, and compare bits.",
     ),
 ]
 

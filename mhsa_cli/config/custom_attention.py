@@ -127,20 +127,15 @@ def _bound(tree: ast.Module) -> set[str]:
     return found
 
 
-def only_if_ours(attention: str, what: str, does: str = "looks inside our attention") -> None:
+def refuse_block(attention: str, what: str, does: str = "looks inside our attention") -> None:
     """Refuse to look inside a block that is not ours. Raises: UsageError."""
     if is_file(attention):
         said = f"{what} {does}; model.attention is {escape(attention)}"
         raise UsageError(said, f"what is inside yours: mhsa check {escape(attention)}")
 
 
-def among(own: str, given: Sequence[str], who: str) -> str | None:
-    """Find among several --attention the one that names a run's block again, None if the block is ours.
-
-    Raises: UsageError if there is none.
-    """
-    if not is_file(own):
-        return None
+def find_block(own: str, given: Sequence[str], who: str) -> str:
+    """Find among several --attention the one that names a run's block again. Raises: UsageError if there is none."""
     file, name = split(own)
     fits = [one for one in given if split(one)[1] == name]
     exact = [one for one in fits if Path(split(one)[0]).name == Path(file).name] or fits

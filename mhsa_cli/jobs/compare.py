@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mhsa_cli.config.custom_attention import among
+from mhsa_cli.config.custom_attention import find_block, is_file
 from mhsa_cli.config.load import Config
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.jobs.load_heads import is_stale, without_maps
+from mhsa_cli.jobs.load_heads import stored_maps, without_maps
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import flat, run_config
 from mhsa_cli.records import Matching
-from mhsa_cli.runs.listing import HEADS, final_figures
+from mhsa_cli.runs.listing import final_figures
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
@@ -61,7 +61,7 @@ def _final(run: RunDir) -> dict[str, Any]:
     figures = final_figures(info)
     return {
         "run": str(run.path),
-        "status": info.get("status"),
+        "status": info["status"],
         **{key: figures.get(key) for key in ("eval_loss", "eval_accuracy")},
         "seconds": info.get("seconds"),
         "steps": info.get("step"),
@@ -82,14 +82,14 @@ def _match(
         if why := without_maps(run):
             return None, f"{escape(run.name)} has no maps of heads: {why}"
     try:
-        own = [among(c.model.attention, given, run.name) for run, c in zip((first, second), configs, strict=True)]
+        blocks = [_block(run, config, given) for run, config in zip((first, second), configs, strict=True)]
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
     from mhsa_cli.core.heads.match import compare_models
-    from mhsa_cli.jobs.load_model import trained
+    from mhsa_cli.jobs.load_model import load_trained_run
 
-    one = trained(first, own[0])
-    two = trained(second, own[1]) if second.path != first.path else one
+    one = load_trained_run(first, blocks[0])
+    two = load_trained_run(second, blocks[1]) if second.path != first.path else one
     older = [
         f"the maps of {escape(run.name)} are of step {step}, its newest whole checkpoint"
         for run, step in ((first, one.step), (second, two.step))
@@ -101,19 +101,21 @@ def _match(
         return None, error.message
 
 
+def _block(run: RunDir, config: Config, given: list[str]) -> str | None:
+    """Find the block that a run was trained with among the given ones; None if it is ours. Raises: UsageError."""
+    own = config.model.attention
+    return find_block(own, given, run.name) if is_file(own) else None
+
+
 def _labels(run: RunDir) -> Labels:
     """Read the labels of a run's heads, where they were measured on its newest checkpoint."""
-    if not (run.path / HEADS).exists():
-        return {}
     try:
-        content = run.read_heads()
-        found = {Head(head["layer"], head["head"]): head.get("label") for head in content["heads"]}
+        maps = stored_maps(run)
     except (NewerFormatError, StorageError) as error:
         tell(f"note: {error.message}; its labels are left out")
         return {}
-    except (RunError, AttributeError, KeyError, TypeError):
+    except RunError:
         tell(f"note: the heads.json of {run.name} is damaged; its labels are left out")
         return {}
-    if is_stale(run, content):
-        return {}
-    return {head: label for head, label in found.items() if isinstance(label, str) and label}
+    heads = [] if maps is None or maps.report is None else maps.report.heads
+    return {head.address: head.label.text for head in heads if head.label is not None}

@@ -23,7 +23,7 @@ def check_format(to: str) -> None:
         raise UsageError(said, f"formats: {', '.join(EXPORTS)}")
 
 
-def export(folder: RunDir, to: str, output: Path | None, attention: str | None) -> tuple[Path, list[Path]]:
+def export_run(folder: RunDir, to: str, output: Path | None, attention: str | None) -> tuple[Path, list[Path]]:
     """Write a run in a format, to `output` or to a new place named after run and format; gives place and files.
 
     Raises: UsageError if something is there already, RunError, StorageError.
@@ -62,7 +62,7 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
 
 
 def _trained(folder: RunDir, attention: str | None) -> Trained:
-    from mhsa_cli.jobs.load_model import trained  # torch comes with it
+    from mhsa_cli.jobs.load_model import load_trained_run  # torch comes with it
 
-    model, task, _, step = trained(folder, attention)
+    model, task, _, step = load_trained_run(folder, attention)
     return Trained(model, task, step)

@@ -39,8 +39,7 @@ def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
 
 def without_maps(run: RunDir) -> str:
     """Say why a run has no maps of heads; nothing if it has."""
-    why = run.read_run_json().get(NO_MAPS)
-    return escape(why) if isinstance(why, str) else ""
+    return escape(run.read_run_json().get(NO_MAPS) or "")
 
 
 def check_maps(run: RunDir) -> None:
@@ -59,19 +58,18 @@ def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
-    from mhsa_cli.jobs.measure_heads import measure  # torch comes with it
+    from mhsa_cli.jobs.measure_heads import measure_run  # torch comes with it
 
-    return measure(folder, attention)
+    return measure_run(folder, attention)
 
 
 def heading(folder: RunDir, step: int) -> str:
     """Name a run and the step that is shown, and say so where training did not end as planned."""
     info = folder.read_run_json()
-    status, total = info.get("status"), info.get("total_steps")
-    if status in (None, "finished"):
+    if info["status"] == "finished":
         return f"{folder.name}, step {step}"
-    planned = f" of {total}" if isinstance(total, int) else ""
-    return f"{folder.name}, step {step}{planned}: the run is {escape(str(status))}"
+    planned = f" of {info['total_steps']}" if info.get("total_steps") is not None else ""
+    return f"{folder.name}, step {step}{planned}: the run is {escape(info['status'])}"
 
 
 def report_of(maps: HeadMaps) -> HeadReport:

@@ -12,19 +12,19 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import learning_rate
-from mhsa_cli.jobs.custom_attention import again
+from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, flat, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import UNSEEN
-from mhsa_cli.jobs.train import Prepared, check_room, machine, prepare_device, preparing
+from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
 from mhsa_cli.runs.listing import SWEEP, dropped_records
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
 
-class Standing(NamedTuple):
+class ResumePoint(NamedTuple):
     """What a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
 
     before: Config
@@ -33,54 +33,53 @@ class Standing(NamedTuple):
 
     def is_done(self, run: RunDir) -> bool:
         """Tell whether nothing is left to do. A run killed behind its last step has its results still to write."""
-        ended = run.read_run_json().get("status") in ("finished", "stopped")
+        ended = run.read_run_json()["status"] in ("finished", "stopped")
         return ended and self.checkpoint.step >= self.config.total_steps
 
 
-def standing(run: RunDir, changes: list[str]) -> Standing:
-    """Read where a run stands; nothing of it changes. Raises: RunError, UsageError."""
+def read_resume_point(run: RunDir, changes: list[str]) -> ResumePoint:
+    """Read where a run goes on; nothing of it changes. Raises: RunError, UsageError."""
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)
     check_unedited(before, read_state(checkpoint.files, checkpoint.step)["config"], run)
     check_weights(run, checkpoint.step, digest(weights_of(checkpoint.files)))
-    return Standing(before, config, checkpoint)
+    return ResumePoint(before, config, checkpoint)
 
 
 @contextlib.contextmanager
 def resumed_run(
     root: Path, path: Path, changes: list[str], attention: str | None, allow_inexact: bool
-) -> Iterator[Prepared]:
+) -> Iterator[TrainingSetup]:
     """Own a run and bring its folder back to its newest checkpoint, to go on from there.
 
     `attention` names the block of a run that was trained with somebody's own; `allow_inexact` goes on where the bits
     may differ. Raises: RunError, UsageError, StorageError.
     """
     with RunDir.open(root, path, write=True) as run:
-        before, config, checkpoint = standing(run, changes)
+        before, config, checkpoint = read_resume_point(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
-        custom = again(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
+        custom = load_block(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         task = build_task(own_text(config, run).task)
         model = None if custom is None else build_model(config, task, custom=custom)
         check_room(config, run.path)
-        with preparing(run):
+        with noting_failure(run):
             dropped = run.truncate_metrics(checkpoint.step)
             run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
             if checkpoint.step and next(iter(run.read_metrics()), None) is None:
                 tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
             if changes:
                 _note_changes(run, before, config, changes, checkpoint.step)
-        yield Prepared(config, task, device, run, checkpoint.files, model)
+        yield TrainingSetup(config, task, device, run, checkpoint.files, model)
 
 
 def _note_changes(run: RunDir, before: Config, config: Config, changes: list[str], step: int) -> None:
     """Write changed settings into the run folder, and say what they change besides."""
     _tell_rate(before, config, step)
-    earlier = run.read_run_json().get("changes")
-    one = {"step": step, "settings": changes}
-    run.update(changes=[*(earlier if isinstance(earlier, list) else []), one])
+    earlier = run.read_run_json().get("changes") or []
+    run.update(changes=[*earlier, {"step": step, "settings": changes}])
     sweep = run.path.parent
     if differences(flat(before.to_dict()), flat(config.to_dict()), UNSEEN) and (sweep / SWEEP).is_file():
         tell(f"note: this is no longer the trial that the sweep {escape(sweep.name)} planned; its report leaves it out")

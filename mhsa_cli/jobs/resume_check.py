@@ -15,7 +15,7 @@ from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.core.training.load import first_difference
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.custom_attention import begin
+from mhsa_cli.jobs.custom_attention import build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.train import machine, prepare_device, train_and_keep
@@ -39,7 +39,7 @@ def check_resume(config: Config) -> ResumeCheck:
     if half == 0:
         raise UsageError(f"{total} steps cannot be stopped half-way", "ask for more: train.epochs=2")
     device, task = prepare_device(config), build_task(config.task)
-    model = begin(config, task)
+    model = build_custom_model(config, task)
     tell(f"training {total} steps at once, then {half} and {total - half} more")
     with TemporaryDirectory(prefix="mhsa-") as folder:
         runs = [RunDir.create(Path(folder), name) for name in ("at-once", "resumed")]

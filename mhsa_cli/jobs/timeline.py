@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mhsa_cli.core.heads.history import histories, largest_drop
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import check_maps, is_stale
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.records import HeadHistory, Series, SnapshotRecord
+from mhsa_cli.records import HeadHistory, HeadMaps, Series, SnapshotRecord
+from mhsa_cli.records.claim_words import sentences
+from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshots_from_lines
-from mhsa_cli.text import Head
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A run's heads over training. `series` is its loss, each at the number of updates before it.
 
-    `drop` is the step at which the loss fell most, and by how much; `stored` is heads.json, `notes` what it says of the
-    task as long as training did not go on after it.
+    `drop` is the step at which the loss fell most, and by how much; `maps` are those of heads.json, `notes` what it
+    says of the task as long as training did not go on after it.
     """
 
     snapshots: Sequence[SnapshotRecord]
     histories: Sequence[HeadHistory]
     series: Sequence[Series]
     drop: tuple[int, float] | None
-    stored: Mapping[str, Any]
+    maps: HeadMaps | None
     notes: Sequence[str]
 
 
@@ -42,10 +42,14 @@ def timeline_of(folder: RunDir, target: str | None) -> Timeline:
     """
     snapshots = _snapshots(folder)
     _check_target(target, snapshots)
-    stored, series = _stored(folder), _losses(folder)
-    found = histories(snapshots, _points(series), _labels(folder, stored), target)
-    notes = [] if is_stale(folder, stored) else _notes(stored)
-    return Timeline(snapshots, found, series, largest_drop(_points(series)), stored, notes)
+    (maps, stale), series = _stored(folder), _losses(folder)
+    report = None if maps is None or stale else maps.report
+    heads = [] if report is None else report.heads
+    labels = {h.address: (h.target, h.label.text) for h in heads if h.label is not None and h.target is not None}
+    found = histories(snapshots, _points(series), labels, target)
+    notes = [sentences(report.verdict.claims)] if report is not None and report.verdict.pattern_matters is False else []
+    notes += [maps.note] if maps is not None and not stale and maps.note else []
+    return Timeline(snapshots, found, series, largest_drop(_points(series)), maps, notes)
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
@@ -85,36 +89,16 @@ def _points(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
             yield from ((step, loss) for step, loss in zip(one.steps, one.values, strict=True) if loss is not None)
 
 
-def _stored(folder: RunDir) -> dict[str, Any]:
-    """Read heads.json; nothing where it is missing, and a word where it cannot be read: the timeline stands alone."""
+def _stored(folder: RunDir) -> tuple[HeadMaps | None, bool]:
+    """Read heads.json, and tell whether training went on after it.
+
+    None where it is missing, or cannot be read, which is told: the timeline stands alone.
+    """
     if not (folder.path / HEADS).exists():
-        return {}
+        return None, False
     try:
-        return folder.read_heads()
+        content = folder.read_heads()
+        return maps_from_dict(content), is_stale(folder, content)
     except MhsaError as error:
         tell(f"note: {error.message}; labels and tokens are left out")
-        return {}
-
-
-def _labels(folder: RunDir, stored: Mapping[str, Any]) -> dict[Head, tuple[str, str]]:
-    """Find the heads that were named, as (target, label), unless training went on after that."""
-    heads = stored.get("heads")
-    if not isinstance(heads, list) or is_stale(folder, stored):
-        return {}
-    found: dict[Head, tuple[str, str]] = {}
-    for head in heads:
-        if isinstance(head, dict):
-            layer, number, target, label = (head.get(key) for key in ("layer", "head", "target", "label"))
-            if not isinstance(layer, int) or not isinstance(number, int):
-                continue
-            if isinstance(target, str) and target and isinstance(label, str) and label:
-                found[Head(layer, number)] = (target, label)
-    return found
-
-
-def _notes(stored: Mapping[str, Any]) -> list[str]:
-    """Collect what a reader must know of the task, and that the patterns do not matter, where that was measured."""
-    verdict = stored.get("verdict")
-    idle = isinstance(verdict, dict) and verdict.get("pattern_matters") is False
-    texts = [verdict.get("text") if isinstance(verdict, dict) and idle else None, stored.get("note")]
-    return [text for text in texts if isinstance(text, str) and text]
+        return None, False

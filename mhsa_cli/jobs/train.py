@@ -6,26 +6,24 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.load import Config, dump_yaml
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
-from mhsa_cli.core.heads.capture import head_maps
-from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
-from mhsa_cli.jobs.custom_attention import begin, facts
+from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import NO_MAPS
+from mhsa_cli.jobs.measure_heads import measure_model
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
@@ -71,7 +69,7 @@ def check_room(config: Config, folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TrainingSetup:
     """All that a training needs. `files` is the checkpoint to go on from; `model` is the untrained one where its
     attention is not ours.
     """
@@ -85,69 +83,59 @@ class Prepared:
 
 
 @contextlib.contextmanager
-def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[Prepared]:
+def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[TrainingSetup]:
     """Make the folder of a new run and own it. Raises: UsageError, StorageError."""
     device, task = prepare_device(config), build_task(config.task)
-    model = begin(config, task)
+    model = build_custom_model(config, task)
     check_room(config, prepare_root(root))
     with RunDir.create(root, name, stem=f"{config.task.name}-h{config.model.n_heads}", command=command) as run:
-        with preparing(run):
+        with noting_failure(run):
             run.write_config(dump_yaml(config))
             keep_text(config, run)
-            run.update(**facts(model))
-        yield Prepared(config, task, device, run, model=model)
+            run.update(**block_facts(model))
+        yield TrainingSetup(config, task, device, run, model=model)
 
 
 @contextlib.contextmanager
-def preparing(run: RunDir) -> Iterator[None]:
+def noting_failure(run: RunDir) -> Iterator[None]:
     """Note it in the run folder where something goes wrong before the training itself begins."""
     try:
         yield
     except Exception:
         with contextlib.suppress(MhsaError):
-            if run.read_run_json().get("status") == "running":
-                run.update(status="failed", step=_saved_step(run) or 0)
+            if run.read_run_json()["status"] == "running":
+                run.update(status="failed", step=saved_step(run) or 0)
         raise
 
 
+@contextlib.contextmanager
+def training(setup: TrainingSetup, stop: StopSignal) -> Iterator[Training]:
+    """Begin a training. An error that leaves the block, also one of whoever watches, is noted in the run folder."""
+    run, device, trainer = setup.run, setup.device, None
+    before, began = run.read_run_json().get("seconds") or 0.0, time.monotonic()
+
+    def seconds() -> float:
+        return round(before + time.monotonic() - began, 3)
+
+    try:
+        trainer = Trainer(setup.config, setup.task, device, model=setup.model, resume=setup.files, stop=stop)
+        run.update(**GOING_ON, **trainer.group.facts(0), **machine(setup.config, device))
+        yield Training(setup, trainer, History(run), seconds)
+    except BaseException as error:
+        stop.hold()
+        if not isinstance(error, StorageError):  # then the folder takes no more either
+            _note_end(setup, trainer, error, seconds())
+        raise
+
+
+@dataclass(frozen=True)
 class Training:
-    """One training: inside `with` iterate `records()`, then `finish()`.
+    """One training: iterate `records()`, then `finish()`. `seconds` tells how long it has taken, resumes included."""
 
-    An error that leaves the block, also one of whoever watches, is noted in the run folder with how to go on.
-    """
-
-    def __init__(self, prepared: Prepared, stop: StopSignal) -> None:
-        self.config, self.task, self.run = prepared.config, prepared.task, prepared.run
-        self._prepared, self._stop = prepared, stop
-        self._trainer: Trainer | None = None
-        earlier = self.run.read_run_json().get("seconds")
-        self._before = earlier if isinstance(earlier, int | float) else 0.0
-        self._began = time.monotonic()
-
-    def __enter__(self) -> Training:
-        with contextlib.ExitStack() as stack:
-            stack.push(self)  # what goes wrong here is noted as well
-            given, config = self._prepared, self.config
-            self._trainer = Trainer(
-                config, self.task, given.device, model=given.model, resume=given.files, stop=self._stop
-            )
-            self.run.update(**GOING_ON, **self.trainer.group.facts(0), **machine(config, given.device))
-            self.history = History(self.run)
-            stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._stop.hold()
-            self._leave(error)
-
-    @property
-    def trainer(self) -> Trainer:
-        """The engine."""
-        assert self._trainer is not None, "inside `with`"
-        return self._trainer
+    setup: TrainingSetup
+    trainer: Trainer
+    history: History
+    seconds: Callable[[], float]
 
     @property
     def stopped(self) -> bool:
@@ -156,52 +144,47 @@ class Training:
 
     def records(self) -> Iterator[Record]:
         """Train, writing every record where it belongs; yields those that the run folder did not hold already."""
-        return train_and_keep(self.trainer, self.run, self.history)
+        return train_and_keep(self.trainer, self.setup.run, self.history)
 
     def finish(self) -> None:
         """Look at the heads and write the results."""
-        trainer, status = self.trainer, "stopped" if self.stopped else "finished"
-        seconds = round(self._seconds, 3)
+        setup, trainer, seconds = self.setup, self.trainer, self.seconds()
+        status = "stopped" if self.stopped else "finished"
         last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
         model = trainer.model()
-        maps = look(self.config, self.task, model, trainer.step)
-        finish(self.run, self.config, self.task, model, maps, last, seconds, status)
-
-    @property
-    def _seconds(self) -> float:
-        return self._before + time.monotonic() - self._began
-
-    def _leave(self, error: BaseException) -> None:
-        """Note how a training broke off, where the run folder can still be written."""
-        if isinstance(error, StorageError):
-            return
-        run, seconds = self.run, round(self._seconds, 3)
-        failed = isinstance(error, Exception)  # else a second Ctrl-C
-        if not failed and self._trainer is not None:
-            self._tell_cut_off()
-        try:
-            # A state that is not finite is not saved.
-            whole = None if isinstance(error, NonFiniteError) else self._trainer
-            step = (_saved_step(run) or 0) if whole is None else whole.step
-            if isinstance(error, NonFiniteError):
-                kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
-                more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
-                resumed = self._prepared.files is not None
-                hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
-                error.hint = "\n  ".join(hint for hint in hints if hint is not None)
-            run.update(status="failed" if failed else "interrupted", step=step, seconds=seconds)
-        except MhsaError as second:
-            tell(f"note: {second}")
-
-    def _tell_cut_off(self) -> None:
-        """Say after a second Ctrl-C which step is saved, and how to go on from it."""
-        saved = _saved_step(self.run)
-        kept = "none is saved yet" if saved is None else f"saved is step {saved}"
-        more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(self.run.path)}"
-        tell(f"stopped at once after step {self.trainer.step} of {self.trainer.total}; {kept}{more}")
+        maps = measure_model(setup.config, setup.task, model, trainer.step)
+        write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status)
 
 
-def _saved_step(run: RunDir) -> int | None:
+def _note_end(setup: TrainingSetup, trainer: Trainer | None, error: BaseException, seconds: float) -> None:
+    """Note how a training broke off, where the run folder can still be written."""
+    run, failed = setup.run, isinstance(error, Exception)  # else a second Ctrl-C
+    if not failed and trainer is not None:
+        _tell_cut_off(run, trainer)
+    try:
+        # A state that is not finite is not saved.
+        whole = None if isinstance(error, NonFiniteError) else trainer
+        step = (saved_step(run) or 0) if whole is None else whole.step
+        if isinstance(error, NonFiniteError):
+            kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
+            more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
+            resumed = setup.files is not None
+            hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
+            error.hint = "\n  ".join(filter(None, hints))
+        run.update(status="failed" if failed else "interrupted", step=step, seconds=seconds)
+    except MhsaError as second:
+        tell(f"note: {second}")
+
+
+def _tell_cut_off(run: RunDir, trainer: Trainer) -> None:
+    """Say after a second Ctrl-C which step is saved, and how to go on from it."""
+    saved = saved_step(run)
+    kept = "none is saved yet" if saved is None else f"saved is step {saved}"
+    more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
+    tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")
+
+
+def saved_step(run: RunDir) -> int | None:
     """Find the step of a run's newest checkpoint; None where there is none."""
     return max((item.step for item in run.checkpoints()), default=None)
 
@@ -221,21 +204,7 @@ def train_and_keep(trainer: Trainer, run: RunDir, history: History) -> Iterator[
         yield record
 
 
-def look(
-    config: Config, task: Task, model: TransformerLM, step: int, limits: Mapping[str, float] | None = None
-) -> HeadMaps:
-    """Look at the heads of a trained model. `limits` are those of random heads, which runs of one shape share.
-
-    Of a block that does not show its weights there are no maps, and the note says so.
-    """
-    if model.custom is not None and not model.custom.found.shows:
-        target = model.custom.attention.target
-        return HeadMaps(step, task.name, [], [], [], f"{target}: {model.custom.found.why}")
-    seed = config.train.seed
-    return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
-
-
-def finish(
+def write_results(
     run: RunDir,
     config: Config,
     task: Task,

@@ -84,10 +84,9 @@ def _going_on(folder: Path) -> str:
 
 def _standing(info: Mapping[str, Any], found: Verification) -> str:
     """Say how a whole trial ended, and what it has."""
-    status, own = escape(str(info.get("status"))), info.get("sweep")
-    message = own.get("message") if isinstance(own, dict) else None
+    message = (info.get("sweep") or {}).get("message")
     at = f" at step {info['step']}" if info.get("step") is not None else ""
-    told = f"{status}{at}" + (f": {escape(str(message).partition(chr(10))[0])}" if message else "")
+    told = f"{escape(info['status'])}{at}" + (f": {escape(message.partition(chr(10))[0])}" if message else "")
     newest = "no checkpoint yet" if found.checkpoint is None else f"the newest checkpoint of step {found.checkpoint}"
     return f"{told}; {len(found.checks)} parts, {newest}"
 
@@ -159,9 +158,7 @@ def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
 
 def _changed_at(info: Mapping[str, Any]) -> int:
     """Find the last step at which a resume changed a setting: before it, lines may have another rhythm."""
-    changes = info.get("changes")
-    steps = [one.get("step") for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
-    return max((step for step in steps if isinstance(step, int)), default=0)
+    return max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
 
 
 class _Fit:

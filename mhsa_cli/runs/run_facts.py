@@ -52,7 +52,7 @@ RUN_FACTS: dict[str, Wanted] = {
     "attention": {"file": TEXT, "name": TEXT, "sha256": TEXT},
     "sweep": {
         **dict.fromkeys(("cell", "seed", "steps_to_target"), COUNT),
-        "labels": [TEXT],
+        **dict.fromkeys(("labels", "label_ids"), [TEXT]),
         "curve": [POINT],
         "message": TEXT,
         "cause": TEXT,

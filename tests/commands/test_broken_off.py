@@ -146,8 +146,8 @@ def test_a_stop_is_evaluated_where_it_stopped(step: int, unbroken: tuple[Any, li
 PLACES: dict[str, tuple[int, Callable[[Callable[[], None]], Any]]] = {
     "a step": (6, lambda action: at_step(7, action)),
     "an evaluation": (8, lambda action: evaluation_of(8, action)),
-    "the last look": (15, lambda action: mock.patch("mhsa_cli.jobs.train.look", lambda *_: action())),
-    "the last words": (15, lambda action: mock.patch("mhsa_cli.jobs.train.finish", lambda *_: action())),
+    "the last look": (15, lambda action: mock.patch("mhsa_cli.jobs.train.measure_model", lambda *_: action())),
+    "the last words": (15, lambda action: mock.patch("mhsa_cli.jobs.train.write_results", lambda *_: action())),
 }
 
 

@@ -30,7 +30,7 @@ def test_trials_trained_away_are_those_trained_here() -> None:
     for number, some in enumerate((trials[:3], trials[3:])):
         given = {trial.name: pack_run(sweep.path / trial.name) for trial in some if sweep.steps(trial.name)}
         with steps_counted() as made:
-            fault, files = train_away(Chunk(number, tuple(some)), 0.99, given, lambda: False, said.append)
+            fault, files = train_away(Chunk(number, tuple(some), 0.99), given, lambda: False, said.append)
         assert fault is None and made[0] == (3, 5 - 4 * number)
         unpack_runs(sweep.path, files)
     assert {type(message) for message in said} == {ChunkProgress} and said[-1].written == 3
@@ -42,15 +42,15 @@ def test_trials_trained_away_are_those_trained_here() -> None:
 def test_what_goes_wrong_away_comes_back_with_what_there_is() -> None:
     assert mhsa("sweep", *GRID, "--name", "s").code == 0
     trials = tuple(planned(SweepDir(Path("runs/s")).read())[:3])
-    original = chunks.write_trial
+    original = chunks.write_results
 
-    def full(run: Any, trial: Any, *given: Any) -> None:
-        if trial.name.endswith("44"):
+    def full(run: Any, *given: Any, **more: Any) -> None:
+        if run.name.endswith("44"):
             raise MemoryError
-        original(run, trial, *given)
+        original(run, *given, **more)
 
-    with mock.patch.object(chunks, "write_trial", full):
-        fault, files = train_away(Chunk(0, trials), 0.99, {}, lambda: False, lambda message: None)
+    with mock.patch.object(chunks, "write_results", full):
+        fault, files = train_away(Chunk(0, trials, 0.99), {}, lambda: False, lambda message: None)
     assert fault is not None and fault.kind == "memory"
     assert ["heads.json" in files[trial.name] for trial in trials] == [True, True, False]
     assert "checkpoints/step-00000024/model.safetensors" in files["n_heads=1_seed=44"]

@@ -22,8 +22,8 @@ from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import StorageError
 from mhsa_cli.jobs.sweep import chunk as chunks
 from mhsa_cli.jobs.sweep.chunk import Chunk
-from mhsa_cli.jobs.sweep.local import Ended, Fault
-from mhsa_cli.jobs.sweep.scheduler import Work
+from mhsa_cli.jobs.sweep.local import EndedChunks, Fault
+from mhsa_cli.jobs.sweep.scheduler import Scheduler
 from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.records import TrialResult
 from mhsa_cli.records.progress import ChunkPlan
@@ -191,7 +191,7 @@ class Scripted:
         self.begun.append([trial.name for trial in chunk.trials])
         self.running.append(chunk)
 
-    def wait(self) -> Ended:
+    def wait(self) -> EndedChunks:
         self.beside.append(len(self.running))
         chunk = self.running.pop(0)
         names = [trial.name for trial in chunk.trials]
@@ -230,11 +230,11 @@ def scripted(
     config, work, seed = load_config(None, []), [], 0
     for number, size in enumerate(sizes):
         names = range(seed, seed + size)
-        work.append(Chunk(number, tuple(Trial(0, f"seed={i}", config) for i in names)))
+        work.append(Chunk(number, tuple(Trial(0, f"seed={i}", config) for i in names), 0.99))
         seed += size
     engine, watcher = Scripted(sweep, script), Quiet()
     with sweep:
-        Work(sweep, engine, work, ["x"], watcher).run(lambda: False)
+        Scheduler(sweep, engine, work, ["x"], watcher).run(lambda: False)
     return engine, watcher, sweep
 
 

@@ -49,7 +49,7 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
             random.Random(shuffle).shuffle(found)
         return found
 
-    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.trial.planned", trials):
+    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
     assert digests("s") == alone
 

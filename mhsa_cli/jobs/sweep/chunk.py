@@ -16,13 +16,13 @@ from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
-from mhsa_cli.jobs.custom_attention import custom_models
-from mhsa_cli.jobs.custom_attention import facts as recorded
+from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
+from mhsa_cli.jobs.measure_heads import measure_model
 from mhsa_cli.jobs.run_config import keep_text, planned_text
-from mhsa_cli.jobs.sweep.journal import Book, find_start
-from mhsa_cli.jobs.sweep.outcome import write_trial
+from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
+from mhsa_cli.jobs.sweep.outcome import trial_entry
 from mhsa_cli.jobs.sweep.trial import Trial
-from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device
+from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device, saved_step, write_results
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune
@@ -33,54 +33,57 @@ SAVE_SECONDS = 60.0  # between two checkpoints of a chunk; a chunk of seconds wr
 PARTS = 100  # times that a chunk tells its losses
 TOLD_SECONDS = 0.5  # between two words about its steps
 KEPT = 2  # checkpoints of a trial in training: a kill while they are written leaves one that all its chunk share
+COMMAND = ["mhsa", "sweep"]
 
 Tell = Callable[[ChunkProgress | str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Trials that train together; `again` is set for one that failed once and is tried with nothing beside it.
+    """Trials that train together; `target` is the accuracy of a success.
 
-    `attention` names the block of its trials if it is not ours: whoever gave the sweep's command named it. `texts` are
-    the digests of the files that the plan's text tasks read.
+    `last_try` is set for one that failed once and is tried with nothing beside it. `block` names the attention of its
+    trials if it is not ours: whoever gave the sweep's command named it. `texts` are the digests of the files that the
+    plan's text tasks read.
     """
 
     number: int
     trials: tuple[Trial, ...]
-    again: bool = False
-    attention: str | None = None
+    target: float
+    last_try: bool = False
+    block: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
-def train_chunk(path: Path, chunk: Chunk, target: float, stop: Callable[[], bool], tell: Tell) -> None:
+def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> None:
     """Train a chunk in the sweep at `path`, from the newest step that its trials share, and write their folders."""
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     with_text = planned_text(config, chunk.texts, path)
     device, task = prepare_device(config), build_task(with_text.task)
     own = {**machine(config, device), "cpu": cpu_kind()}
-    models = custom_models([trial.config for trial in trials], task, chunk.attention)
+    configs = [trial.config for trial in trials]
+    models = build_custom_models(configs, task, chunk.block)
     start = find_start(sweep, trials, own, tell)
     runs = list[RunDir]()
     try:
         for trial in trials:
             if start is None:
-                runs.append(sweep.begin(trial.name, trial.order, ["mhsa", "sweep"]))
+                runs.append(sweep.begin(trial.name, trial.order, COMMAND))
                 runs[-1].write_config(dump_yaml(trial.config))
                 keep_text(with_text, runs[-1])
             else:
                 runs.append(RunDir.open(path, path / trial.name, write=True))
                 runs[-1].truncate_metrics(start.step)
         files = None if start is None else start.files
-        clock = _Clock(0.0 if start is None else start.seconds)
-        configs = [trial.config for trial in trials]
+        clock = _Clock(0.0 if start is None else start.seconds, len(trials))
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
         going_on = {} if start is None else GOING_ON
-        more = {**own, **going_on, **(recorded(models[0]) if models else {})}
         for number, run in enumerate(runs):
-            run.update(**group.facts(number), **more)
-        books = [Book() for _ in trials] if start is None else start.books
-        _train(group, chunk, runs, books, clock, tell)
-        _write(group, chunk, runs, books, clock, target, tell)
+            run.update(**group.facts(number), **own, **going_on, **block_facts(models[0] if models else None))
+        journals = [TrialJournal() for _ in trials] if start is None else start.journals
+        training = _ChunkTraining(chunk, group, runs, journals, clock, tell)
+        training.train()
+        training.write()
     except Exception as error:
         for run, trial in zip(runs, trials, strict=False):
             _break_off(run, trial, error)
@@ -95,8 +98,7 @@ def _break_off(run: RunDir, trial: Trial, error: Exception) -> None:
     with contextlib.suppress(MhsaError, OSError, MemoryError):
         if run.read_run_json()["status"] == "running":
             message = str(error) if isinstance(error, MhsaError) else f"{type(error).__name__}: {error}"
-            step = max((item.step for item in run.checkpoints()), default=0)
-            run.update(status="interrupted", step=step, sweep=_failure_entry(trial, message))
+            run.update(status="interrupted", step=saved_step(run) or 0, sweep=_failure_entry(trial, message))
 
 
 def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
@@ -105,7 +107,7 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
     if steps:
         run = RunDir.open(sweep.path, sweep.path / trial.name, write=True)
     else:
-        run = sweep.begin(trial.name, trial.order, ["mhsa", "sweep"])
+        run = sweep.begin(trial.name, trial.order, COMMAND)
     with run:
         if not steps:
             run.write_config(dump_yaml(trial.config))
@@ -120,10 +122,10 @@ def _failure_entry(trial: Trial, message: str, cause: Cause | None = None) -> di
 
 
 class _Clock:
-    """The time a chunk has trained, and when its next checkpoint is due."""
+    """The time that a chunk's trials have trained, and when their next checkpoint is due."""
 
-    def __init__(self, before: float) -> None:
-        self._before, self._began = before, time.monotonic()
+    def __init__(self, before: float, trials: int) -> None:
+        self._before, self._trials, self._began = before, trials, time.monotonic()
         self._saved = self._began
 
     @property
@@ -131,9 +133,10 @@ class _Clock:
         """Seconds since this process began."""
         return time.monotonic() - self._began
 
-    def share(self, count: int) -> float:
+    @property
+    def share(self) -> float:
         """One trial's share of all seconds, those before a resume counted."""
-        return round((self._before + self.seconds) / count, 3)
+        return round((self._before + self.seconds) / self._trials, 3)
 
     def is_due(self, step: int) -> bool:
         """Tell whether a checkpoint is wanted."""
@@ -144,50 +147,56 @@ class _Clock:
         self._saved = time.monotonic()
 
 
-def _train(
-    group: Group, chunk: Chunk, runs: Sequence[RunDir], books: Sequence[Book], clock: _Clock, tell: Tell
-) -> None:
-    """Note every record; write a checkpoint of all now and then, and a trial that fails at once."""
-    told = _Losses(chunk.number, group.total, clock, tell)
-    for number, record in group.records():
-        books[number].add(record)
-        told.add(number, record)
-        if isinstance(record, FailRecord):
-            books[number].keep(runs[number])
-            own = _failure_entry(chunk.trials[number], record.message, "nonfinite")
-            runs[number].update(status="failed", step=record.step, seconds=clock.share(len(runs)), sweep=own)
-        elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
-            for own_number in group.runs:  # the last one's has come, so all have
-                books[own_number].keep(runs[own_number], KEPT)
-                runs[own_number].update(step=record.step, seconds=clock.share(len(runs)))
-            clock.saved()
-    told.flush(group.step)
+@dataclass(frozen=True)
+class _ChunkTraining:
+    """A chunk in training: its stack, and of each trial the folder and what is not in it yet."""
 
+    chunk: Chunk
+    group: Group
+    runs: Sequence[RunDir]
+    journals: Sequence[TrialJournal]
+    clock: _Clock
+    tell: Tell
 
-def _write(
-    group: Group,
-    chunk: Chunk,
-    runs: Sequence[RunDir],
-    books: Sequence[Book],
-    clock: _Clock,
-    target: float,
-    tell: Tell,
-) -> None:
-    """Write every checkpoint, then every result; after a stop the results are left to `--resume`."""
-    trained, seconds, began = clock.seconds, clock.share(len(runs)), time.monotonic()
-    ended = group.step == group.total
-    for number in group.runs:
-        books[number].keep(runs[number], 1 if ended else KEPT)
-        if ended:
-            prune(runs[number].path, 1)
-        if not ended:
-            runs[number].update(status="stopped", step=group.step, seconds=seconds)
-    if not ended or not group.runs:
-        return
-    limits = null_limits(group.model(group.runs[0]), group.task)  # one null for all of a shape
-    for count, number in enumerate(group.runs, 1):
-        write_trial(runs[number], chunk.trials[number], books[number].steps, group, number, seconds, target, limits)
-        tell(ChunkProgress(chunk.number, group.step, (), trained, count, time.monotonic() - began))
+    def train(self) -> None:
+        """Note every record; write a checkpoint of all now and then, and a trial that fails at once."""
+        group, losses = self.group, _Losses(self.chunk.number, self.group.total, self.clock, self.tell)
+        for number, record in group.records():
+            run, journal = self.runs[number], self.journals[number]
+            journal.add(record)
+            losses.add(number, record)
+            if isinstance(record, FailRecord):
+                journal.keep(run)
+                entry = _failure_entry(self.chunk.trials[number], record.message, "nonfinite")
+                run.update(status="failed", step=record.step, seconds=self.clock.share, sweep=entry)
+            elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
+                for own in group.runs:  # the last one's has come, so all have
+                    self.journals[own].keep(self.runs[own], KEPT)
+                    self.runs[own].update(step=record.step, seconds=self.clock.share)
+                self.clock.saved()
+        losses.flush(group.step)
+
+    def write(self) -> None:
+        """Write every checkpoint, then every result; after a stop the results are left to `--resume`."""
+        group, trained, seconds, began = self.group, self.clock.seconds, self.clock.share, time.monotonic()
+        ended = group.step == group.total
+        for number in group.runs:
+            run = self.runs[number]
+            self.journals[number].keep(run, 1 if ended else KEPT)
+            if ended:
+                prune(run.path, 1)
+            else:
+                run.update(status="stopped", step=group.step, seconds=seconds)
+        if not ended or not group.runs:
+            return
+        limits = null_limits(group.model(group.runs[0]), group.task)  # one null for all of a shape
+        for count, number in enumerate(group.runs, 1):
+            trial, model, last = self.chunk.trials[number], group.model(number), group.last_eval[number]
+            maps = measure_model(trial.config, group.task, model, group.step, limits)
+            entry = trial_entry(trial, self.journals[number].steps, maps, self.chunk.target)
+            run, status = self.runs[number], "finished"
+            write_results(run, trial.config, group.task, model, maps, last, seconds, status, sweep=entry)
+            self.tell(ChunkProgress(self.chunk.number, group.step, (), trained, count, time.monotonic() - began))
 
 
 class _Losses:

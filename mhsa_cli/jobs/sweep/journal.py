@@ -21,12 +21,11 @@ from mhsa_cli.runs.snapshots import snapshot_to_dict
 from mhsa_cli.runs.sweep_dir import SweepDir
 
 
-class Book:
+class TrialJournal:
     """What was recorded of one trial, and what of it is not on the disk yet: a folder is written seldom and whole."""
 
     def __init__(self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = ()) -> None:
         self.metrics = list(metrics)
-        self.fail: FailRecord | None = None
         self._kept, self._known = len(self.metrics), {(type(record), record.step) for record in metrics}
         self._heads: list[SnapshotRecord] = []
         self._save: SaveRecord | None = None
@@ -42,10 +41,8 @@ class Book:
             self._save = record
         elif isinstance(record, SnapshotRecord):
             self._heads.append(record)
-        elif isinstance(record, FailRecord):
-            self.fail = record
-        elif (type(record), record.step) not in self._known:  # a resume evaluates its first step again
-            self.metrics.append(record)
+        elif not isinstance(record, FailRecord) and (type(record), record.step) not in self._known:
+            self.metrics.append(record)  # not known: a resume evaluates its first step again
 
     def keep(self, run: RunDir, checkpoints: int = 1) -> None:
         """Write what is new, the checkpoint last, and keep so many of those."""
@@ -58,18 +55,18 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ChunkStart:
     """Where a chunk goes on: a step that all its trials have, their checkpoints and what was recorded until then."""
 
     step: int
     files: Sequence[dict[str, bytes]]
-    books: Sequence[Book]
+    journals: Sequence[TrialJournal]
     seconds: float
 
 
 def find_start(
     sweep: SweepDir, trials: Sequence[Trial], own: Mapping[str, Any], tell: Callable[[str], None]
-) -> Start | None:
+) -> ChunkStart | None:
     """Find the newest step whose checkpoints all trials have, whole; None if they have to start anew.
 
     `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
@@ -93,9 +90,9 @@ def find_start(
     return None
 
 
-def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> Start:
+def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> ChunkStart:
     """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
-    files, books, seconds = [], [], 0.0
+    files, journals, seconds = [], [], 0.0
     for trial in trials:
         run = RunDir(sweep.path / trial.name)
         info = run.read_run_json()
@@ -103,8 +100,8 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         loaded = run.load_checkpoint(step)
         check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
         check_weights(run, step, digest(weights_of(loaded.files)))
-        book = Book([record for record in records_of(run.read_metrics()) if record.step <= step])
-        told = [0, *(record.step for record in book.steps), step]
+        journal = TrialJournal([record for record in records_of(run.read_metrics()) if record.step <= step])
+        told = [0, *(record.step for record in journal.steps), step]
         every = log_every(trial.config.train)
         if any(not 0 <= later - earlier <= every for earlier, later in pairwise(told)):
             raise RunError(f"its metrics do not reach its checkpoint of step {step} whole")
@@ -112,6 +109,6 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         if looked and looked != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
             raise RunError(f"its head scores do not reach its checkpoint of step {step} whole")
         files.append(loaded.files)
-        books.append(book)
-        seconds += float(info.get("seconds") or 0.0)
-    return Start(step, files, books, seconds)
+        journals.append(journal)
+        seconds += info.get("seconds") or 0.0
+    return ChunkStart(step, files, journals, seconds)

@@ -41,7 +41,7 @@ class Fault:
     error: MhsaError | None = None
 
 
-Ended = list[tuple[Chunk, Fault | None]]
+EndedChunks = list[tuple[Chunk, Fault | None]]
 
 
 class Engine(Protocol):
@@ -56,17 +56,17 @@ class Engine(Protocol):
     def start(self, chunk: Chunk) -> None:
         """Begin a chunk."""
 
-    def wait(self) -> Ended:
+    def wait(self) -> EndedChunks:
         """Pass on what running chunks say, for a moment; returns those that ended."""
 
     def close(self) -> None:
         """End whatever still runs."""
 
 
-def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> Fault | None:
+def attempt(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> Fault | None:
     """Train a chunk; what goes wrong becomes a fault in plain words, without the memory that hung on the error."""
     try:
-        train_chunk(path, chunk, target, stop, tell)
+        train_chunk(path, chunk, stop, tell)
         return None
     except MhsaError as error:
         return Fault("common", error.message, error=type(error)(error.parts, error.hint, error.code))
@@ -81,13 +81,13 @@ def attempt(path: Path, target: float, chunk: Chunk, stop: Callable[[], bool], t
     return Fault("memory", first or "out of memory")
 
 
-class Here:
+class InProcessEngine:
     """Trains in this process, one chunk after the other."""
 
     slots = 1
 
-    def __init__(self, path: Path, target: float, stop: Callable[[], bool], tell: Tell) -> None:
-        self._attempt: Callable[[Chunk], Fault | None] = lambda chunk: attempt(path, target, chunk, stop, tell)
+    def __init__(self, path: Path, stop: Callable[[], bool], tell: Tell) -> None:
+        self._path, self._stop, self._tell = path, stop, tell
         self._chunks: list[Chunk] = []
         self.memory = free_memory()
 
@@ -95,10 +95,10 @@ class Here:
         """Take a chunk; `wait` trains it."""
         self._chunks.append(chunk)
 
-    def wait(self) -> Ended:
+    def wait(self) -> EndedChunks:
         """Train what was started."""
         chunks, self._chunks = self._chunks, []
-        return [(chunk, self._attempt(chunk)) for chunk in chunks]
+        return [(chunk, attempt(self._path, chunk, self._stop, self._tell)) for chunk in chunks]
 
     def close(self) -> None:
         """Nothing is left."""
@@ -111,11 +111,11 @@ class _Worker:
     chunk: Chunk | None = None
 
 
-class Workers:
+class ProcessEngine:
     """Trains in up to `slots` processes, each a fresh Python; one that dies is replaced when there is more to do."""
 
-    def __init__(self, path: Path, target: float, slots: int, stop: Callable[[], bool], tell: Tell) -> None:
-        self.slots, self._path, self._target, self._stop, self._tell = slots, path, target, stop, tell
+    def __init__(self, path: Path, slots: int, stop: Callable[[], bool], tell: Tell) -> None:
+        self.slots, self._path, self._stop, self._tell = slots, path, stop, tell
         self._workers: list[_Worker] = []
         free = free_memory()
         self.memory = None if free is None else free // slots
@@ -131,14 +131,14 @@ class Workers:
                     return
         context = get_context("spawn")
         pipe, other = context.Pipe()
-        process = context.Process(target=_serve, args=(other, self._path, self._target), daemon=True)
+        process = context.Process(target=_serve, args=(other, self._path), daemon=True)
         process.start()
         other.close()  # so that its death shows as the end of what can be read
         self._workers.append(_Worker(process, pipe, chunk))
         with contextlib.suppress(OSError):  # it died already: `wait` will see it
             pipe.send(chunk)
 
-    def wait(self) -> Ended:
+    def wait(self) -> EndedChunks:
         """Hear every process for a moment."""
         busy = {worker.pipe: worker for worker in self._workers if worker.chunk is not None}
         ready = wait(list(busy), WAIT_SECONDS)
@@ -149,7 +149,7 @@ class Workers:
                     pipe.send(None)
         return [end for pipe in ready if isinstance(pipe, Connection) for end in self._hear(busy[pipe])]
 
-    def _hear(self, worker: _Worker) -> Ended:
+    def _hear(self, worker: _Worker) -> EndedChunks:
         chunk = worker.chunk
         assert chunk is not None
         try:
@@ -186,7 +186,7 @@ def _last_words(code: int | None) -> Fault:
     return Fault("killed", f"{said}, as by a system out of memory") if name == "SIGKILL" else Fault("crashed", said)
 
 
-def _serve(pipe: Connection, path: Path, target: float) -> None:
+def _serve(pipe: Connection, path: Path) -> None:
     """Be a worker: train the chunks that come through the pipe until it is closed, by an end of any kind."""
     for name in NAMES:
         if hasattr(signal, name):
@@ -205,6 +205,6 @@ def _serve(pipe: Connection, path: Path, target: float) -> None:
     while True:
         chunk = chunks.get()
         try:
-            pipe.send(attempt(path, target, chunk, stop.is_set, pipe.send))
+            pipe.send(attempt(path, chunk, stop.is_set, pipe.send))
         except OSError:
             os._exit(1)

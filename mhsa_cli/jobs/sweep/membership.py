@@ -86,8 +86,7 @@ def _reasons(sweep: SweepDir, run: RunDir, trial: Trial, weights: str | None) ->
         config = trial.config  # damage is told elsewhere; the checkpoints say as much
     if changed := differences(flat(trial.config.to_dict()), flat(config.to_dict()), UNSEEN):
         yield f"its config is not the plan's: {'; '.join(changed)}"
-    entry = info.get("sweep")
-    told = {"seed": info.get("seed"), **(entry if isinstance(entry, dict) else {})}
+    told = {"seed": info.get("seed"), **(info.get("sweep") or {})}
     for key, wanted in (("seed", trial.config.train.seed), ("cell", trial.cell)):
         if told.get(key) not in (None, wanted):
             yield f"its run.json is of another trial: {key} {told[key]}, not {wanted}"

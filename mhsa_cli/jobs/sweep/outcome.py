@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from mhsa_cli.core.statistics.estimates import steps_to_target
-from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.trial import Trial
-from mhsa_cli.jobs.train import finish, look
 from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
@@ -18,24 +16,7 @@ from mhsa_cli.runs.sweep_dir import SweepDir
 CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
 
 
-def write_trial(
-    run: RunDir,
-    trial: Trial,
-    steps: Sequence[StepRecord],
-    group: Group,
-    number: int,
-    seconds: float,
-    target: float,
-    limits: Mapping[str, float],
-) -> None:
-    """Look at a trained trial and write what it came to; its checkpoint and its curve are on the disk already."""
-    model, last = group.model(number), group.last_eval[number]
-    maps = look(trial.config, group.task, model, group.step, limits)
-    own = _entry(trial, steps, maps, target)
-    finish(run, trial.config, group.task, model, maps, last, seconds, "finished", sweep=own)
-
-
-def _entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
+def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
     """Write what a trial's run.json keeps for the sweep."""
     report = None if maps is None else maps.report
     heads = [] if report is None else [head.label for head in report.heads if head.label is not None]
@@ -49,7 +30,7 @@ def labels_of(own: Mapping[str, Any]) -> list[Label]:
     """Read the labels of a trial's heads; older versions left their words alone."""
     ids, words = own.get("label_ids"), own.get("labels")
     read, told = (Label.from_words, words) if ids is None else (Label.from_id, ids)
-    return [label for text in told if (label := read(text)) is not None] if isinstance(told, list) else []
+    return [label for text in told or () if (label := read(text)) is not None]
 
 
 def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
@@ -59,17 +40,17 @@ def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
     return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
 
 
-def outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target: float) -> dict[str, Any]:
+def read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target: float) -> dict[str, Any]:
     """Read what a trial that ended left; one that `mhsa train --resume` brought to its end is measured from its files.
 
     Raises: RunError, StorageError if those are damaged.
     """
-    own, final = info.get("sweep"), info.get("final")
-    if info.get("status") == "finished" and not isinstance(own, dict):
+    own = info.get("sweep")
+    if info.get("status") == "finished" and own is None:
         run = RunDir(sweep.path / trial.name)
         steps = [record for record in records_of(run.read_metrics()) if isinstance(record, StepRecord)]
-        own = _entry(trial, steps, stored_maps(run), target)
-    found = {**(own if isinstance(own, dict) else {}), **(final if isinstance(final, dict) else {})}
+        own = trial_entry(trial, steps, stored_maps(run), target)
+    found = {**(own or {}), **(info.get("final") or {})}
     if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
         found["cause"] = "memory" if found.get("again") else "nonfinite"
     return found

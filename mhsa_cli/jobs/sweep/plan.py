@@ -14,12 +14,17 @@ from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class EngineOptions:
     """Where a sweep trains: in `jobs` processes here, or with the engine "ray" as so many tasks of a cluster."""
 
     engine: str = "local"
     jobs: int | None = None
     address: str | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many train here at the same time."""
+        return self.jobs or 1
 
 
 def new_sweep(
@@ -31,7 +36,7 @@ def new_sweep(
     name: str | None,
     target: float | None,
     root: Path,
-    how: How,
+    options: EngineOptions,
     command: list[str],
 ) -> SweepDir:
     """Expand the grid, check that it fits into memory and onto the disk, and write its plan.
@@ -44,23 +49,24 @@ def new_sweep(
     check_capacity(
         [cell.configs for cell in grid.cells],
         prepare_root(root),
-        None if how.engine == "ray" else min(how.jobs or 1, sum(len(cell.configs) for cell in grid.cells)),
+        None if options.engine == "ray" else min(options.processes, sum(len(cell.configs) for cell in grid.cells)),
     )
-    cells = [
-        {"overrides": dict(cell.overrides), "config": cell.configs[0].to_dict(), "seeds": len(cell.configs)}
-        for cell in grid.cells
-    ]
     from mhsa_cli.core.tasks.base import Task  # torch comes with it: not before the grid is known to be good
-    from mhsa_cli.jobs.custom_attention import try_cells
+    from mhsa_cli.jobs.custom_attention import try_blocks
 
-    wanted = Task.target_accuracy if target is None else target
-    plan = {"command": command, "target": wanted, "cells": cells}
-    blocks = try_cells([cell.configs[0] for cell in grid.cells], how.engine)
-    plan |= {"attention": blocks} if blocks else {}
-    texts = text_digests(cell.configs[0] for cell in grid.cells)
-    plan |= {"texts": texts} if texts else {}
-    if how.engine == "ray":
+    configs = [cell.configs[0] for cell in grid.cells]
+    plan = {
+        "command": command,
+        "target": Task.target_accuracy if target is None else target,
+        "cells": [
+            {"overrides": dict(cell.overrides), "config": config.to_dict(), "seeds": len(cell.configs)}
+            for cell, config in zip(grid.cells, configs, strict=True)
+        ],
+    }
+    digests = {"attention": try_blocks(configs, options.engine), "texts": text_digests(configs)}
+    plan |= {key: found for key, found in digests.items() if found}
+    if options.engine == "ray":
         from mhsa_cli.jobs.sweep.ray import connect
 
-        connect(how.address)
-    return SweepDir.create(root, name, f"sweep-{grid.cells[0].configs[0].task.name}", plan)
+        connect(options.address)
+    return SweepDir.create(root, name, f"sweep-{configs[0].task.name}", plan)

@@ -17,7 +17,7 @@ from mhsa_cli.config.load import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.signals import NAMES
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell
-from mhsa_cli.jobs.sweep.local import WAIT_SECONDS, Ended, Fault, attempt
+from mhsa_cli.jobs.sweep.local import WAIT_SECONDS, EndedChunks, Fault, attempt
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.archive import Parcel, pack_run, unpack_runs
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -28,13 +28,13 @@ STOP_SECONDS = 1.0  # between two questions of a worker whether to stop
 
 
 def train_away(
-    chunk: Chunk, target: float, given: Mapping[str, Parcel], stop: Callable[[], bool], tell: Tell
+    chunk: Chunk, given: Mapping[str, Parcel], stop: Callable[[], bool], tell: Tell
 ) -> tuple[Fault | None, dict[str, Parcel]]:
     """Train a chunk anywhere: the files of trials that were begun go in, those of all its trials come out."""
     with tempfile.TemporaryDirectory(prefix="mhsa-chunk-") as name:
         folder = Path(name)
         unpack_runs(folder, given)
-        fault = attempt(folder, target, chunk, stop, tell)
+        fault = attempt(folder, chunk, stop, tell)
         return fault, {trial.name: pack_run(folder / trial.name) for trial in chunk.trials}
 
 
@@ -44,14 +44,13 @@ class RayEngine:
     def __init__(
         self,
         sweep: SweepDir,
-        target: float,
         address: str | None,
         jobs: int | None,
         stop: Callable[[], bool],
         tell: Tell,
     ) -> None:
         self._ray = ray = connect(address)
-        self._sweep, self._target, self._stop, self._tell = sweep, target, stop, tell
+        self._sweep, self._stop, self._tell = sweep, stop, tell
         total = ray.cluster_resources()
         self.slots = jobs or max(1, int(total.get("CPU", 1)))
         self.memory = int(total.get("memory", 0)) // self.slots or None
@@ -85,9 +84,9 @@ class RayEngine:
         self._check(needs)
         given = {t.name: pack_run(self._sweep.path / t.name) for t in chunk.trials if self._sweep.steps(t.name)}
         task = self._task.options(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0))
-        self._running[task.remote(chunk, self._target, given, self._inbox)] = chunk
+        self._running[task.remote(chunk, given, self._inbox)] = chunk
 
-    def wait(self) -> Ended:
+    def wait(self) -> EndedChunks:
         """Pass on what has come in, and write the trials of chunks that ended."""
         ready, _ = self._ray.wait(list(self._running), timeout=WAIT_SECONDS)
         if self._stop() and not self._stopped:
@@ -142,9 +141,7 @@ class _Inbox:
         return self._stopped
 
 
-def _train(
-    chunk: Chunk, target: float, given: Mapping[str, Parcel], inbox: Any
-) -> tuple[Fault | None, dict[str, Parcel]]:
+def _train(chunk: Chunk, given: Mapping[str, Parcel], inbox: Any) -> tuple[Fault | None, dict[str, Parcel]]:
     """Be a task: train a chunk, telling the inbox how far it is and asking it now and then whether to stop."""
     import ray
 
@@ -156,7 +153,7 @@ def _train(
             stopped, asked = ray.get(inbox.stopped.remote()), time.monotonic()
         return stopped
 
-    return train_away(chunk, target, given, stop, inbox.put.remote)
+    return train_away(chunk, given, stop, inbox.put.remote)
 
 
 def connect(address: str | None) -> Any:

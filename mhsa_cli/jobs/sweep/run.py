@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mhsa_cli.jobs.custom_attention import named_again
+from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
-from mhsa_cli.jobs.sweep.plan import How
+from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.jobs.sweep.report import read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
 from mhsa_cli.jobs.sweep.trial import Trial, planned
@@ -23,24 +22,27 @@ CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is lef
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a sweep ended: `curves` are losses by cell, `faults` counts chunks that met an error of ours."""
+class SweepResult:
+    """How a sweep ended: `curves` are losses by cell, `notes` what a reader must know of the trials.
+
+    `faults` counts chunks that met an error of ours.
+    """
 
     plan: dict[str, Any]
     report: SweepReport
     curves: list[Any]
-    machines: Counter[tuple[str, str]]
+    notes: list[str]
     faults: int
 
 
 def run_sweep(
     owned: SweepDir,
-    how: How,
+    options: EngineOptions,
     stop: StopSignal,
     show: Callable[..., Watcher],
     attention: list[str] | None,
     resumed: bool,
-) -> Ended:
+) -> SweepResult:
     """Train what has no result yet, and read what all trials came to. `show` makes what shows how far it is.
 
     `attention` names the blocks of one's own that a resumed sweep needs. Raises: RunError, UsageError, StorageError.
@@ -51,19 +53,19 @@ def run_sweep(
     ours = [trial for trial in trials if trial.name not in left_out]
     if resumed:
         _tell_damage(owned, ours)
-    waiting = [trial for trial in ours if not owned.is_done(trial.name)]
-    if forget_weights(plan, {trial.name for trial in waiting}):
+    missing = [trial for trial in ours if not owned.is_done(trial.name)]
+    if forget_weights(plan, {trial.name for trial in missing}):
         owned.write(plan)  # else what is trained now would not be known again, were it not reported
-    configs = [trial.config for trial in waiting]
-    blocks = named_again(configs, plan.get("attention"), (attention or []) if resumed else None, owned.name)
+    configs, recorded = [trial.config for trial in missing], plan.get("attention") or {}
+    blocks = name_blocks(configs, recorded, (attention or []) if resumed else None, owned.name)
     try:
-        faults = train_missing(owned, plan, ours, how, stop, show, blocks)
+        faults = train_missing(owned, plan, ours, missing, options, stop, show, blocks) if missing else 0
     except SystemExit:  # a second Ctrl-C
         stop.hold()
         tell(f"stopped at once; to go on: mhsa sweep --resume {run_argument(owned.path)}")
         raise
-    report, curves, machines = read_report(owned, plan, trials, left_out)
-    return Ended(plan, report, curves, machines, faults)
+    report, curves, notes = read_report(owned, plan, trials, left_out)
+    return SweepResult(plan, report, curves, notes, faults)
 
 
 def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:

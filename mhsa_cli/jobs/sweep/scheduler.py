@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
-from types import TracebackType
 from typing import Any, Protocol
 
 from mhsa_cli.config.custom_attention import is_file
@@ -15,8 +15,8 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
-from mhsa_cli.jobs.sweep.local import Engine, Fault, Here, Workers
-from mhsa_cli.jobs.sweep.plan import How
+from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
+from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.jobs.sweep.trial import Trial, named
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -26,16 +26,8 @@ MAX_STACK = 64  # models that train together: more gains nothing and holds more 
 STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them
 
 
-class Watcher(Protocol):
+class Watcher(AbstractContextManager[object], Protocol):
     """Whoever shows how the work goes on, inside `with`."""
-
-    def __enter__(self) -> object:
-        """Begin to show."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End it."""
 
     def hear(self, message: ChunkProgress | str) -> None:
         """A chunk tells how far it is."""
@@ -50,14 +42,14 @@ class Watcher(Protocol):
         """Something is to be told."""
 
 
-def chunks(
+def _chunks(
     trials: Sequence[Trial],
-    jobs: int,
+    plan: Mapping[str, Any],
+    engine: Engine,
     steps: Mapping[str, int],
-    largest: Callable[[Config], int],
-    blocks: Mapping[str, str] | None = None,
+    blocks: Mapping[str, str],
 ) -> list[Chunk]:
-    """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for all jobs.
+    """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for the engine.
 
     `steps` are those of their newest checkpoints: only trials of one step can go on together. `blocks` says by which
     name each block that is not ours is imported.
@@ -66,13 +58,15 @@ def chunks(
     for trial in trials:
         train = trial.config.train.model_copy(update={"seed": 0})
         alike = trial.config.model_copy(update={"train": train})
-        groups.setdefault((alike, steps.get(trial.name, 0)), []).append(trial)
+        groups.setdefault((alike, steps[trial.name]), []).append(trial)
     found: list[Chunk] = []
     for group in groups.values():
-        size = min(largest(group[0].config), max(1, -(-len(group) // jobs)))
-        block = (blocks or {}).get(group[0].config.model.attention)
-        parts = [tuple(group[i : i + size]) for i in range(0, len(group), size)]
-        found += [Chunk(len(found) + i, part, attention=block) for i, part in enumerate(parts)]
+        config = group[0].config
+        size = min(largest_stack(config, engine.memory), max(1, -(-len(group) // engine.slots)))
+        block, texts = blocks.get(config.model.attention), plan.get("texts") or {}
+        for i in range(0, len(group), size):
+            part = tuple(group[i : i + size])
+            found.append(Chunk(len(found), part, plan["target"], block=block, texts=texts))
     return found
 
 
@@ -91,56 +85,51 @@ def largest_stack(config: Config, memory: int | None = None) -> int:
 
 
 def train_missing(
-    folder: SweepDir,
+    sweep: SweepDir,
     plan: Mapping[str, Any],
     trials: Sequence[Trial],
-    how: How,
+    missing: Sequence[Trial],
+    options: EngineOptions,
     stop: StopSignal,
     show: Callable[..., Watcher],
-    blocks: Mapping[str, str] | None = None,
+    blocks: Mapping[str, str],
 ) -> int:
-    """Train what has no result yet; returns how many chunks met an internal error.
+    """Train the trials that have no result yet; returns how many chunks met an internal error.
 
     `show` makes what shows how far it is, of the numbers of trials, of those done, of steps left and of chunks at once.
     """
-    missing = [trial for trial in trials if not folder.is_done(trial.name)]
-    if not missing:
-        return 0
     done = len(trials) - len(missing)
-    steps = {trial.name: max(folder.steps(trial.name), default=0) for trial in missing}
+    steps = {trial.name: max(sweep.steps(trial.name), default=0) for trial in missing}
     begun = sum(step > 0 for step in steps.values())
     more = [f"{done} done already"] if done else []
     more += [f"{begun} begun"] if begun else []
     tell(", ".join([plural(len(trials), "trial"), *more]))
-    how = replace(how, jobs=min(how.jobs, len(missing)) if how.jobs else None)
-    told: list[Tell] = []  # the picture comes last, when the chunks are known
-    engine = _engine(how, folder, plan["target"], stop, lambda message: told[0](message))
-    work = chunks(missing, engine.slots, steps, lambda config: largest_stack(config, engine.memory), blocks)
-    work = [replace(chunk, texts=plan.get("texts") or {}) for chunk in work]
+    # What chunks say goes to the picture, which comes last, when they are known.
+    engine = _engine(sweep, options, len(missing), stop, lambda message: view.hear(message))
+    chunks = _chunks(missing, plan, engine, steps, blocks)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
-    names = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
-    view = show(trials=len(trials), done=done, work=left, slots=min(engine.slots, len(work)))
-    told.append(view.hear)
-    running = Work(folder, engine, work, names, view)
+    cells = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
+    view = show(trials=len(trials), done=done, work=left, slots=min(engine.slots, len(chunks)))
+    scheduler = Scheduler(sweep, engine, chunks, cells, view)
     try:
         with view:
-            running.run(stop)
+            scheduler.run(stop)
     finally:
         engine.close()
-    return running.faults
+    return scheduler.faults
 
 
-def _engine(how: How, folder: SweepDir, target: float, stop: Callable[[], bool], tell: Tell) -> Engine:
-    if how.engine == "ray":
+def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], tell: Tell) -> Engine:
+    """Make what trains, `most` chunks at the same time if not fewer were asked for."""
+    if options.engine == "ray":
         from mhsa_cli.jobs.sweep.ray import RayEngine
 
-        return RayEngine(folder, target, how.address, how.jobs, stop, tell)
-    if (how.jobs or 1) == 1:
-        return Here(folder.path, target, stop, tell)
-    return Workers(folder.path, target, how.jobs or 1, stop, tell)
+        return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, tell)
+    slots = min(options.processes, most)
+    return InProcessEngine(sweep.path, stop, tell) if slots == 1 else ProcessEngine(sweep.path, slots, stop, tell)
 
 
-class Work:
+class Scheduler:
     """All chunks of a sweep on their way through an engine.
 
     A chunk that finds no memory, or whose process is killed, is tried again in halves; a single trial is tried once
@@ -148,13 +137,13 @@ class Work:
     """
 
     def __init__(
-        self, sweep: SweepDir, engine: Engine, work: Sequence[Chunk], names: Sequence[str], watcher: Watcher
+        self, sweep: SweepDir, engine: Engine, chunks: Sequence[Chunk], cells: Sequence[str], watcher: Watcher
     ) -> None:
-        self.sweep, self.engine, self.names, self.watcher = sweep, engine, names, watcher
+        self.sweep, self.engine, self.cells, self.watcher = sweep, engine, cells, watcher
         self.faults = 0
-        self._waiting, self._alone = deque(work), list[Chunk]()
+        self._waiting, self._alone = deque(chunks), list[Chunk]()
         self._running = 0
-        self._numbers = count(len(work))
+        self._numbers = count(len(chunks))
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Train all; once a stop is wanted nothing new begins. Raises: MhsaError that the others would meet as well."""
@@ -173,10 +162,9 @@ class Work:
                     self._meet(fault, replace(chunk, trials=left), stop())
 
     def _start(self, chunk: Chunk) -> None:
-        config = chunk.trials[0].config
-        first = max(self.sweep.steps(chunk.trials[0].name), default=0)
-        name = self.names[chunk.trials[0].cell]
-        self.watcher.begin(ChunkPlan(chunk.number, name, len(chunk.trials), config.total_steps, first))
+        trial = chunk.trials[0]
+        first, total = max(self.sweep.steps(trial.name), default=0), trial.config.total_steps
+        self.watcher.begin(ChunkPlan(chunk.number, self.cells[trial.cell], len(chunk.trials), total, first))
         self.engine.start(chunk)
         self._running += 1
 
@@ -197,9 +185,9 @@ class Work:
             halves = chunk.trials[: size // 2], chunk.trials[size // 2 :]
             parts = (replace(chunk, number=next(self._numbers), trials=half) for half in reversed(halves))
             self._waiting.extendleft(parts)
-        elif not chunk.again:
+        elif not chunk.last_try:
             self.watcher.say(f"{who}: {fault.message}; it is tried once more, alone")
-            self._alone.append(replace(chunk, number=next(self._numbers), again=True))
+            self._alone.append(replace(chunk, number=next(self._numbers), last_try=True))
         else:
             self.watcher.say(f"{who}: {fault.message}; it is given up")
             message = f"twice without success, the second time alone: {fault.message}"

@@ -1,0 +1,26 @@
+"""What is asked of a config, or of the tasks, without a training: speed, the tensor story, drawn examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mhsa_cli.config.load import Config
+from mhsa_cli.core.bench.measure import EFFORTS, measure
+from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.tasks.show import examples
+from mhsa_cli.core.trace.run import tell
+from mhsa_cli.jobs.train import prepare_device
+from mhsa_cli.records import BenchRecord, Trace
+
+__all__ = ["examples", "measure_speed", "trace_model"]
+
+
+def measure_speed(config: Config, quick: bool) -> Iterator[BenchRecord]:
+    """Measure this machine at a config, giving each record as soon as it is known. Raises: UsageError."""
+    return measure(config, prepare_device(config), EFFORTS["quick" if quick else "full"])
+
+
+def trace_model(config: Config, rows: int, forward_only: bool) -> Trace:
+    """Follow so many rows through the model, and check on the way what must be true. Raises: UsageError."""
+    device = prepare_device(config)
+    return tell(config, build_task(config.task), batch=rows, forward_only=forward_only, device=device)
