@@ -134,7 +134,7 @@ def log_tick_text(value: float) -> str:
     return f"{value:g}" if 1e-4 <= value < 1e5 else short(value)
 
 
-def with_unit(number: float, plain_to: float = 1e3) -> str:
+def with_unit(number: float, plain_to: int = 10_000) -> str:
     """Write a number in three digits and a unit: 32k, 1.5M; one below `plain_to` as it is."""
     if number < plain_to:
         return f"{number:,.0f}"

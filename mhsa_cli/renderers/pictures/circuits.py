@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mhsa_cli.records import Circuits, Composition, HeadCircuits
+from mhsa_cli.records import Circuits, HeadCircuits
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, shown, table
@@ -110,7 +110,8 @@ COLUMNS: list[Column[HeadCircuits]] = [
 
 def _pairs(circuits: Circuits, width: int) -> Lines:
     """Say which heads read which, the strongest first."""
-    found = [(value, way, pair) for pair in circuits.compositions for way, value in _ways(pair)]
+    ways = [(getattr(pair, way), way, pair) for pair in circuits.compositions for way in THROUGH]
+    found = [item for item in ways if math.isfinite(item[0])]
     strong = sorted((item for item in found if item[0] >= SHOWN), key=lambda item: -item[0])[:MOST_PAIRS]
     if circuits.compositions and not strong:
         said = "no head reads what an earlier one writes more than random heads of this shape would"
@@ -121,9 +122,3 @@ def _pairs(circuits: Circuits, width: int) -> Lines:
         lines += wrap_phrases([said], width)
     counted = f"the strongest {len(strong)} of {len(found):,} figures; chance: what random heads of this shape score"
     return lines + hanging(counted, width, DIM) if strong else lines
-
-
-def _ways(pair: Composition) -> list[tuple[str, float]]:
-    """List what is known of a pair, by the way it goes."""
-    ways = {"queries": pair.queries, "keys": pair.keys, "values": pair.values}
-    return [(way, value) for way, value in ways.items() if math.isfinite(value)]

@@ -18,6 +18,7 @@ from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, c
 from mhsa_cli.renderers.kit.ticks import Axis, short, step_text
 from mhsa_cli.text import escape
 
+FINITE = Axis(0.0, 1.0)  # has a place for every finite value
 LABELS_FROM = 56  # columns; below, the labels become a legend under the axis
 _LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: those are markers
 
@@ -31,10 +32,6 @@ class _Line:
     is_eval: bool
     style: Style
     letter: str
-
-    def last(self) -> float | None:
-        """Give the last finite value."""
-        return next((value for _, value in reversed(self.points) if value is not None and math.isfinite(value)), None)
 
 
 class _Label(NamedTuple):
@@ -142,7 +139,7 @@ def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Ax
     glyphs, width = surface.glyphs, surface.width
     labels = []
     for line in lines:
-        last = line.last()
+        last = next((value for _, value in reversed(line.points) if FINITE.shows(value)), None)
         mark = glyphs.point if line.is_eval else line.letter or glyphs.line
         value = "" if last is None else " " + short(last)
         name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
@@ -178,14 +175,14 @@ def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]
         owner = f" ({line.name})" if len(lines) > 1 else ""
         gaps: dict[str, list[int]] = {"NaN": [], "infinite loss": [], "no value": []}
         for step, value in line.points:
-            if value is None or not math.isfinite(value):
+            if not FINITE.shows(value):
                 gaps["no value" if value is None else "NaN" if math.isnan(value) else "infinite loss"].append(step)
         for word, steps in gaps.items():
             if steps:
                 more = f", last at step {step_text(steps[-1])}" if len(steps) > 1 else ""
                 where = f"{surface.glyphs.cross} {word} at step {step_text(steps[0])}{more}{owner}"
                 notes.append([(where, alarm_style(surface.depth))])
-        finite = [(value, step) for step, value in line.points if value is not None and math.isfinite(value)]
+        finite = [(value, step) for step, value in line.points if FINITE.shows(value)]
         if finite and (top := max(finite))[0] > axis.high:
             notes.append(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}")
         if axis.log and any(value <= 0 for value, _ in finite):

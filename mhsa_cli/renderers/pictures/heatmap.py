@@ -33,16 +33,15 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
 def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
     """Choose the heads, layer by layer."""
     summaries = {summary.address: summary for summary in maps.heads}
-    rows = []
-    for number, heads in enumerate(maps.weights):
-        row = [
+    rows = [
+        [
             Panel(summaries.get(Head(number, index), HeadSummary(number, index, None)), masked_cells(weights))
             for index, weights in enumerate(heads)
             if chosen is None or (number, index) in chosen
         ]
-        if row:
-            rows.append(row)
-    return rows
+        for number, heads in enumerate(maps.weights)
+    ]
+    return [row for row in rows if row]
 
 
 def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: Surface) -> Lines:

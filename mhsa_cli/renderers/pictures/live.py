@@ -125,7 +125,7 @@ class LiveTraining(LiveView):
             facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
             if speed := self._tokens_a_second():
-                facts.append(f"{with_unit(speed)} tok/s")
+                facts.append(f"{with_unit(speed, 1000)} tok/s")
             left = seconds / done * max(0, self._total - self._step)
             facts.append(f"{duration(seconds)} < {duration(left)}")
         return facts

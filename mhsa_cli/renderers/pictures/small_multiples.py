@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from mhsa_cli.records.thinning import Point, thin
+from mhsa_cli.records.thinning import thin
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, line_style
@@ -38,15 +38,18 @@ def small_multiples(
     side = side or next((count for least, count in _SIDE_BY_SIDE if surface.width >= least), 1)
     # Only the first panel of a row carries the ticks' numbers; the plots are equally wide whatever their number.
     columns = (surface.width - margin - side - _GAP * (side - 1)) // side
-    lines = Lines()
+    lines, style = Lines(), line_style(0, surface.depth)
     for start in range(0, len(curves), side):
         row = Grid(surface.width, ROWS + 3)
-        for place, curve in enumerate(curves[start : start + side]):
+        for place, (title, steps, median, low, high) in enumerate(curves[start : start + side]):
             own = margin if place == 0 else 0
             left = 0 if place == 0 else margin + place * (1 + columns + _GAP)
             panel = Frame(Grid(own + 1 + columns, ROWS + 2), own, columns, ROWS, x_axis, y_axis, surface)
-            _panel(panel, curve, ticks)
-            row.put(left + own, 0, cut(escape(curve[0]), columns + 1, surface.glyphs.cut_text), BOLD)
+            for x, y in _band(panel, steps, low, high):
+                panel.grid.put(x, y, surface.glyphs.shade, style + DIM)
+            panel.axes(ticks)
+            panel.line(thin(list(zip(steps, median, strict=False)), 6 * columns), style, "")
+            row.put(left + own, 0, cut(escape(title), columns + 1, surface.glyphs.cut_text), BOLD)
             row.paste(panel.grid, left, 1)
         lines += row.lines()
     return lines + _legend(curves, surface)
@@ -60,16 +63,6 @@ def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
         low, high = (low / 2, low) if low > 1 else (low, low * 2)
     last = last or max((step for _, steps, *_ in curves for step in steps), default=1)
     return Axis(0.0, float(max(1, last))), Axis(low, high, log=True)
-
-
-def _panel(frame: Frame, curve: Curve, ticks: Sequence[tuple[str, float]]) -> None:
-    _, steps, median, low, high = curve
-    style = line_style(0, frame.surface.depth)
-    for x, y in _band(frame, steps, low, high):
-        frame.grid.put(x, y, frame.surface.glyphs.shade, style + DIM)
-    frame.axes(ticks)
-    points: list[Point] = list(zip(steps, median, strict=False))
-    frame.line(thin(points, 6 * frame.columns), style, "")
 
 
 def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iterator[tuple[int, int]]:

@@ -46,10 +46,10 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
         Column("how", lambda s: s.how if s else "cross-entropy", drop=4),
         Column("shape", lambda s: _shape(s, surface.glyphs) if s else loss),
         data,
-        Column("FLOPs", lambda s: _count(s.flops) if s and s.flops else "", "right", drop=3),
+        Column("FLOPs", lambda s: with_unit(s.flops) if s and s.flops else "", "right", drop=3),
         std,
         Column("mean", lambda s: _value(s.mean) if s else "", "right", drop=6),
-        Column("bytes", lambda s: _count(s.bytes) if s and s.bytes else "", "right", drop=7),
+        Column("bytes", lambda s: with_unit(s.bytes) if s and s.bytes else "", "right", drop=7),
         Column("strides", lambda s: f"({', '.join(map(str, s.strides))})" if s else "", drop=8, dim=True),
     ]
     rows = [*told, None]
@@ -63,7 +63,7 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
         lines.append(Text(part if layer is None else f"layer {layer}: {part}", BOLD))
         for _ in steps:
             lines.append(body.pop(0))
-    total = f"forward pass: {_count(trace.flops)} FLOPs, {_count(trace.bytes)} bytes of tensors"
+    total = f"forward pass: {with_unit(trace.flops)} FLOPs, {with_unit(trace.bytes)} bytes of tensors"
     there = shown(columns, rows, inner)
     notes = [*(OF_DATA if data in there else ()), "a multiply and an add are 2 FLOPs"]
     if std in there and any(step.name == "masked" for step in told):
@@ -94,7 +94,7 @@ def _others(trace: Trace) -> str:
         return "no other layer is like the first"
     flops = sum(step.flops for step in trace.steps if step.layer in alike)
     names = f"layer {alike[0]}" if len(alike) == 1 else f"layers {alike[0]}..{alike[-1]}"
-    return f"{names}: the same shapes, {_count(flops)} FLOPs" + ("" if len(alike) == 1 else " together")
+    return f"{names}: the same shapes, {with_unit(flops)} FLOPs" + ("" if len(alike) == 1 else " together")
 
 
 def _shape(step: TraceStep, glyphs: Glyphs) -> str:
@@ -111,10 +111,6 @@ def _value(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if abs(value) < 1000 and (value == 0 or abs(value) >= 0.0005) else f"{value:.1e}"
-
-
-def _count(number: int) -> str:
-    return with_unit(number, 10_000)
 
 
 def _checks(trace: Trace, surface: Surface) -> Lines:
