@@ -43,10 +43,10 @@ class Canvas:
 
     def spot(self, at: tuple[int, int]) -> None:
         """Set a small square of dots, so that a point with no neighbours can be seen."""
-        for x in (at[0], at[0] + 1) if self.braille else (at[0],):
-            for y in (at[1], at[1] + 1) if self.braille else (at[1],):
-                if x < self.width and y < self.height:
-                    self.dot(x, y)
+        size = 2 if self.braille else 1
+        for x in range(at[0], min(at[0] + size, self.width)):
+            for y in range(at[1], min(at[1] + size, self.height)):
+                self.dot(x, y)
 
     def paint(self, grid: Grid, left: int, top: int, style: Style, letter: str = "") -> None:
         """Put the cells on a grid; with `letter` every cell shows it, to tell lines apart without colour."""

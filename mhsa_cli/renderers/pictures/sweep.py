@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rich.text import Text
@@ -16,7 +16,7 @@ from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
-from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, pair_words
+from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, pair_words
 from mhsa_cli.text import escape
 
 NEVER = "never"
@@ -28,15 +28,15 @@ LABELS_FROM = 100  # columns; below, the labels are listed under the table
 
 def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     """Draw the groups, then the sentences of their pairs, then the trials that did not finish."""
-    keys = list(dict.fromkeys(key for group in report.groups for key in group.overrides))
+    titles = _short_names(list(dict.fromkeys(key for group in report.groups for key in group.overrides)))
     labelled = any(group.label_sets for group in report.groups)
     beside = surface.width >= LABELS_FROM
-    groups = _groups(report, keys, surface, labelled=labelled and beside) + _legend(report, surface)
-    labels = _labels(report, keys, surface) if labelled and not beside else Lines()
+    groups = _groups(report, titles, surface, labelled=labelled and beside) + _legend(report, surface)
+    labels = _labels(report, titles, surface) if labelled and not beside else Lines()
     return stacked([groups, labels, _pairs(report, surface), _failed(report.trials, surface)])
 
 
-def _groups(report: SweepReport, keys: Sequence[str], surface: Surface, *, labelled: bool) -> Lines:
+def _groups(report: SweepReport, titles: Mapping[str, str], surface: Surface, *, labelled: bool) -> Lines:
     dash = surface.glyphs.dash
 
     def success(group: GroupStats) -> str:
@@ -47,8 +47,7 @@ def _groups(report: SweepReport, keys: Sequence[str], surface: Surface, *, label
         return _spread(loss, short, dash) if group.n else dash
 
     columns: list[Column[GroupStats]] = [
-        Column(escape(title), partial(_override, key), "right", whole=True)
-        for key, title in zip(keys, _short_names(keys), strict=True)
+        Column(escape(title), partial(_override, key), "right", whole=True) for key, title in titles.items()
     ]
     goal = f"steps to {percent(report.target)}"
     columns += [
@@ -65,14 +64,13 @@ def _override(key: str, group: GroupStats) -> str:
     return group.overrides.get(key, "")
 
 
-def _labels(report: SweepReport, keys: Sequence[str], surface: Surface) -> Lines:
+def _labels(report: SweepReport, titles: Mapping[str, str], surface: Surface) -> Lines:
     """List each group's most common labels where the table has no room for them."""
     lines = wrap_phrases(["most common heads"], surface.width, DIM)
     for group in report.groups:
         if group.label_sets:
-            values = zip(_short_names(keys), keys, strict=True)
-            name = " ".join(f"{title}={_override(key, group)}" for title, key in values)
-            lines += _item(": ".join([name, _common(group)] if name else [_common(group)]), surface)
+            name = " ".join(f"{title}={_override(key, group)}" for key, title in titles.items())
+            lines += _item(f"{name}: {_common(group)}" if name else _common(group), surface)
     return lines
 
 
@@ -81,22 +79,22 @@ def _whole(steps: float) -> str:
 
 
 def _legend(report: SweepReport, surface: Surface) -> Lines:
-    what = "steps and loss: median (25 % - 75 %)"
+    wide = surface.width >= QUARTILES_FROM
     notes = [
         f"success: ended at {percent(report.target)} accuracy or above, with the 95 % interval of that share (Wilson)",
-        what if surface.width >= QUARTILES_FROM else "steps: median (25 % - 75 %)   loss: median",
+        "steps and loss: median (25 % - 75 %)" if wide else "steps: median (25 % - 75 %)   loss: median",
     ]
     if any(None in group.steps_to_target for group in report.groups if group.n):
         notes.append(f"{NEVER}: so many did not get there")
     if report.groups and all(group.n == 1 for group in report.groups):
-        notes.append("one seed shows nothing about spread")
+        notes.append(ONE_SEED)
     return wrap_phrases(notes, surface.width, DIM)
 
 
-def _short_names(keys: Sequence[str]) -> list[str]:
+def _short_names(keys: Sequence[str]) -> dict[str, str]:
     """Leave the section away where the rest of the key is the only one of its name."""
     ends = [key.rpartition(".")[2] for key in keys]
-    return [end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)]
+    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
 
 
 def percent(share: float) -> str:
@@ -130,8 +128,7 @@ def _pairs(report: SweepReport, surface: Surface) -> Lines:
     for pair in told:
         lines += _item(pair_words(report, pair), surface)
     if len(told) < len(begun):
-        more = f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}"
-        lines += _item(more, surface)
+        lines += _item(f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}", surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)
         by_chance = f"of {total} such sentences about equal groups, about {total / 20:.0f} would name a difference"
