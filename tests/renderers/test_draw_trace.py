@@ -74,6 +74,10 @@ def test_a_trace_keeps_within_its_width(width: int, surface: str) -> None:
     assert all(line.plain.isascii() for line in lines)
 
 
+def test_an_indented_table_leaves_room_for_its_indent() -> None:
+    assert all(trace_picture(TRACE, on(width)).columns <= width for width in range(38, 131))
+
+
 def test_what_a_narrow_terminal_leaves_out_is_named() -> None:
     narrow, wide = (trace_picture(TRACE, on(width)).plain for width in (60, 160))
     assert "no room for: how, std, mean, bytes, strides" in narrow and "no room" not in wide
