@@ -36,7 +36,7 @@ def help_page(
         lines += [Text(example), Text()]
     for heading, entries in groups:
         set_entries = _columns if width >= LEAST_WIDTH else _pairs
-        lines += [Text(heading, DIM), *set_entries(entries, width), Text()]
+        lines += [Text.styled(heading, DIM), *set_entries(entries, width), Text()]
     return Lines(lines[:-1])
 
 

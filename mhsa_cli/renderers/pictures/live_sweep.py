@@ -117,7 +117,7 @@ class LiveSweep(LiveView):
         surface = replace(self.surface, width=min(width, PANEL) if side == 1 else width)
         shown = small_multiples(curves[:side], surface, side=side, last=last)
         if len(curves) > side:
-            shown.append(Text(f"and {len(curves) - side} more groups in training", DIM))
+            shown.append(Text.styled(f"and {len(curves) - side} more groups in training", DIM))
         return shown + status if len(shown) < height else status
 
     def _curves(self) -> list[Curve]:

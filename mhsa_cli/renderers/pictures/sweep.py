@@ -147,7 +147,7 @@ def _failed(trials: Sequence[TrialResult], surface: Surface) -> Lines:
     for trial in failed[:FAILED_SHOWN]:
         lines += _item(f"{trial.run} (seed {trial.seed}): {trial.message or trial.status}", surface)
     more = len(failed) - FAILED_SHOWN
-    return lines + ([Text(f"  and {more} more", DIM)] if more > 0 else [])
+    return lines + ([Text.styled(f"  and {more} more", DIM)] if more > 0 else [])
 
 
 def _item(text: str, surface: Surface) -> Lines:

@@ -60,7 +60,7 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
     for (layer, part), steps in groupby(told, lambda step: (step.layer, step.part)):
         if part == "head" and trace.n_layers > 1:
             lines += wrap_phrases([_others(trace)], surface.width, BOLD)
-        lines.append(Text(part if layer is None else f"layer {layer}: {part}", BOLD))
+        lines.append(Text.styled(part if layer is None else f"layer {layer}: {part}", BOLD))
         for _ in steps:
             lines.append(body.pop(0))
     total = f"forward pass: {with_unit(trace.flops)} FLOPs, {with_unit(trace.bytes)} bytes of tensors"

@@ -131,6 +131,7 @@ def held_to_the_laws(name: str, picture: Lines, case: Case, surface: Any, made: 
         whole = typed and (" " not in line.plain.strip(" ·.") or not surface.bounded)
         assert line.cell_len <= surface.width or whole, f"{name} {line.cell_len} columns, {surface.width} are there"
         assert line.plain.isprintable(), f"{name} {line.plain!r}"
+        assert not line.style, f"{name} {line.plain!r} has a style that only spans can carry"
     if case.shape != "odd text":
         try:
             plain.encode(case.encoding)
