@@ -48,7 +48,7 @@ def generate(
     if as_json:
         found = list(said.tokens)
         document = {"run": folder.name, "prompt": said.prompt, "tokens": found, "symbols": task.symbols(found)}
-        text = {"text": "".join(map(task.write, found))} if task.name == "text" else {}
+        text = {"text": "".join(map(task.write, found))} if not task.space else {}
         print_json({**document, **text})
         return
     _speak(task, said.prompt, said.tokens)
@@ -56,16 +56,15 @@ def generate(
 
 def _speak(task: Any, prompt: list[int], said: Any) -> None:
     """Print the prompt, then every token as soon as it is known."""
-    space = "" if task.name == "text" else " "
     encoding = sys.stdout.encoding or "ascii"
 
     def put(text: str) -> None:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
-    put(space.join(task.write(i) for i in prompt))
+    put(task.space.join(task.write(i) for i in prompt))
     for token in said:
-        put(space + task.write(token))
+        put(task.space + task.write(token))
     put("\n")
 
 

@@ -161,9 +161,9 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
     Returns: (T,) int64. Raises: UsageError naming what is not an id, or too long.
     """
     known = {symbol: i for i, symbol in enumerate(task.symbols(range(task.vocab_size)))}
-    words = list(text) if task.name == "text" else text.replace(",", " ").split()
-    if task.name == "text":
-        known |= {c: i for i, c in enumerate(task.characters)}  # type: ignore[attr-defined]
+    words = text.replace(",", " ").split() if task.space else list(text)
+    if not task.space:  # as they stand in the text, too
+        known |= {task.write(i): i for i in range(task.vocab_size)}
     if not words:
         raise UsageError(f"{option} is empty", "give at least one id")
     if len(words) > max_seq_len:
@@ -171,10 +171,10 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
     ids = []
     for place, word in enumerate(words, 1):
         number = known.get(word)
-        if number is None and task.name != "text" and word.isascii() and word.isdigit() and len(word) < 10:
+        if number is None and task.space and word.isascii() and word.isdigit() and len(word) < 10:
             number = int(word)
         if number is None or not 0 <= number < task.vocab_size:
-            if task.name == "text":
+            if not task.space:
                 raise UsageError(f"{option}: {word!r} is not a character of the text that was trained on")
             wanted = f"ids: 0 to {task.vocab_size - 1}"
             raise UsageError(f"{option}: {word!r} (token {place} of {len(words)}) is not an id of this task", wanted)

@@ -42,6 +42,7 @@ class Task:
     seq_len: int
     n_rows: int | None = None
     gaps: Sequence[int] = ()
+    space: ClassVar[str] = " "  # between two tokens in running output; none where each is a character
     target_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
 
     @property
