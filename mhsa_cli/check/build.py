@@ -93,7 +93,7 @@ class ModuleBlock(CustomBlock):
         return answer.y, None if found is None else found.weights(self.match.spec).to(x)
 
 
-def adopt(target: str) -> CustomAttention:
+def load_block(target: str) -> CustomAttention:
     """Load FILE:Class and find out how it is built and called.
 
     Raises: UsageError if it is not there, its file fails, or nobody can guess how to call it.

@@ -20,11 +20,11 @@ from mhsa_cli.text import escape
 KEY = "attention"  # in run.json: the block's file, name and sha256
 
 
-def _adopt(target: str) -> CustomAttention:
+def _load_block(target: str) -> CustomAttention:
     """Import a block; what runs its file is loaded for that alone."""
-    from mhsa_cli.check.build import adopt
+    from mhsa_cli.check.build import load_block
 
-    return adopt(target)
+    return load_block(target)
 
 
 def build_custom_model(config: Config, task: Task) -> TransformerLM | None:
@@ -34,7 +34,7 @@ def build_custom_model(config: Config, task: Task) -> TransformerLM | None:
     """
     if not is_file(config.model.attention):
         return None
-    model = build_model(config, task, custom=_adopt(config.model.attention))
+    model = build_model(config, task, custom=_load_block(config.model.attention))
     block = model.custom
     assert block is not None
     _introduce(block.attention)
@@ -77,7 +77,7 @@ def load_block(
         return None
     if given is not None and split(given)[1] != split(own)[1]:
         raise UsageError(f"--attention names {escape(given)}, {who} was trained with {escape(own)}", way(escape(own)))
-    custom = _adopt(find_block(own, [] if given is None else [given], who))
+    custom = _load_block(find_block(own, [] if given is None else [given], who))
     told = (info.get(KEY) or {}).get("sha256")
     if told != custom.sha256:
         said = f"{escape(str(custom.file))} is not the file {who} was trained with (sha256 {custom.sha256[:12]}"
@@ -95,7 +95,7 @@ def build_custom_models(configs: Sequence[Config], task: Task, block: str | None
     """
     if block is None:
         return None
-    custom = _adopt(block)
+    custom = _load_block(block)
     return [build_model(config, task, custom=custom) for config in configs]
 
 
@@ -113,7 +113,7 @@ def try_blocks(configs: Sequence[Config], engine: str) -> dict[str, str]:
     if names and engine != "local":
         said = f"--engine {engine}: {escape(names[0])} is a file of this machine alone"
         raise UsageError(said, "train here, with --jobs")
-    found = {name: _adopt(name) for name in names}
+    found = {name: _load_block(name) for name in names}
     for config in configs:
         if config.model.attention in found:
             build_model(config, build_task(config.task), custom=found[config.model.attention])
