@@ -23,6 +23,11 @@ def last(nodes: Iterable[ast.AST], *tests: Test) -> ast.AST | None:
     return first(list(nodes)[::-1], *tests)
 
 
+def calling(*names: str) -> Test:
+    """Make the test whether a node calls one of some names."""
+    return lambda node: syntax.called(node) in names
+
+
 def nodes(steps: Iterable[Step]) -> list[ast.AST]:
     """Give the nodes of steps."""
     return [step.node for step in steps]

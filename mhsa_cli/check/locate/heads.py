@@ -6,7 +6,7 @@ import ast
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
 from mhsa_cli.check.locate.scores import scores, values
 
 
@@ -18,7 +18,7 @@ def split(a: Anatomy) -> ast.AST | None:
 
 def merge(a: Anatomy) -> ast.AST | None:
     """Point at the first reshaping after the values."""
-    return first(a.after_values(), lambda n: syntax.called(n) in syntax.RESHAPES)
+    return first(a.after_values(), calling(*syntax.RESHAPES))
 
 
 def _assigned(role: str, a: Anatomy) -> ast.AST | None:
@@ -42,11 +42,8 @@ query, key, value = (partial(_assigned, role) for role in "qkv")
 
 def key_shape(a: Anatomy) -> ast.AST | None:
     """Point at the last reshaping of k before the scores."""
-
-    def reshaped(node: ast.AST) -> bool:
-        return syntax.called(node) in syntax.RESHAPES and syntax.first_role(node) == "k"
-
-    return last(a.before_scores(), reshaped) or key(a)
+    reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
+    return last(reshapes, lambda n: syntax.first_role(n) == "k") or key(a)
 
 
 def names(a: Anatomy) -> ast.AST | None:

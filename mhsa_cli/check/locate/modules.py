@@ -41,11 +41,7 @@ def detached(a: Anatomy) -> ast.AST | None:
 
 def divides(a: Anatomy) -> ast.AST | None:
     """Point at where the width of a head is computed."""
-
-    def floored(node: ast.AST) -> bool:
-        return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
-
-    return first(nodes(own_first([*a.making, *a.run])), floored)
+    return first(nodes(own_first([*a.making, *a.run])), lambda n: bool(syntax.sides(n, ast.FloorDiv)))
 
 
 def unregistered(a: Anatomy) -> ast.AST | None:
@@ -73,12 +69,11 @@ def state(a: Anatomy) -> ast.AST | None:
     read = {ast.unparse(n) for n in nodes(a.run) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
     def writes(node: ast.AST) -> list[str]:
-        grown = isinstance(node, ast.Call) and syntax.called(node) in ("append", "extend", "update", "copy_", "add_")
-        if grown and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            return [t for t in [ast.unparse(node.func.value)] if t.startswith("self.")]
-        parts = [t for t in getattr(node, "targets", []) if isinstance(t, ast.Subscript)]
-        kept = [*syntax.targets(node), *(ast.unparse(part.value) for part in parts)]
-        return [t for t in kept if t.startswith("self.")]
+        changed = [t.value for t in getattr(node, "targets", []) if isinstance(t, ast.Subscript)]
+        match node:
+            case ast.Call(func=ast.Attribute(value=kept, attr="append" | "extend" | "update" | "copy_" | "add_")):
+                changed.append(kept)
+        return [t for t in (*syntax.targets(node), *map(ast.unparse, changed)) if t.startswith("self.")]
 
     return first(nodes(a.run), lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
 
@@ -87,16 +82,13 @@ def in_place(a: Anatomy) -> ast.AST | None:
     """Point at what changes an argument of the block in place."""
 
     def changed(node: ast.AST) -> Iterator[str]:
-        if isinstance(node, ast.AugAssign | ast.Assign):
-            parts = [node.target] if isinstance(node, ast.AugAssign) else node.targets
-            for part in parts:
-                if isinstance(part, ast.Subscript) or isinstance(node, ast.AugAssign):
-                    yield ast.unparse(part.value if isinstance(part, ast.Subscript) else part)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+        parts: list[ast.expr] = [t for t in getattr(node, "targets", ()) if isinstance(t, ast.Subscript)]
+        parts += [node.target] if isinstance(node, ast.AugAssign) else []
+        parts += [keyword.value for keyword in getattr(node, "keywords", ()) if keyword.arg == "out"]
+        for part in parts:
+            yield ast.unparse(part.value if isinstance(part, ast.Subscript) else part)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
             yield ast.unparse(node.func.value)
-        for keyword in getattr(node, "keywords", ()):
-            if keyword.arg == "out":
-                yield ast.unparse(keyword.value)
 
     def test(step: Step) -> bool:
         given = {p.arg for p in step.function.args.args} if step.function else set()
@@ -122,8 +114,8 @@ def dropout(a: Anatomy) -> ast.AST | None:
         if not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
             return False
         if syntax.called(node) == syntax.KERNEL:
-            chances = [v for v in [syntax.argument(node, ("dropout_p",), 3)] if v]
-            return bool(chances) and not any(asks(step, v) for v in chances)
+            share = syntax.argument(node, ("dropout_p",), 3)
+            return share is not None and not asks(step, share)
         if "drop" not in syntax.called(node).lower():
             return False
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -133,20 +125,14 @@ def dropout(a: Anatomy) -> ast.AST | None:
     def chance(node: ast.AST) -> bool:
         return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
 
-    def trains(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and syntax.called(node) == "train" and not node.args
-
     found = next((step.node for step in a.run if deaf(step)), None)
-    return found or first(nodes(a.run), chance, trains)
+    return found or first(nodes(a.run), chance, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ()))
 
 
 def dropout_before(a: Anatomy) -> ast.AST | None:
     """Point at the dropout between the scores and the softmax; None where there is none."""
-
-    def drops(node: ast.AST) -> bool:
-        return "drop" in syntax.called(node).lower()
-
-    return None if a.scores is None or a.softmax is None else last(nodes(a.run[a.scores : a.softmax + 1]), drops)
+    between = [] if a.scores is None or a.softmax is None else nodes(a.run[a.scores : a.softmax + 1])
+    return last(between, lambda n: "drop" in syntax.called(n).lower())
 
 
 def dropped_weights(a: Anatomy) -> ast.AST | None:
@@ -166,10 +152,8 @@ def returned_weights(a: Anatomy) -> ast.AST | None:
     end = last(a.own, lambda n: isinstance(n, ast.Return))
     pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
     weights = pairs[0].elts[-1] if pairs else None
-    if isinstance(weights, ast.Name):
-        name = weights.id
-        return last(a.after_values(), lambda n: name in syntax.targets(n)) or end
-    return end
+    name = weights.id if isinstance(weights, ast.Name) else None
+    return last(a.after_values(), lambda n: name in syntax.targets(n)) or end
 
 
 def unused(a: Anatomy, parameters: Sequence[str] = ()) -> ast.AST | None:

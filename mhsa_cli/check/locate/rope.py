@@ -7,7 +7,7 @@ import re
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
 from mhsa_cli.check.locate.heads import key
 
 _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
@@ -78,16 +78,12 @@ def rates(a: Anatomy) -> ast.AST | None:
         return "arange" in syntax.names(node) or syntax.speak(node, _BASE)
 
     def power(node: ast.AST) -> bool:
-        raised = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) or syntax.called(node) == "pow"
-        return raised and counts(node)
-
-    def exponential(node: ast.AST) -> bool:
-        return syntax.called(node) == "exp" and counts(node)
+        return counts(node) and (bool(syntax.sides(node, ast.Pow)) or syntax.called(node) == "pow")
 
     def pairs(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and syntax.called(node) == "arange" and len(node.args) > 2
 
-    return first(a.everything, power, exponential, pairs)
+    return first(a.everything, power, lambda n: syntax.called(n) == "exp" and counts(n), pairs)
 
 
 def sense(a: Anatomy) -> ast.AST | None:
@@ -97,14 +93,14 @@ def sense(a: Anatomy) -> ast.AST | None:
         added = syntax.sides(node, ast.Add | ast.Sub)
         return bool(added) and all(map(_turns, added))
 
-    found = first(nodes(a.run), lambda n: syntax.called(n) in ("conj", "conj_physical"), combines)
+    found = first(nodes(a.run), calling("conj", "conj_physical"), combines)
     if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
         for call in ast.walk(found):  # x * cos + rotate_half(x) * sin is right: the sign is in the helper
             helper = a.helpers.get(syntax.called(call))
             negated = [n for n in ast.walk(helper) if _negates(n)] if helper else []
             if negated:
                 return negated[0]
-    return found or first(nodes(a.run), _turns) or first(a.everything, lambda n: syntax.called(n) == "polar")
+    return found or first(nodes(a.run), _turns) or first(a.everything, calling("polar"))
 
 
 def _turns(node: ast.AST) -> bool:
@@ -114,16 +110,13 @@ def _turns(node: ast.AST) -> bool:
 
 def _rotators(a: Anatomy) -> set[str]:
     """Give what forward calls to rotate: by its name, or because what it runs multiplies by a cosine or a sine."""
-    found = {ast.unparse(n.func) for n in nodes(a.top) if isinstance(n, ast.Call) and _sounds(syntax.called(n))}
+    named = [n for n in nodes(a.top) if syntax.ROTATION.search(syntax.called(n))]
+    found = {ast.unparse(n.func) for n in named if isinstance(n, ast.Call) and not syntax.MADE.search(syntax.called(n))}
     inside = a.indices(_turns)
     if inside and a.run[inside[0]] not in a.top:  # the call stands right after what it runs
         after = [s.node for s in a.run[inside[0] :] if s in a.top and isinstance(s.node, ast.Call)]
         found.update(ast.unparse(n.func) for n in after[:1] if isinstance(n, ast.Call))
     return found
-
-
-def _sounds(name: str) -> bool:
-    return bool(syntax.ROTATION.search(name)) and not syntax.MADE.search(name)
 
 
 def _calls(functions: set[str], node: ast.AST) -> bool:
@@ -151,9 +144,5 @@ def _deaf_helper(a: Anatomy) -> ast.AST | None:
 def _unread_angles(a: Anatomy) -> ast.AST | None:
     """Point at cosines or angles that a call computes and does not read."""
     read = {n.id for n in nodes(a.run) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-    def unread(node: ast.AST) -> bool:
-        made = [t for t in syntax.targets(node) if "." not in t and syntax.ANGLE.search(t)]
-        return bool(made) and not any(t in read for t in made)
-
-    return first(nodes(a.run), unread)
+    made = [(n, {t for t in syntax.targets(n) if "." not in t and syntax.ANGLE.search(t)}) for n in nodes(a.run)]
+    return next((node for node, angles in made if angles and not angles & read), None)

@@ -6,7 +6,7 @@ import ast
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
 from mhsa_cli.check.locate.flow import Function
 
 
@@ -215,14 +215,8 @@ def _fills(node: ast.AST) -> list[ast.expr]:
 
 def mask(a: Anatomy) -> ast.AST | None:
     """Point at where a mask is applied, at least tested or made; else at the scores that it should reach."""
-
-    def named(node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and a.is_mask(node)
-
-    def made(node: ast.AST) -> bool:
-        return isinstance(node, ast.Assign) and a.is_mask(node.value)
-
-    return first(a.until_values(), a.is_masking, named) or last(a.everything, made) or scores(a)
+    named = first(a.until_values(), a.is_masking, lambda n: isinstance(n, ast.Name) and a.is_mask(n))
+    return named or last(a.everything, lambda n: isinstance(n, ast.Assign) and a.is_mask(n.value)) or scores(a)
 
 
 def mask_shape(a: Anatomy) -> ast.AST | None:
@@ -234,11 +228,10 @@ def mask_shape(a: Anatomy) -> ast.AST | None:
         turns = syntax.called(node) in ("transpose", "t", "swapaxes", "permute")
         return turns and isinstance(node, ast.Call) and any(map(a.is_mask, (node, *node.args)))
 
-    def triangle(node: ast.AST) -> bool:
-        return syntax.called(node) in ("tril", "triu", "tril_", "triu_", "tri", "tril_indices", "triu_indices")
-
     def compared(node: ast.AST) -> bool:
         return isinstance(node, ast.Compare) and a.is_mask(node)
+
+    triangle = calling("tril", "triu", "tril_", "triu_", "tri", "tril_indices", "triu_indices")
 
     def piece(node: ast.AST) -> bool:
         return _sets_part(node) and any(t.partition("[")[0] in a.masks for t in map(ast.unparse, node.targets))  # type: ignore[attr-defined]
