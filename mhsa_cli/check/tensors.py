@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-STD = 0.3  # wide: with a usual initialisation the softmax is nearly even, and faults hide
 DEPTH = 6  # objects within objects
 # A table, not a weight, in spite of its floats.
 TABLE_WORDS = ("mask", "tril", "triu", "bias_cache", "cos", "sin", "freq", "theta", "pos", "cache", "scale", "rope")
@@ -111,19 +110,6 @@ def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
         return False
     numbers = torch.as_tensor(value).detach().flatten()
     return not bool(((numbers == 0) | (numbers == 1) | ~numbers.isfinite() | (numbers < -1e3)).all()) or value.ndim == 1
-
-
-def draw(found: list[Slot], generator: torch.Generator) -> dict[str, Tensor]:
-    """Give every weight new numbers, wide ones, and return them in float64; a norm's scale lies around one."""
-    numbers = {}
-    for slot in found:
-        size = tuple(slot.value.shape)
-        new = STD * torch.randn(size, generator=generator, dtype=torch.float64)
-        if slot.norm and slot.path.endswith("weight"):
-            new = 1 + new
-        slot.write(new)
-        numbers[slot.path] = slot.read()
-    return numbers
 
 
 def worst(a: Tensor, b: Tensor) -> float:

@@ -18,9 +18,10 @@ from mhsa_cli.check.call.constructor_args import Settings
 from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain
 from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
-from mhsa_cli.check.tensors import Slot, draw, slots
+from mhsa_cli.check.tensors import Slot, slots
 
 CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
+STD = 0.3  # wide: with a usual initialisation the softmax is nearly even, and faults hide
 GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
 
 
@@ -63,8 +64,13 @@ class Built:
         return self.thing if isinstance(self.thing, nn.Module) else None
 
     def draw(self, seed: int) -> dict[str, Tensor]:
-        """Give its weights new, wide numbers; returns them in float64."""
-        return draw(self.slots, torch.Generator().manual_seed(seed))
+        """Give every weight new numbers, wide ones, and return them in float64; a norm's scale lies around one."""
+        generator, numbers = torch.Generator().manual_seed(seed), {}
+        for slot in self.slots:
+            new = STD * torch.randn(tuple(slot.value.shape), generator=generator, dtype=torch.float64)
+            slot.write(1 + new if slot.norm and slot.path.endswith("weight") else new)
+            numbers[slot.path] = slot.read()
+        return numbers
 
     def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
         """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""

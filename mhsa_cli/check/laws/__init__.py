@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mhsa_cli.check.call.call_plan import raised
 from mhsa_cli.check.laws import dropout, gradients, heads, modules, outputs, state
-from mhsa_cli.check.laws.seen import Seen, fails
+from mhsa_cli.check.laws.seen import Seen, fails, not_asked
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.sentences import HIDES, CallError, say
 from mhsa_cli.records.check import REFERENCE
@@ -47,6 +47,7 @@ class Entry(NamedTuple):
     shows: Mapping[str, str] = {}
     rank: int = 8
     edge: bool = False
+    of_module: bool = False  # asked of a torch module alone
 
     def words(self, seen: Seen) -> str:
         """Say what it saw; nothing where it has no code."""
@@ -90,11 +91,12 @@ LAWS: dict[str, Entry] = {
         "differs": "heads in another order give another output: {place}",
     }),
     "parameters_used": Entry(gradients.parameters_used, "every parameter is used", {
-        "no_parameters": "it has no parameters", "no_gradient": "no gradient reaches {names}",
-    }, rank=5),
+        "no_parameters": "it has no parameters",
+        "no_gradient": "no gradient reaches {names}",
+    }, rank=5, of_module=True),
     "parameters_registered": Entry(gradients.parameters_registered, "parameters are registered", {
         "unknown": "parameters() does not know {names}",
-    }, {"unknown": "parameters_not_registered"}),
+    }, {"unknown": "parameters_not_registered"}, of_module=True),
     "same_answer_twice": Entry(state.same_answer_twice, "same answer twice in eval", {
         "differs": "two calls on one input differ",
     }, rank=2),
@@ -109,7 +111,7 @@ LAWS: dict[str, Entry] = {
     }, {
         **dict.fromkeys(("drops_in_eval", "changes_in_eval"), "dropout_in_eval"),
         **dict.fromkeys(("not_finite", "leaks"), "dropout_on_scores"),
-    }),
+    }, of_module=True),
     "no_memory": Entry(state.no_memory, "no memory of earlier calls", {
         "remembers": "the same input gives another output after other calls",
         "stale": "a second input is answered otherwise than by one that saw no first",
@@ -123,10 +125,10 @@ LAWS: dict[str, Entry] = {
     }, {"after_dropout": "weights_after_dropout"}, edge=True),
     "saved_and_loaded": Entry(modules.saved_and_loaded, "saved and loaded", {
         "differs": "a module with the same state_dict gives another output: {place}",
-    }),
+    }, of_module=True),
     "mask_moves": Entry(modules.mask_moves, "the mask moves with the module", {
         "stays": "{names} stays on its device when the module moves",
-    }, {"stays": "mask_not_a_buffer"}),
+    }, {"stays": "mask_not_a_buffer"}, of_module=True),
     "gradients_finite": Entry(gradients.gradients_finite, "gradients are finite", {
         "not_finite": "the gradient of the input is missing or not finite",
     }),
@@ -163,7 +165,7 @@ LAWS: dict[str, Entry] = {
         "torch.finfo(scores.dtype).min",
         "not_finite": "{dtype}: the output is not finite",
         "off": "{dtype}: the output is off by {off:.2g}",
-    }, edge=True),
+    }, edge=True, of_module=True),
 }  # fmt: skip
 
 
@@ -172,7 +174,7 @@ def ask(c: Context) -> dict[str, Seen]:
     found = {}
     for name, law in LAWS.items():
         try:
-            found[name] = law.ask(c)
+            found[name] = not_asked("no_module") if law.of_module and c.built.module is None else law.ask(c)
         except (Exception, SystemExit) as error:
             found[name] = fails("raised", said=str(error) if isinstance(error, CallError) else raised(error))
     return found

@@ -20,22 +20,18 @@ DRAWS = 3
 
 def dropout_only_in_training(c: Context) -> Seen:
     """Ask that dropout rests in eval, and in training drops something, and nothing that the mask needs."""
-    if c.built.module is None:
-        return not_asked("no_module")
     if c.quiet:
         return fails("drops_in_eval")
     plain, other = c.y(c.x, c.again()), c.again(dropout=DROPOUT)  # both new: a call may leave something behind
-    module = other.module
-    assert module is not None
-    module.eval()
+    other.thing.eval()
     seen = close(c.y(c.x, other), plain, "changes_in_eval")
     if not seen.passed:
         return seen if close(c.y(c.x, c.again()), plain).passed else not_asked("two_differ")
-    module.train()
+    other.thing.train()
     try:
         return _in_training(c, other, plain, seen)
     finally:
-        module.eval()
+        other.thing.eval()
 
 
 def _in_training(c: Context, other: Built, plain: Tensor, seen: Seen) -> Seen:
@@ -43,8 +39,7 @@ def _in_training(c: Context, other: Built, plain: Tensor, seen: Seen) -> Seen:
     if bool(plain.isfinite().all()) and not all(bool(y.isfinite().all()) for y in drawn):
         return fails("not_finite", math.inf)
     if not any(worst(y, plain) > 0 for y in drawn):
-        assert other.module is not None
-        drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in other.module.modules())
+        drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in other.thing.modules())
         return fails("never_drops") if drops else not_asked("no_dropout")
     if c.causal and not c.leaks and (leak := _leak(c, other)):
         return fails("leaks", leak)
@@ -72,10 +67,9 @@ def weights_before_dropout(c: Context) -> Seen:
     if c.built.module is None or given is None:
         return not_asked(why or "no_module")
     other = c.again(dropout=DROPOUT)
-    assert other.module is not None
     sums = []
     for training in (True, False):
-        other.module.train(training)
+        other.thing.train(training)
         weights = c.run(c.x, other, weights=True).weights
         sums.append(torch.ones(1) if weights is None else weights.to(torch.float64).sum(-1))
     off, rested = (worst(s, torch.ones_like(s)) for s in sums)

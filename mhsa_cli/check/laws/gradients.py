@@ -26,10 +26,7 @@ LEAST = 1e-12
 
 def parameters_used(c: Context) -> Seen:
     """Ask that every parameter gets a gradient; a bias of the keys never does, as a softmax does not see it."""
-    module = c.built.module
-    if module is None:
-        return not_asked("no_module")
-    if not list(module.parameters()):
+    if not list(c.built.thing.parameters()):
         return not_asked("no_parameters")
     unused = without_gradient(c)
     return fails("no_gradient", names=unused) if unused else HOLDS
@@ -37,8 +34,6 @@ def parameters_used(c: Context) -> Seen:
 
 def parameters_registered(c: Context) -> Seen:
     """Ask that `parameters()` knows every weight that is used."""
-    if c.built.module is None:
-        return not_asked("no_module")
     hidden = [slot.path for slot in c.slots if not slot.registered]
     return fails("unknown", names=hidden) if hidden else HOLDS
 
@@ -79,9 +74,7 @@ def without_gradient(c: Context) -> list[str]:
 
     A bias of the keys never gets one, as a softmax does not see it; what is frozen and no projection is a table.
     """
-    module = c.built.module
-    if module is None:
-        return []
+    module = c.built.thing
     module.zero_grad(set_to_none=True)
     with torch.enable_grad(), held_still(c.quiet):
         y = c.built.run(c.plan, c.x).y
@@ -106,8 +99,7 @@ def _is_key_bias(c: Context, name: str) -> bool:
 
 def moves_output(c: Context, name: str) -> bool:
     """Tell whether other numbers in a parameter, named as `named_parameters` does, give another output."""
-    assert c.built.module is not None
-    parameter = dict(c.built.module.named_parameters())[name]
+    parameter = c.built.thing.get_parameter(name)
     before, kept = c.y(c.x), parameter.detach().clone()
     try:
         with torch.no_grad():

@@ -16,29 +16,22 @@ from mhsa_cli.check.tensors import worst
 
 def saved_and_loaded(c: Context) -> Seen:
     """Ask that a state_dict, loaded into a new module, brings the same output."""
-    module = c.built.module
-    if module is None:
-        return not_asked("no_module")
     one, other = c.again(), c.block.build(c.built.sizes)  # both new: a call may leave something behind
-    assert one.module is not None and other.module is not None
     other.cast(c.built.dtype)
-    other.module.load_state_dict(one.module.state_dict())
-    other.module.eval()
+    other.thing.load_state_dict(one.thing.state_dict())
+    other.thing.eval()
     return close(c.y(c.x, other), c.y(c.x, one), "differs")
 
 
 def mask_moves(c: Context) -> Seen:
     """Ask that a mask kept on the module moves with it: it is a buffer, or is moved in forward."""
-    module = c.built.module
-    if module is None:
-        return not_asked("no_module")
-    kept = [f"{name}.{key}".strip(".") for name, part in module.named_modules() for key, value in vars(part).items()
+    parts = c.built.thing.named_modules()
+    kept = [f"{name}.{key}".strip(".") for name, part in parts for key, value in vars(part).items()
             if isinstance(value, Tensor) and _is_mask(value)]  # fmt: skip
     if not kept:
         return HOLDS
     other = c.again()
-    assert other.module is not None
-    nn.Module.to(other.module, "meta")
+    nn.Module.to(other.thing, "meta")
     try:
         with torch.no_grad():
             other.run(c.plan, torch.empty(c.x.shape, dtype=c.built.dtype, device="meta"))
@@ -95,12 +88,9 @@ def too_long(c: Context) -> Seen:
 
 def half_precision(c: Context) -> Seen:
     """Ask that bfloat16 and float16 give the same output, as closely as they can."""
-    if c.built.module is None:
-        return not_asked("no_module")
     y, most = c.y(c.x), 0.0
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16")):
         other = c.again()
-        assert other.module is not None
         other.cast(dtype)
         try:
             half = c.y(c.x, other)

@@ -10,6 +10,7 @@ import argparse
 import ast
 import copy
 import linecache
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -17,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from mhsa_cli.check.source.dependencies import Definition, Part, bound
-from mhsa_cli.check.source.packages import as_the_user_wrote, make_module, nothing_written, way_out
+from mhsa_cli.check.source.packages import as_the_user_wrote, make_module, way_out
 from mhsa_cli.check.source.read_file import Script
 
 POSTPONED = __future__.annotations.compiler_flag
@@ -43,14 +44,17 @@ def run(script: Script, parts: Sequence[Part]) -> tuple[ModuleType, list[Failure
     flags = _future_flags(parts)
     failures: list[Failure] = []
     missing: set[str] = set()
-    with nothing_written(), mock.patch.object(argparse.ArgumentParser, "parse_known_args", _defaults):
+    with (
+        mock.patch.object(sys, "dont_write_bytecode", True),  # no __pycache__ beside what is imported meanwhile
+        mock.patch.object(argparse.ArgumentParser, "parse_known_args", _defaults),
+    ):
         module = make_module(script.path, script.tree)
         for part in parts:
             error = _attempt(part.node, module, name, flags, missing)
-            if error is None:
-                continue
-            missing |= {bound(alias) for alias in getattr(part.node, "names", [])} if _is_import(part) else set()
-            failures.append(_failure(script, part, error))
+            if error is not None:
+                if isinstance(part.node, ast.Import | ast.ImportFrom):
+                    missing |= {bound(alias) for alias in part.node.names}
+                failures.append(_failure(script, part, error))
     return module, failures
 
 
@@ -68,20 +72,12 @@ def _defaults(
     return _parse(self, [] if args is None else args, namespace)
 
 
-def _is_import(part: Part) -> bool:
-    return isinstance(part.node, ast.Import | ast.ImportFrom)
-
-
 def _future_flags(parts: Sequence[Part]) -> int:
-    names = [
-        alias.name
-        for part in parts
-        if isinstance(part.node, ast.ImportFrom) and part.node.module == "__future__"
-        for alias in part.node.names
-    ]
     flags = 0
-    for name in names:
-        flags |= getattr(__future__, name).compiler_flag
+    for node in (part.node for part in parts):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                flags |= getattr(__future__, alias.name).compiler_flag
     return flags
 
 
@@ -95,7 +91,9 @@ def _attempt(node: ast.stmt, module: ModuleType, name: str, flags: int, missing:
     if first is None or not isinstance(node, Definition):
         return first
     bare = copy.deepcopy(node)
-    _Bare(missing).visit(bare)
+    for inner in (inner for inner in ast.walk(bare) if isinstance(inner, Definition)):
+        used = {one: {n.id for n in ast.walk(one) if isinstance(n, ast.Name)} for one in inner.decorator_list}
+        inner.decorator_list = [one for one, names in used.items() if not names & missing]
     for form in (node, bare):
         if _execute(form, module, name, flags | POSTPONED) is None:
             return None
@@ -109,22 +107,6 @@ def _execute(node: ast.stmt, module: ModuleType, name: str, flags: int) -> BaseE
     except (Exception, SystemExit) as error:
         return error
     return None
-
-
-class _Bare(ast.NodeTransformer):
-    """Takes off the decorators that use names whose import failed."""
-
-    def __init__(self, missing: set[str]) -> None:
-        self.missing = missing
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        """Look at a node and at all in it."""
-        if isinstance(node, Definition):
-            node.decorator_list = [item for item in node.decorator_list if not self._uses_missing(item)]
-        return self.generic_visit(node)
-
-    def _uses_missing(self, decorator: ast.expr) -> bool:
-        return any(isinstance(inner, ast.Name) and inner.id in self.missing for inner in ast.walk(decorator))
 
 
 def _failure(script: Script, part: Part, error: BaseException) -> Failure:

@@ -8,7 +8,6 @@ import errno
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
@@ -101,30 +100,14 @@ def _make_package(name: str, folder: Path) -> None:
     def missing(wanted: str) -> object:
         beside = (folder / f"{wanted}.py").is_file() or (folder / wanted).is_dir()
         if not beside and not wanted.startswith("__") and vars(package).pop("__getattr__", None):
-            _run_start(package, folder / "__init__.py")
+            with contextlib.suppress(Exception, SystemExit):  # what it makes before it fails is of use all the same
+                SourceFileLoader(name, str(folder / "__init__.py")).exec_module(package)
             if wanted in vars(package):
                 return vars(package)[wanted]
         raise AttributeError(f"module {name!r} has no attribute {wanted!r}")
 
     vars(package)["__getattr__"] = missing
     sys.modules[name] = package
-
-
-def _run_start(package: ModuleType, start: Path) -> None:
-    """Run a package's __init__.py; what it makes before it fails is of use all the same."""
-    loader = SourceFileLoader(package.__name__, str(start))
-    with contextlib.suppress(Exception, SystemExit):
-        loader.exec_module(package)
-
-
-@contextlib.contextmanager
-def nothing_written() -> Iterator[None]:
-    """Keep Python from writing __pycache__ beside what is imported meanwhile."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
 
 
 def as_the_user_wrote(error: BaseException) -> str:
