@@ -98,11 +98,13 @@ def put(document: Document, override: Override) -> None:
         home = home[part]
         if not isinstance(home, dict):  # the file's fault, which the schema will name
             return
-    _forget(document, path)
+    for table in (document.marks, document.keys):  # what was wrong with the value that is replaced is still said
+        for known in [known for known in table if known[: len(path)] == path]:
+            del table[known]
+    document.bad = {known for known in document.bad if known[: len(path)] != path} | value.bad
     home[path[-1]] = value.data
     document.marks.update(value.marks)
     document.keys.update({**value.keys, path: override.key})
-    document.bad |= value.bad
     document.problems.extend(value.problems)
 
 
@@ -118,11 +120,3 @@ def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:
         names = " or ".join(f"`{dotted}`" for dotted in homes)
         raise mark.error("ambiguous", f"`{clip(key)}` could be {names}", "write the whole name")
     return tuple(homes[0].split(".")) if homes else (key,)
-
-
-def _forget(document: Document, path: tuple[str, ...]) -> None:
-    """Drop the marks of a value that an override replaces; what was wrong with it is still said."""
-    for table in (document.marks, document.keys):
-        for known in [known for known in table if known[: len(path)] == path]:
-            del table[known]
-    document.bad = {known for known in document.bad if known[: len(path)] != path}

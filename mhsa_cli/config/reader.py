@@ -14,6 +14,7 @@ from mhsa_cli.config.pydantic_errors import is_text
 from mhsa_cli.config.yaml_events import Document, Path, Walk
 
 MAX_BYTES = 256 * 1024
+_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks that PyYAML counts
@@ -30,7 +31,7 @@ def read_bytes(path: str) -> bytes:
     try:
         mode = pathlib.Path(path).stat().st_mode
         if not stat.S_ISREG(mode):
-            raise whole.error("no-file", f"found {_kind(mode)}, wanted a YAML file")
+            raise whole.error("no-file", f"found {_KINDS.get(stat.S_IFMT(mode), 'a device')}, wanted a YAML file")
         # Without O_NONBLOCK, a pipe put there since the look above would make open() wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -40,11 +41,6 @@ def read_bytes(path: str) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         raise whole.error("unreadable", f"cannot be read: {reason}") from None
     return data
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def read_document(data: bytes, name: str) -> Document:

@@ -15,7 +15,7 @@ def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]
     typed = _letters(word)
     pairs = [(name, _letters(name)) for name in known]
     same = [name for name, letters in pairs if letters == typed]
-    return same or [name for name, letters in pairs if _is_plural(typed, letters) or _is_slip(typed, letters, shortest)]
+    return same or [name for name, letters in pairs if _is_slip(typed, letters, shortest)]
 
 
 def nearest(word: str, known: Iterable[str], shortest: int = SHORTEST) -> str | None:
@@ -28,13 +28,14 @@ def _letters(word: str) -> str:
     return word.strip().lower().replace("_", "").replace("-", "")
 
 
-def _is_plural(one: str, other: str) -> bool:
-    return min(len(one), len(other)) >= SHORTEST - 1 and (one + "s" == other or other + "s" == one)
-
-
 def _is_slip(one: str, other: str, shortest: int) -> bool:
-    """Tell whether one letter was added, left out or replaced behind the first, or two neighbours were swapped."""
+    """Tell whether one letter was added, left out or replaced behind the first, or two neighbours were swapped.
+
+    Of a word that is too short for that, the plural counts.
+    """
     short, long = sorted((one, other), key=len)
+    if len(short) >= SHORTEST - 1 and short + "s" == long:
+        return True
     if len(short) < shortest or len(long) - len(short) > 1:
         return False
     at = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))

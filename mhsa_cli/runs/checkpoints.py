@@ -35,10 +35,6 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _name(step: int) -> str:
-    return f"step-{step:08d}"
-
-
 def list_checkpoints(run: Path) -> list[Checkpoint]:
     """List a run's checkpoints from the lowest step to the highest, by number. Raises: RunError, StorageError."""
     folder = run / FOLDER
@@ -63,7 +59,7 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     folder = run / FOLDER
     with told("save", folder, _still_valid(before)), contextlib.suppress(FileExistsError):
         retried(os.mkdir, folder)
-    path = commit_directory(folder, _name(step), files, _still_valid(before))
+    path = commit_directory(folder, f"step-{step:08d}", files, _still_valid(before))
     older = [item for item in before if item.step < step]
     for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
         discard(item.path)

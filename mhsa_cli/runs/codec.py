@@ -96,16 +96,14 @@ def _reader(hint: Any, finite: bool) -> Reader:
     if origin is Mapping:
         return partial(_mapping, inside[0], _reader(inside[1], finite), math.nan if inside[1] is float else None)
     if origin is Sequence:
-        return _as_it_is if get_origin(inside[0]) is Sequence else partial(_list, _reader(inside[0], finite))
+        return (
+            (lambda value: value) if get_origin(inside[0]) is Sequence else partial(_list, _reader(inside[0], finite))
+        )
     return partial(_scalar, hint, FINITE if finite and hint is float else KINDS[hint])
 
 
 def _record(cls: Any, finite: bool, value: Any) -> Any:
     return value if isinstance(value, cls) else from_plain(cls, value, finite=finite)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _scalar(cls: type, kind: Kind, value: Any) -> Any:

@@ -45,8 +45,10 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
         if not _is_plain(file):
             raise ValueError(f"not a plain file name: {file!r}")
     target = parent / name
+    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
+    manifest = _render({"format": FORMAT, "name": name, "files": entries})
     with told("save", target, kept), temporary_beside(target) as temporary:
-        write_new_folder(temporary, {**files, MANIFEST: _manifest(name, files)})
+        write_new_folder(temporary, {**files, MANIFEST: manifest})
         _swap_in(temporary, target)
         sync_folder(parent)
     return target
@@ -92,7 +94,8 @@ def read_directory(path: Path, name: str | None = None, without: Collection[str]
     for file, entry in entries.items():
         if not _is_plain(file):
             raise _no_manifest(manifest, f"{escape(repr(file))} is not a plain file name")
-        if not isinstance(entry, dict) or not is_count(entry.get("size")) or not _is_sha256(entry.get("sha256")):
+        hashed = isinstance(entry, dict) and _SHA256.fullmatch(str(entry.get("sha256")))
+        if not hashed or not is_count(entry.get("size")):
             raise _no_manifest(manifest, f"no size and sha256 of {file}")
     rendered = _render({key: value for key, value in content.items() if key != "sha256"})
     if raw != rendered:
@@ -129,11 +132,6 @@ def _read_listed(path: Path, size: int, sha256: str) -> bytes:
     raise DamageError((path, IS, f"damaged: its hash differs from the one in {MANIFEST}"), code="hash")
 
 
-def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
-    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
-    return _render({"format": FORMAT, "name": name, "files": entries})
-
-
 def _render(content: Mapping[str, object]) -> bytes:
     """The one way to write a manifest, so that comparing bytes finds every changed bit of it."""
     own = hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
@@ -143,10 +141,6 @@ def _render(content: Mapping[str, object]) -> bytes:
 def _is_plain(file: str) -> bool:
     bad = not file or file in (".", "..", MANIFEST) or file.startswith(".tmp-")
     return not bad and not any(char in '/\\:"' or ord(char) < 32 for char in file)
-
-
-def _is_sha256(value: object) -> bool:
-    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def sweep_orphans(parent: Path) -> None:

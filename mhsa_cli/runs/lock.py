@@ -80,13 +80,12 @@ class RunLock:
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}) + "\n"
             os.ftruncate(fd, 0)
             write_all(fd, text.encode("ascii"))
-        except OSError as error:
+        except BaseException as error:
             os.close(fd)
+            if not isinstance(error, OSError):
+                raise
             hint = "keep runs on a local disk: --runs DIR" if error.errno in _UNSUPPORTED else None
             raise storage_error("lock", self.path, error, hint) from error
-        except BaseException:
-            os.close(fd)
-            raise
         self._fd = fd
 
     @property

@@ -107,7 +107,11 @@ class MetricsFile:
         if not records:
             return
         data = "".join(dump_json(record) + "\n" for record in records).encode("ascii")
-        fd = self._open()
+        if self._fd is None:
+            if not self._is_whole:
+                self.truncate(lambda _: True)
+            self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        fd = self._fd
         with told("write", self.path):
             end = os.fstat(fd).st_size
             try:
@@ -118,13 +122,6 @@ class MetricsFile:
                 raise
             if os.fstat(fd).st_nlink == 0:
                 raise StorageError(("cannot write ", self.path, ": it was deleted during the run"), code="deleted")
-
-    def _open(self) -> int:
-        if self._fd is None:
-            if not self._is_whole:
-                self.truncate(lambda _: True)
-            self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        return self._fd
 
     def records(self) -> Records:
         """Read every record; a missing file is an empty one. Raises: DamageError with the line of a damaged record."""
