@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, told
+from mhsa_cli.runs.disk import read_file, retried, storage_errors
 from mhsa_cli.runs.listing import LOCK
 
 Parcel = Mapping[str, bytes]
@@ -42,7 +42,7 @@ def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
     temporary = {run: parent / temporary_name() for run in parcels}
     in_flight.update(path.name for path in temporary.values())
     try:
-        with told("write runs into", parent):
+        with storage_errors("write runs into", parent):
             for run, parcel in parcels.items():
                 for name, data in parcel.items():
                     path = temporary[run] / name

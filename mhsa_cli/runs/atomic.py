@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError
-from mhsa_cli.runs.disk import SAFE, kind_of, retried, told
+from mhsa_cli.runs.disk import SAFE, kind_of, retried, storage_errors
 
 # Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
 in_flight: set[str] = set()
@@ -112,7 +112,7 @@ def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = 
         mode = os.lstat(path).st_mode
     if not stat.S_ISREG(mode):
         raise StorageError(("cannot write ", path, f": it is {kind_of(mode)}, not a regular file"), code="no-file")
-    with told("write", path), temporary_beside(path) as temporary:
+    with storage_errors("write", path), temporary_beside(path) as temporary:
         write_new_file(temporary, data)
         retried(_rename_to_new if new else os.replace, temporary, path)
         sync_folder(path.parent)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mhsa_cli.errors import DamageError, RunError, StorageError
 from mhsa_cli.runs.commit import REPLACED, check_real_folder, commit_directory, discard, read_directory, sweep_orphans
-from mhsa_cli.runs.disk import refused_with, retried, told
+from mhsa_cli.runs.disk import refused_with, retried, storage_errors
 
 FOLDER, STATE, OPTIMIZER = "checkpoints", "state.json", "optimizer.safetensors"
 _NAME = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,17})(\.replaced)?")
@@ -40,7 +40,7 @@ def list_checkpoints(run: Path) -> list[Checkpoint]:
     folder = run / FOLDER
     if not check_real_folder(folder):
         return []
-    with told("read", folder):
+    with storage_errors("read", folder):
         names = [entry.name for entry in folder.iterdir()]
     found = [Checkpoint(int(match[1]), folder / match[0]) for match in map(_NAME.fullmatch, names) if match]
     # At one step the folder being replaced comes first: it counts as the older.
@@ -57,7 +57,7 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
         raise ValueError(f"step {step} and keep {keep}: expected step >= 0 and keep >= 1")
     before = list_checkpoints(run)
     folder = run / FOLDER
-    with told("save", folder, _still_valid(before)), contextlib.suppress(FileExistsError):
+    with storage_errors("save", folder, _still_valid(before)), contextlib.suppress(FileExistsError):
         retried(os.mkdir, folder)
     path = commit_directory(folder, f"step-{step:08d}", files, _still_valid(before))
     older = [item for item in before if item.step < step]

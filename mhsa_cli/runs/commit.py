@@ -18,7 +18,7 @@ from pathlib import Path
 from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_folder
-from mhsa_cli.runs.disk import OpenFile, read_file, retried, told
+from mhsa_cli.runs.disk import OpenFile, read_file, retried, storage_errors
 from mhsa_cli.runs.json_file import parse_document
 from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.runs.run_facts import is_count
@@ -47,7 +47,7 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
     target = parent / name
     entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
     manifest = _render({"format": FORMAT, "name": name, "files": entries})
-    with told("save", target, kept), temporary_beside(target) as temporary:
+    with storage_errors("save", target, kept), temporary_beside(target) as temporary:
         write_new_folder(temporary, {**files, MANIFEST: manifest})
         _swap_in(temporary, target)
         sync_folder(parent)
@@ -163,7 +163,7 @@ def check_real_folder(path: Path) -> bool:
 
     Raises: DamageError for a link or a file, StorageError if the system refuses.
     """
-    with told("read", path):
+    with storage_errors("read", path):
         if path.is_symlink():
             raise DamageError((path, IS, "a symbolic link: it is not followed out of the run folder"), code="no-folder")
         if path.exists() and not path.is_dir():

@@ -59,7 +59,7 @@ def storage_error(doing: str, path: Path, error: OSError, hint: str | None = Non
 
 
 @contextlib.contextmanager
-def told(doing: str, path: Path, hint: str | None = None) -> Iterator[None]:
+def storage_errors(doing: str, path: Path, hint: str | None = None) -> Iterator[None]:
     """Put what the system refuses meanwhile into words. Raises: StorageError."""
     try:
         yield
@@ -179,7 +179,7 @@ class OpenFile(contextlib.AbstractContextManager["OpenFile"]):
 
     def _pieces(self, read: Callable[[], bytes]) -> Iterator[bytes]:
         left = self.size  # what is appended meanwhile is not read
-        with told("read", self.path):
+        with storage_errors("read", self.path):
             self._file.seek(0)
             while left > 0 and (piece := read()):
                 yield piece if len(piece) <= left else piece[:left]

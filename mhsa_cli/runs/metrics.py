@@ -12,7 +12,7 @@ from mhsa_cli.errors import DamageError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
 from mhsa_cli.runs.codec import ContentError, from_plain, plain
-from mhsa_cli.runs.disk import LIMIT, OpenFile, open_regular, retried, told
+from mhsa_cli.runs.disk import LIMIT, OpenFile, open_regular, retried, storage_errors
 from mhsa_cli.runs.json_file import dump_json, parse_json, restore_nonfinite
 from mhsa_cli.runs.run_facts import COUNT, TEXT, shown
 
@@ -112,7 +112,7 @@ class MetricsFile:
                 self.truncate(lambda _: True)
             self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         fd = self._fd
-        with told("write", self.path):
+        with storage_errors("write", self.path):
             end = os.fstat(fd).st_size
             try:
                 write_all(fd, data)
@@ -162,7 +162,7 @@ class MetricsFile:
     def sync(self) -> None:
         """Bring what was appended to the disk. Raises: StorageError."""
         if self._fd is not None:
-            with told("write", self.path):
+            with storage_errors("write", self.path):
                 retried(os.fsync, self._fd)
 
     def close(self) -> None:

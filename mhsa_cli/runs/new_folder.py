@@ -12,7 +12,7 @@ from typing import Self
 
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.atomic import remove
-from mhsa_cli.runs.disk import retried, storage_error, told
+from mhsa_cli.runs.disk import retried, storage_error, storage_errors
 from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
@@ -92,7 +92,7 @@ def _taken(path: Path) -> UsageError:
 
 def check_disk_space(folder: Path, bytes_needed: int) -> None:
     """Make sure `folder`'s disk has room for `bytes_needed`. Raises: StorageError."""
-    with told("look at the disk of", folder):
+    with storage_errors("look at the disk of", folder):
         free = shutil.disk_usage(folder).free
     if free < bytes_needed:
         said = ("not enough space in ", folder, f": {_size(bytes_needed)} are needed, {_size(free)} are free")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.atomic import sync_folder, temporary_beside, write_file_atomic, write_new_folder
-from mhsa_cli.runs.disk import retried, told
+from mhsa_cli.runs.disk import retried, storage_errors
 from mhsa_cli.runs.listing import RUN
 from mhsa_cli.text import escape
 
@@ -22,7 +22,7 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
         raise UsageError(f"'{escape(path)}' is no name for what is written", f"name a new file or folder: {named}")
     if os.path.lexists(path):
         raise UsageError((path, " already exists"), f"nothing is overwritten: choose another name, {named}", "taken")
-    with told("write", path):  # it may count from a folder that is gone
+    with storage_errors("write", path):  # it may count from a folder that is gone
         above = Path(os.path.realpath(path)).parents
     for folder in above:
         if (folder / RUN).is_file():
@@ -38,7 +38,7 @@ def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[
     if list(files) == [""]:
         write_file_atomic(path, files[""], new=True)
         return [path]
-    with told("write", path), temporary_beside(path) as temporary:
+    with storage_errors("write", path), temporary_beside(path) as temporary:
         write_new_folder(temporary, files)
         retried(os.rename, temporary, path)
         sync_folder(path.parent)

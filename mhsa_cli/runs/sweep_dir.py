@@ -13,7 +13,7 @@ from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, told, verify_hint
+from mhsa_cli.runs.disk import read_file, retried, storage_errors, verify_hint
 from mhsa_cli.runs.hashes import read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
 from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
@@ -126,7 +126,7 @@ class SweepDir(OwnedFolder):
     def note_error(self, trace: str) -> Path:
         """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
         path = self.path / ERRORS
-        with told("write", path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with storage_errors("write", path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(trace + "\n")
         return path
 
@@ -144,7 +144,7 @@ class SweepDir(OwnedFolder):
             left.release()
         refuse_newer(path)
         remove(path)
-        with told("create", path):
+        with storage_errors("create", path):
             retried(path.mkdir)
         return RunDir.start(path, order, command)
 
