@@ -7,17 +7,48 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
-from mhsa_cli.runs.run_facts import COUNT, NUMBER, TEXT, YES_NO, Kind, shown
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, shortened
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
+LARGEST = (1 << 63) - 1
+SHOWN = 40  # characters of a wrong value
 
-KINDS: dict[type, Kind] = {int: COUNT, float: NUMBER, str: TEXT, bool: YES_NO}
+
+class Kind(NamedTuple):
+    """A kind of value: what it is called, and whether a value is of it."""
+
+    name: str
+    fits: Callable[[Any], bool]
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Tell whether a value is a whole number that fits everywhere, and not below 0."""
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Tell whether a value is a number, NaN and infinity among them; JSON's true is none."""
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+
+
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+COUNT = Kind("a whole number from 0 to 2^63 - 1", is_count)
+NUMBER = Kind("a number", is_number)
+YES_NO = Kind("true or false", lambda value: isinstance(value, bool))
 FINITE = Kind("a finite number", lambda value: NUMBER.fits(value) and math.isfinite(value))
+
+# A Kind; a list of such; an object with these keys, each of which may be missing or null, or with any key, "*".
+Wanted = Kind | list[Any] | dict[str, Any]
+KINDS: dict[type, Kind] = {int: COUNT, float: NUMBER, str: TEXT, bool: YES_NO}
 WRONG = (AttributeError, KeyError, TypeError, ValueError)  # what content raises that is taken for what it is not
+
+
+def shown(value: Any) -> str:
+    """Write a wrong value for a message: short, and on any terminal."""
+    return shortened(repr(value), SHOWN)
 
 
 class ContentError(ValueError):
@@ -34,6 +65,19 @@ class ContentError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.where} is {self.problem}".lstrip()
+
+
+def check(wanted: Wanted, value: Any) -> None:
+    """Refuse plain data of another kind than is wanted. Raises: ContentError."""
+    if isinstance(wanted, Kind):
+        _of_kind(wanted, value)
+    elif isinstance(wanted, list):
+        _list(partial(check, wanted[0]), value)
+    else:
+        for key, item in _object(value).items():
+            own = wanted.get(key, wanted.get("*"))
+            if own is not None and (item is not None or "*" in wanted):
+                _inside(escape(key), partial(check, own), item)
 
 
 def plain(value: Any) -> Any:
@@ -61,9 +105,8 @@ def from_plain(cls: Callable[..., T], content: Any, *, finite: bool = False) -> 
     What is missing is its field's default, or None where that is right. Lists in lists are not looked into: they are
     large. Raises: ContentError.
     """
-    if not isinstance(content, Mapping):
-        raise ContentError(f"{shown(content)}, expected an object")
     values = []
+    content = _object(content)
     for name, read, default in _fields(cls, finite):
         if name in content:
             values.append(_inside(name, read, content[name]))
@@ -106,10 +149,20 @@ def _record(cls: Any, finite: bool, value: Any) -> Any:
     return value if isinstance(value, cls) else from_plain(cls, value, finite=finite)
 
 
-def _scalar(cls: type, kind: Kind, value: Any) -> Any:
+def _of_kind(kind: Kind, value: Any) -> Any:
     if not kind.fits(value):
         raise ContentError(f"{shown(value)}, expected {kind.name}")
-    return cls(value)
+    return value
+
+
+def _scalar(cls: type, kind: Kind, value: Any) -> Any:
+    return cls(_of_kind(kind, value))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ContentError(f"{shown(value)}, expected an object")
+    return value
 
 
 def _list(read: Reader, value: Any) -> list[Any]:
@@ -120,9 +173,8 @@ def _list(read: Reader, value: Any) -> list[Any]:
 
 def _mapping(cls: type, read: Reader, null: Any, value: Any) -> dict[Any, Any]:
     """Read a mapping; a number of null is one that could not be measured, as NaN is."""
-    if not isinstance(value, dict):
-        raise ContentError(f"{shown(value)}, expected an object")
-    return {_key(cls, key): _inside(escape(key), read, null if item is None else item) for key, item in value.items()}
+    items = _object(value).items()
+    return {_key(cls, key): _inside(escape(key), read, null if item is None else item) for key, item in items}
 
 
 def _key(cls: type, key: str) -> Any:

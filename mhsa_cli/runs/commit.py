@@ -18,10 +18,10 @@ from pathlib import Path
 from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_folder
+from mhsa_cli.runs.codec import is_count
 from mhsa_cli.runs.disk import OpenFile, read_file, retried, storage_errors
 from mhsa_cli.runs.json_file import parse_document
 from mhsa_cli.runs.line_ends import check_line_ends
-from mhsa_cli.runs.run_facts import is_count
 from mhsa_cli.text import escape
 
 MANIFEST = "MANIFEST.json"

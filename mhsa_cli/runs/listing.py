@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
+from mhsa_cli.runs.codec import is_count
 from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with, storage_error, verify_hint
 from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_sealed, parse_document, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST, runs_root
-from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts, is_count
+from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts
 from mhsa_cli.text import escape, shortened
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"

@@ -11,10 +11,9 @@ from typing import Any
 from mhsa_cli.errors import DamageError, StorageError
 from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
-from mhsa_cli.runs.codec import ContentError, from_plain, plain
+from mhsa_cli.runs.codec import COUNT, TEXT, ContentError, from_plain, plain, shown
 from mhsa_cli.runs.disk import LIMIT, OpenFile, open_regular, retried, storage_errors
 from mhsa_cli.runs.json_file import dump_json, parse_json, restore_nonfinite
-from mhsa_cli.runs.run_facts import COUNT, TEXT, shown
 
 MetricRecord = StepRecord | EvalRecord | EpochRecord
 

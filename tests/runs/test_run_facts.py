@@ -12,10 +12,11 @@ import pytest
 from mhsa_cli.core.training.checkpoint import read_state
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.sweep.trial import planned
+from mhsa_cli.runs.codec import Kind
 from mhsa_cli.runs.json_file import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info
 from mhsa_cli.runs.metrics import Records, records_of
-from mhsa_cli.runs.run_facts import RUN_FACTS, SWEEP_FACTS, Kind, check_facts
+from mhsa_cli.runs.run_facts import RUN_FACTS, SWEEP_FACTS, check_facts
 from tests.refusals import refusal
 
 PATH = Path("some/file")

@@ -10,8 +10,8 @@ from mhsa_cli.config.grid import MAX_TRIALS
 from mhsa_cli.config.load import Config, check_data
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.run_config import other_version
+from mhsa_cli.runs.codec import is_number
 from mhsa_cli.runs.listing import SWEEP
-from mhsa_cli.runs.run_facts import is_number
 from mhsa_cli.runs.sweep_dir import trial_name
 
 
