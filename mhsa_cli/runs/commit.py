@@ -45,10 +45,8 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
         if not _is_plain(file):
             raise ValueError(f"not a plain file name: {file!r}")
     target = parent / name
-    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
-    manifest = _render({"format": FORMAT, "name": name, "files": entries})
     with storage_errors("save", target, kept), temporary_beside(target) as temporary:
-        write_new_folder(temporary, {**files, MANIFEST: manifest})
+        write_new_folder(temporary, {**files, MANIFEST: _manifest(name, files)})
         _swap_in(temporary, target)
         sync_folder(parent)
     return target
@@ -130,6 +128,11 @@ def _read_listed(path: Path, size: int, sha256: str) -> bytes:
     if file.size > size:
         raise DamageError((path, IS, f"too long: {file.size} bytes instead of {size}"), code="size")
     raise DamageError((path, IS, f"damaged: its hash differs from the one in {MANIFEST}"), code="hash")
+
+
+def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
+    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
+    return _render({"format": FORMAT, "name": name, "files": entries})
 
 
 def _render(content: Mapping[str, object]) -> bytes:
