@@ -88,12 +88,12 @@ def fail_at(patch: pytest.MonkeyPatch, number: int, how: str) -> None:
 
 def write_in_place(patch: pytest.MonkeyPatch) -> None:
     """The mutant: a checkpoint is written under its own name from the start."""
-    from mhsa_cli.runs import checkpoints, commit
+    from mhsa_cli.runs import atomic, checkpoints, commit
 
     def commit_directory(parent: Path, name: str, files: Any, kept: str = "") -> Path:
         (parent / name).mkdir()
         for file, data in [*files.items(), (commit.MANIFEST, commit._manifest(name, files))]:
-            commit.write_new_file(parent / name / file, data)
+            atomic.write_new_file(parent / name / file, data)
         return parent / name
 
     patch.setattr(checkpoints, "commit_directory", commit_directory)
