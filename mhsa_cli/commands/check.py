@@ -13,7 +13,7 @@ from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError
-from mhsa_cli.jobs.grade.runner import Limits, grade_all, grade_in_process
+from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.check import Grade, Wishes
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
@@ -79,18 +79,25 @@ def check(
     from mhsa_cli.jobs.grade.targets import check_readable, expand, named
 
     many = len(targets) > 1 or Path(targets[0]).is_dir()
+    names = expand(targets, entry) if many else [named(targets[0], entry)]
+    done = 0
+
+    def hear(grade: Grade) -> None:
+        nonlocal done
+        done += 1
+        faults = ", ".join(fault.name for fault in grade.faults)
+        tell(f"{done}/{len(names)}  {grade.target}  {grade.verdict}{f': {faults}' if faults else ''}")
+
+    shown = not (many or as_json)  # else what cannot be loaded has its row or its document, too
+    if shown:
+        check_readable(names[0])
     try:
-        if many:
-            names = expand(targets, entry)
-            grades = list(grade_all(names, wishes, limits, jobs, _Teller(len(names))))
-        elif as_json:  # then what cannot be loaded has its document, too
-            grades = list(grade_all([named(targets[0], entry)], wishes, limits))
-        else:
-            target = named(targets[0], entry)
-            check_readable(target)
-            grades = [grade_in_process(target, wishes, limits)]
+        results = list(grade_all(names, wishes, limits, jobs, hear if many else lambda _: None))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    if shown and results[0].refused is not None:
+        raise results[0].refused
+    grades = [result.grade for result in results]
     _print(grades, many, as_json, markdown)
     verdicts = {grade.verdict for grade in grades}
     if verdicts != {"right"}:
@@ -119,18 +126,6 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
             raise UsageError(f"--with {pair}: `{key}` is set already, by `{first[key]}`", "keep one of them")
         first[key] = pair
     return given
-
-
-class _Teller:
-    """Says on stderr what each grade was, as soon as it is known."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.done = count, 0
-
-    def __call__(self, grade: Grade) -> None:
-        self.done += 1
-        names = ", ".join(fault.name for fault in grade.faults)
-        tell(f"{self.done}/{self.count}  {grade.target}  {grade.verdict}{f': {names}' if names else ''}")
 
 
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:

@@ -16,6 +16,14 @@ PLAIN = b"stopping after this step; once more stops at once, without saving it\n
 MOVING = b"\r\x1b[Kstopping after this step; again: at once, unsaved"
 
 
+def signal_name(code: int) -> str:
+    """Name the signal that ended a process, by its exit code below 0."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
 class StopSignal:
     """Catch signals while training; `caught` is the number of the first one, or None.
 

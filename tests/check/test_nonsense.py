@@ -16,6 +16,7 @@ from mhsa_cli.check.grade import grade
 from mhsa_cli.check.laws import LAWS, SHARED
 from mhsa_cli.check.match import search
 from mhsa_cli.check.source.load import load
+from mhsa_cli.jobs.grade.runner import GradeResult
 from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers.pictures.check_words import leading, next_step
 from tests.check.kinds import FUSED, written
@@ -82,11 +83,11 @@ def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pyte
     path, grades = tmp_path / "block.py", list[Grade]()
     path.write_text(written(FUSED, *changes))
 
-    def grade_here(target: str, wishes: Any, _: Any) -> Grade:
-        grades.append(grade(load(target), wishes))
-        return grades[-1]
+    def grade_here(targets: list[str], wishes: Any, *_: Any) -> list[GradeResult]:
+        grades.append(grade(load(targets[0]), wishes))
+        return [GradeResult(grades[-1])]
 
-    monkeypatch.setattr("mhsa_cli.commands.check.grade_in_process", grade_here)
+    monkeypatch.setattr("mhsa_cli.commands.check.grade_all", grade_here)
     plain = mhsa("check", f"{path}:Block")
     with monkeypatch.context() as patch:
         spoil(patch)

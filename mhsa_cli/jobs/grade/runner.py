@@ -9,6 +9,7 @@ import re
 import signal
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_all_start_methods, get_context
@@ -20,6 +21,7 @@ from typing import Any
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.jobs.grade.child import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
+from mhsa_cli.jobs.signals import signal_name
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
 from mhsa_cli.text import escape, plural
 
@@ -43,13 +45,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def grade_in_process(target: str, wishes: Wishes, limits: Limits) -> Grade:
-    """Grade one target. Raises: UsageError if there is nothing to be graded."""
-    for ended in _run([target], wishes, limits, 1):
-        if isinstance(ended.refused, UsageError):
-            raise ended.refused
-        return ended.grade
-    raise AssertionError("a grade comes of every target")
+@dataclass(frozen=True, slots=True)
+class GradeResult:
+    """What came of a target: a grade; where it could not be loaded, also the error that says so."""
+
+    grade: Grade
+    refused: UsageError | None = None
 
 
 def grade_all(
@@ -58,49 +59,29 @@ def grade_all(
     limits: Limits,
     jobs: int | None = None,
     hear: Callable[[Grade], None] = lambda _: None,
-) -> Iterator[Grade]:
+) -> Iterator[GradeResult]:
     """Grade up to `jobs` at a time (left out, one on each core), in order; `hear` hears each as soon as it is done."""
-    for ended in _run(targets, wishes, limits, jobs or cores(), hear):
-        yield ended.grade
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What came of a target: a grade; where it could not be loaded, also the error that says so."""
-
-    grade: Grade
-    refused: UsageError | None = None
-
-
-def _run(
-    targets: Sequence[str],
-    wishes: Wishes,
-    limits: Limits,
-    jobs: int,
-    hear: Callable[[Grade], None] = lambda _: None,
-) -> Iterator[Ended]:
-    running: dict[int, _Child] = {}
-    ended: dict[int, Ended] = {}
-    next_one = given = 0
+    waiting, running = deque(enumerate(targets)), dict[int, _GradingProcess]()
+    ended: dict[int, GradeResult] = {}
+    given = 0
     try:
         while given < len(targets):
-            while next_one < len(targets) and len(running) < jobs:
-                running[next_one] = _Child(targets[next_one], wishes, limits)
-                next_one += 1
-            wait([child.pipe for child in running.values()], min(child.left() for child in running.values()))
-            for number, child in list(running.items()):
-                end = child.listen()
-                if end is not None:
+            while waiting and len(running) < (jobs or cores()):
+                number, target = waiting.popleft()
+                running[number] = _GradingProcess(target, wishes, limits)
+            wait([one.pipe for one in running.values()], min(one.left() for one in running.values()))
+            for number, process in list(running.items()):
+                if (result := process.listen()) is not None:
                     del running[number]
-                    child.close()
-                    hear(end.grade)
-                    ended[number] = end
+                    process.close()
+                    hear(result.grade)
+                    ended[number] = result
             while given in ended:
                 yield ended.pop(given)
                 given += 1
     finally:  # also of a Ctrl-C
-        for child in running.values():
-            child.close()
+        for process in running.values():
+            process.close()
 
 
 def _context() -> BaseContext:
@@ -113,20 +94,18 @@ def _context() -> BaseContext:
     return context
 
 
-class _Child:
+class _GradingProcess:
     """A process that grades one target, as its parent sees it."""
 
     def __init__(self, target: str, wishes: Wishes, limits: Limits) -> None:
         from mhsa_cli.check.source.load import split
 
-        self.target, self.limits = target, limits
+        self.target, self.limits, self.file = target, limits, split(target)[0]
         self.folder = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
-        place = Path(self.folder.name)
-        (place / ROOM).mkdir()
-        self.file = split(target)[0]
-        memory = int(limits.memory * 2**30)
-        absolute = str(Path(target).absolute())
-        job = Job(absolute, self.file.absolute(), wishes, GRADER, place, limits.seconds, memory)
+        self.place = Path(self.folder.name)
+        (self.place / ROOM).mkdir()
+        absolute, memory = str(Path(target).absolute()), int(limits.memory * 2**30)
+        job = Job(absolute, self.file.absolute(), wishes, GRADER, self.place, limits.seconds, memory)
         context = _context()
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, job), daemon=True)  # type: ignore[attr-defined]
@@ -143,35 +122,38 @@ class _Child:
         """Give the seconds that it has left."""
         return 60.0 if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
 
-    def listen(self) -> Ended | None:
+    def listen(self) -> GradeResult | None:
         """Hear what it has said; returns what came of it, or None while it is at work."""
         try:
             while self.pipe.poll():
-                message = json.loads(self.pipe.recv_bytes())
-                if (end := self._heard(message)) is not None:
-                    return end
+                if (result := self._heard(json.loads(self.pipe.recv_bytes()))) is not None:
+                    return result
         except (EOFError, OSError):
             return self._died()
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # somebody else wrote into the pipe
             return self._uncallable("no_grade", f"it sent what is no grade ({type(error).__name__})")
-        return self._hung() if self.deadline is not None and time.monotonic() >= self.deadline else None
+        if self.deadline is None or time.monotonic() < self.deadline:
+            return None
+        said = f"it did not answer within {self.limits.seconds:g} s; the last thing done: {self.doing}{self._where()}"
+        return self._uncallable("hung", said)
 
-    def _heard(self, message: dict[str, Any]) -> Ended | None:
+    def _heard(self, message: dict[str, Any]) -> GradeResult | None:
         self.doing = message.get("doing", self.doing)
         self.name = message.get("name", self.name)
         if message.get("started"):
             self.began = time.monotonic()
             self.deadline = self.began + self.limits.seconds + GRACE
         if "grade" in message:
-            return Ended(self._finished(_grade(message["grade"])))
+            return GradeResult(self._finished(_grade(message["grade"])))
         if "refused" in message:
             said, hint = (None if text is None else self._shown(text) for text in message["refused"])
             error = UsageError(said or "", hint)
-            return Ended(self._uncallable("refused", _on_one_line(str(error))).grade, error)
-        if message.get("memory") and self.deadline is None:
-            raise self._not_started("there was no memory")
+            return replace(self._uncallable("refused", _on_one_line(str(error))), refused=error)
         if message.get("memory"):
-            return self._out_of_memory()
+            if self.deadline is None:
+                raise self._not_started("there was no memory")
+            taken = f"it took more than {self.limits.memory:g} GiB of memory"
+            return self._uncallable("out_of_memory", f"{taken} while {self.doing}{self._where()}")
         if "raised" in message:
             return self._uncallable("raised", f"while {self.doing}: {message['raised']} ({message['where']})")
         return None
@@ -187,34 +169,21 @@ class _Child:
         seconds = time.monotonic() - self.began
         return replace(grade, target=target, notes=[*grade.notes, *self._printed()], seconds=seconds)
 
-    def _uncallable(self, kind: str, said: str) -> Ended:
-        return Ended(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (Remark(kind, said),))))
+    def _uncallable(self, kind: str, said: str) -> GradeResult:
+        return GradeResult(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (Remark(kind, said),))))
 
-    def _hung(self) -> Ended:
-        seconds = f"{self.limits.seconds:g} s"
-        said = f"it did not answer within {seconds}; the last thing done: {self.doing}{self._where()}"
-        return self._uncallable("hung", said)
-
-    def _out_of_memory(self) -> Ended:
-        more = f"it took more than {self.limits.memory:g} GiB of memory while {self.doing}{self._where()}"
-        return self._uncallable("out_of_memory", more)
-
-    def _died(self) -> Ended:
+    def _died(self) -> GradeResult:
         self.process.join(5)
         code = self.process.exitcode
         if self.deadline is None:
             raise self._not_started("it fell silent" if code is None else f"exit code {code}")
-        if code is not None and code >= 0:
-            said = f"it ended its process itself, with exit code {code}, while {self.doing}"
-            return self._uncallable("ended", said)
         if code is None:
             return self._uncallable("silent", f"its process fell silent while {self.doing}")
-        with contextlib.suppress(ValueError):
-            name = signal.Signals(-code).name
-            more = " (a system out of memory does so)" if name == "SIGKILL" else ""
-            said = f"its process was killed by {name} while {self.doing}{self._where()}{more}"
-            return self._uncallable("killed", said)
-        said = f"its process was killed by signal {-code} while {self.doing}{self._where()}"
+        if code >= 0:
+            said = f"it ended its process itself, with exit code {code}, while {self.doing}"
+            return self._uncallable("ended", said)
+        more = " (a system out of memory does so)" if signal_name(code) == "SIGKILL" else ""
+        said = f"its process was killed by {signal_name(code)} while {self.doing}{self._where()}{more}"
         return self._uncallable("killed", said)
 
     def _not_started(self, why: str) -> StorageError:
@@ -224,7 +193,7 @@ class _Child:
     def _where(self) -> str:
         """Say which line of the file it was in, from the trace that Python left."""
         with contextlib.suppress(OSError, UsageError):
-            trace = (Path(self.folder.name) / TRACE).read_text("ascii", "replace")
+            trace = (self.place / TRACE).read_text("ascii", "replace")
             file = self.file.absolute()
             written = re.escape(str(file).encode("ascii", "backslashreplace").decode())
             if found := re.search(rf'File "{written}", line (\d+) in (\S+)', trace):
@@ -236,7 +205,7 @@ class _Child:
     def _printed(self) -> list[Remark]:
         """Give the first lines that it printed, and how many there were, as a note."""
         try:
-            with (Path(self.folder.name) / PRINTED).open("rb") as file:
+            with (self.place / PRINTED).open("rb") as file:
                 text = file.read(PRINTED_BYTES).decode("utf-8", "replace")
                 more = bool(file.read(1))
         except OSError:
@@ -258,7 +227,7 @@ class _Child:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.join(5)
-        end_users_of(Path(self.folder.name))
+        end_users_of(self.place)
         self.pipe.close()
         self.folder.cleanup()
 

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
 from mhsa_cli.errors import MhsaError
-from mhsa_cli.jobs.signals import NAMES
+from mhsa_cli.jobs.signals import NAMES, signal_name
 from mhsa_cli.jobs.sweep.capacity import free_memory
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, train_chunk
 from mhsa_cli.records import Cause
@@ -178,10 +178,7 @@ class ProcessEngine:
 def _last_words(code: int | None) -> Fault:
     if code is None or code >= 0:
         return Fault("crashed", f"its process ended with exit code {code}")
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
+    name = signal_name(code)
     said = f"its process was ended by {name}"
     return Fault("killed", f"{said}, as by a system out of memory") if name == "SIGKILL" else Fault("crashed", said)
 
