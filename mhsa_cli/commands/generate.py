@@ -37,7 +37,7 @@ def generate(
     """Run `mhsa generate`."""
     _check(prompt, steps, temperature, top_k, seed)
     folder = open_run(runs, run)
-    from mhsa_cli.jobs.generate import continue_prompt  # torch comes with it
+    from mhsa_cli.jobs.trained_run import continue_prompt  # torch comes with it
 
     said = continue_prompt(
         folder, prompt, steps, temperature=temperature, top_k=top_k, seed=seed, cache=cache, attention=attention

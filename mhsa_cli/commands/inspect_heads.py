@@ -81,7 +81,7 @@ def inspect_heads(
 
 def _on_tokens(folder: RunDir, tokens: str, attention: str | None) -> HeadMaps:
     check_maps(folder)
-    from mhsa_cli.jobs.measure_heads import measure_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import measure_run  # torch comes with it
 
     return measure_run(folder, attention, tokens)
 

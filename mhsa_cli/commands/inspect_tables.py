@@ -19,7 +19,7 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 
 if TYPE_CHECKING:
-    from mhsa_cli.jobs.load_model import TrainedRun
+    from mhsa_cli.jobs.trained_run import TrainedRun
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class HeadTables:
 
     @cached_property
     def _trained(self) -> TrainedRun:
-        from mhsa_cli.jobs.load_model import load_trained_run  # torch comes with it
+        from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
 
         return load_trained_run(self.folder, self.attention)
 
@@ -51,7 +51,7 @@ class HeadTables:
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
         papers: dict[Head, float] | None = None
         if definition is not None:
-            from mhsa_cli.jobs.measure_heads import score_prefix_matching  # torch comes with it
+            from mhsa_cli.jobs.trained_run import score_prefix_matching  # torch comes with it
 
             figures = score_prefix_matching(self._trained, self.maps.step)
             papers = dict(zip([h.address for h in report.heads], figures, strict=True))
@@ -62,7 +62,7 @@ class HeadTables:
 
     def circuits(self) -> HeadTable:
         """Show what the heads' weights compute."""
-        from mhsa_cli.jobs.measure_heads import compute_circuits  # torch comes with it
+        from mhsa_cli.jobs.trained_run import compute_circuits  # torch comes with it
 
         found = compute_circuits(self._trained)
         found = replace(found, heads=[head for head in found.heads if head.address in self.addresses])
@@ -70,7 +70,7 @@ class HeadTables:
 
     def ablation(self, text: str) -> HeadTable:
         """Show loss and accuracy without the heads that `text` names."""
-        from mhsa_cli.jobs.measure_heads import measure_ablation  # torch comes with it
+        from mhsa_cli.jobs.trained_run import measure_ablation  # torch comes with it
 
         heads = read_addresses(text, self.maps, "--ablate")
         found, inputs = measure_ablation(self._trained, heads)

@@ -99,11 +99,11 @@ def _row(summary: Any) -> dict[str, Any]:
 
 
 def _text(key: str, value: Any, dash: str) -> str:
-    """Write a figure for people; what is no figure (somebody edited the file) is shown as it is."""
+    """Write a figure for people."""
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return dash if key in ("eval_loss", "eval_accuracy") else ""
-    if key in formats and isinstance(value, float):
+    if key in formats:
         return formats[key](value)
     if key == "run":
         return Path(value).name

@@ -21,7 +21,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.commands.sweep_output import UNREAD, exit_code, show_sweep, tell_failed
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.plan import EngineOptions, new_sweep
@@ -108,9 +108,10 @@ def sweep(
     with saying_kept(owned.path):
         show_sweep(owned, ended.report, ended.curves, as_json)
     _tell_ends(ended, owned, options)
-    code = exit_code(ended.report)
-    if stop.caught is not None or ended.faults or code:
-        raise typer.Exit(128 + stop.caught if stop.caught is not None else 1 if ended.faults else code)
+    if stop.caught is not None:
+        raise typer.Exit(128 + stop.caught)
+    if code := MhsaError.exit_code if ended.faults else exit_code(ended.report):
+        raise typer.Exit(code)
 
 
 def _check(

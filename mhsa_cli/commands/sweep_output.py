@@ -52,10 +52,8 @@ def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json
         paper.say()
     paper.draw(sweep_table(report, paper.surface))
     paper.offer(f"\nwrote {folder.path}")
-    for trial in report.trials:
-        if trial.is_finished:
-            paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(trial.run).name)}")
-            break
+    if first := next((trial for trial in report.trials if trial.is_finished), None):
+        paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(first.run).name)}")
 
 
 def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:

@@ -46,11 +46,10 @@ def verify(
     if resume_check is not None:
         _check_resume(resume_check, arguments or [], as_json)
         return
-    if len(arguments or ()) > 1:
-        raise UsageError(
-            f"verify takes one run, found {len(arguments or ())}", "mhsa verify RUN; list the runs: mhsa runs"
-        )
-    path = _find(runs, arguments[0] if arguments else None)
+    given = arguments or []
+    if len(given) > 1:
+        raise UsageError(f"verify takes one run, found {len(given)}", "mhsa verify RUN; list the runs: mhsa runs")
+    path = _find(runs, given[0] if given else None)
     found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))
     if as_json:
         print_json(_document(path, found))
@@ -61,20 +60,16 @@ def verify(
             paper.say("\nstill of use:")
             for line in found.usable:
                 paper.say(f"  {line}")
+    names = ", ".join(check.name for check in found.damage or found.other_version or found.unreadable)
     if found.damage:
-        names = ", ".join(check.name for check in found.damage)
         raise RunError(f"{escape(path)} is damaged: {names}")
     if found.other_version:
-        names = ", ".join(check.name for check in found.other_version)
-        raise OtherVersionError(
-            f"{escape(path)} was made by another version of mhsa: {names}",
-            "of these nothing is known here" + ("; some others cannot be read" if found.unreadable else ""),
-        )
+        more = "; some others cannot be read" if found.unreadable else ""
+        said = f"{escape(path)} was made by another version of mhsa: {names}"
+        raise OtherVersionError(said, f"of these nothing is known here{more}")
     if found.unreadable:
-        names = ", ".join(check.name for check in found.unreadable)
-        raise StorageError(
-            f"cannot read all of {escape(path)}: {names}", "of these nothing is known; the others are whole"
-        )
+        hint = "of these nothing is known; the others are whole"
+        raise StorageError(f"cannot read all of {escape(path)}: {names}", hint)
 
 
 def _check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:

@@ -47,7 +47,7 @@ def compare_runs(first: RunDir, second: RunDir, given: list[str]) -> Comparison:
 
 def _differences(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> Settings:
     """Keep of each run's settings those that the other has not, or has otherwise."""
-    one, two = (flat(config.to_dict()) for config in configs)
+    one, two = map(flat, configs)
     texts = [run.read_run_json().get("text_sha256") for run in (first, second)]
     if texts[0] is not None and texts[0] == texts[1]:  # one text, wherever it lay
         del one["task.path"], two["task.path"]
@@ -86,7 +86,7 @@ def _match(
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
     from mhsa_cli.core.heads.match import compare_models
-    from mhsa_cli.jobs.load_model import load_trained_run
+    from mhsa_cli.jobs.trained_run import load_trained_run
 
     one = load_trained_run(first, blocks[0])
     two = load_trained_run(second, blocks[1]) if second.path != first.path else one

@@ -62,7 +62,7 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
 
 
 def _trained(folder: RunDir, attention: str | None) -> Trained:
-    from mhsa_cli.jobs.load_model import load_trained_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
 
     model, task, _, step = load_trained_run(folder, attention)
     return Trained(model, task, step)

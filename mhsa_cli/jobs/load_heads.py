@@ -58,7 +58,7 @@ def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
-    from mhsa_cli.jobs.measure_heads import measure_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import measure_run  # torch comes with it
 
     return measure_run(folder, attention)
 

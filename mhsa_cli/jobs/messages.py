@@ -7,7 +7,6 @@ import io
 import mmap
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -24,11 +23,16 @@ class StdoutError(OSError):
     """Stdout could not be written; a reader that left is none of these."""
 
 
-class _Guarded(ABC):
-    """A stream whose writes and flushes all pass through `_attempt`."""
+class _Guarded:
+    """A stream whose writes and flushes are guarded.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    An error is told to be stdout's own: no other file of a command is meant; a reader that left is none. Where the
+    stream may be `lost`, all is dropped from the first error of that kind on: what it carries tells how the work goes,
+    and the work itself must not end for it.
+    """
+
+    def __init__(self, stream: TextIO, lost: type[OSError] | None = None) -> None:
+        self._stream, self._lost = stream, lost
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -46,43 +50,23 @@ class _Guarded(ABC):
         """Flush the stream."""
         self._attempt(self._stream.flush)
 
-    @abstractmethod
-    def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
-        """Write or flush, and meet the errors of it."""
-
-
-class _Stdout(_Guarded):
-    """Stdout, which says of an error that it is its own: no other file of a command is meant."""
-
     def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
         try:
             act(*arguments)
-        except BrokenPipeError:
-            raise
         except OSError as error:
-            raise StdoutError(error.errno, f"cannot write to stdout: {error.strerror}") from error
-
-
-class _Losable(_Guarded):
-    """A stream that may be lost: from the first write that fails with an error of the kind `lost`, all is dropped.
-
-    What it carries tells how the work goes; the work itself must not end for it.
-    """
-
-    def __init__(self, stream: TextIO, lost: type[OSError]) -> None:
-        super().__init__(stream)
-        self._lost = lost
-
-    def _attempt(self, act: Callable[..., object], *arguments: str) -> None:
-        try:
-            act(*arguments)
-        except self._lost:
-            self._stream = open(os.devnull, "w", encoding=self._stream.encoding, errors="replace")  # noqa: PTH123, SIM115
+            if self._lost is not None and isinstance(error, self._lost):
+                encoding = self._stream.encoding
+                self._stream = open(os.devnull, "w", encoding=encoding, errors="replace")  # noqa: PTH123, SIM115
+            elif self._lost is not None or isinstance(error, BrokenPipeError):
+                raise
+            else:
+                raise StdoutError(error.errno, f"cannot write to stdout: {error.strerror}") from error
 
 
 def losable(stream: TextIO, lost: type[OSError] = OSError) -> TextIO:
     """Make a stream one that may be lost by an error of one kind (a terminal that closed, a full disk: any)."""
-    return stream if isinstance(stream, _Losable) else cast(TextIO, _Losable(stream, lost))
+    is_losable = isinstance(stream, _Guarded) and stream._lost is not None
+    return stream if is_losable else cast(TextIO, _Guarded(stream, lost))
 
 
 def open_streams() -> None:
@@ -97,8 +81,8 @@ def open_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: PTH123, SIM115
     sys.stderr = losable(sys.stderr)
-    if not isinstance(sys.stdout, _Stdout):
-        sys.stdout = cast(TextIO, _Stdout(_buffered(sys.stdout)))
+    if not isinstance(sys.stdout, _Guarded):
+        sys.stdout = cast(TextIO, _Guarded(_buffered(sys.stdout)))
 
 
 def _buffered(stream: TextIO) -> TextIO:

@@ -15,7 +15,7 @@ from mhsa_cli.core.training.stack import learning_rate
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, flat, own_text, run_config
+from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import UNSEEN
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
@@ -81,7 +81,7 @@ def _note_changes(run: RunDir, before: Config, config: Config, changes: list[str
     earlier = run.read_run_json().get("changes") or []
     run.update(changes=[*earlier, {"step": step, "settings": changes}])
     sweep = run.path.parent
-    if differences(flat(before.to_dict()), flat(config.to_dict()), UNSEEN) and (sweep / SWEEP).is_file():
+    if differences(before, config, UNSEEN) and (sweep / SWEEP).is_file():
         tell(f"note: this is no longer the trial that the sweep {escape(sweep.name)} planned; its report leaves it out")
     run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
 

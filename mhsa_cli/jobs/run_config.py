@@ -28,17 +28,16 @@ CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save
 ELSEWHERE = {"train.device", "train.threads", "task.path"}
 
 
-def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Write nested settings as `section.key`."""
-    return {f"{section}.{key}": value for section, keys in config.items() for key, value in keys.items()}
+def flat(config: Config) -> dict[str, Any]:
+    """Write a config's settings as `section.key`."""
+    return {f"{section}.{key}": value for section, keys in config.to_dict().items() for key, value in keys.items()}
 
 
-def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], may_change: Set[str] = frozenset(CHANGEABLE | ELSEWHERE)
-) -> list[str]:
+def differences(before: Config, after: Config, may_change: Set[str] = frozenset(CHANGEABLE | ELSEWHERE)) -> list[str]:
     """Name the settings that differ, `key: before -> after`, leaving out those that may change."""
-    keys = [key for key in {**before, **after} if key not in may_change]
-    return [f"{k}: {before.get(k)} -> {after.get(k)}" for k in keys if before.get(k) != after.get(k)]
+    was, now = flat(before), flat(after)
+    keys = [key for key in {**was, **now} if key not in may_change]
+    return [f"{k}: {was.get(k)} -> {now.get(k)}" for k in keys if was.get(k) != now.get(k)]
 
 
 def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = True) -> Config:
@@ -53,8 +52,7 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
         _check_settings(config, run, changed_since)
     if overrides:
         changed = load_config(str(own), overrides, files=False)
-        wrong = differences(flat(config.to_dict()), flat(changed.to_dict()))
-        if wrong:
+        if wrong := differences(config, changed):
             may = ", ".join(sorted(CHANGEABLE))
             raise UsageError("a run goes on as it began; this would change " + "; ".join(wrong), f"may change: {may}")
         config = changed
@@ -172,10 +170,10 @@ def edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_ch
     """Name the settings in which a config is not the one that a checkpoint was trained with."""
     try:
         # Read as a config is: a setting that did not exist yet had what is now its default.
-        before = parse(json.dumps(trained_with).encode(), "state.json").to_dict()
+        before = parse(json.dumps(trained_with).encode(), "state.json")
     except UsageError as error:  # the checkpoint's hashes fit
         raise other_version("the checkpoint's state.json", error) from error
-    return differences(flat(before), flat(config.to_dict()), may_change)
+    return differences(before, config, may_change)
 
 
 def _refuse(wrong: Sequence[str]) -> None:

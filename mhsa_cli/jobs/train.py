@@ -23,10 +23,10 @@ from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import NO_MAPS
-from mhsa_cli.jobs.measure_heads import measure_model
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
+from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, SnapshotRecord
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import CONFIG, WEIGHTS, run_argument

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
-from mhsa_cli.jobs.sweep.trial import Trial, planned
+from mhsa_cli.jobs.sweep.plan import Trial, planned
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
@@ -32,7 +34,7 @@ NAMED = 5  # trials without a result that a line names
 
 def verify_sweep(folder: Path) -> Verification:
     """Check a sweep's plan and each of its trials, a line for each; trials without a result are no damage."""
-    sweep, usable, statuses = SweepDir(folder), [], dict[str, str]()
+    sweep, folders, usable, statuses = SweepDir(folder), trial_folders(folder), [], dict[str, str]()
     trials: dict[str, Trial] | None = None
     reported: Mapping[str, str] = {}
     strangers: dict[str, str] = {}
@@ -43,8 +45,9 @@ def verify_sweep(folder: Path) -> Verification:
         checks = [Check(SWEEP, state, f"{len(plan['cells'])} settings{known}")]
     except MhsaError as error:
         checks = [Check(SWEEP, state_of(error), error.message)]
-        usable += [_readable(folder)] if trial_folders(folder) else []
-    for path in trial_folders(folder):
+        if folders:
+            usable.append(f"its {len(folders)} trials are runs of their own: mhsa explain {run_argument(folders[0])}")
+    for path in folders:
         trial = None if trials is None else trials.get(path.name)
         if trials is not None and trial is None:
             checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
@@ -70,11 +73,6 @@ def verify_sweep(folder: Path) -> Verification:
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))
     return Verification(checks, usable, None)
-
-
-def _readable(folder: Path) -> str:
-    trials = trial_folders(folder)
-    return f"its {len(trials)} trials are runs of their own: mhsa explain {run_argument(trials[0])}"
 
 
 def _going_on(folder: Path) -> str:
@@ -161,12 +159,13 @@ def _changed_at(info: Mapping[str, Any]) -> int:
     return max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
 
 
+@dataclass
 class _Fit:
     """Puts checkpoints into the model of a config and compares what run.json says of the last one."""
 
-    def __init__(self, run: RunDir, config: Config, info: Mapping[str, Any] | None) -> None:
-        self.run, self.config, self.info = run, config, info
-        self._task: Any = None
+    run: RunDir
+    config: Config
+    info: Mapping[str, Any] | None
 
     def __call__(self, loaded: Loaded) -> str:
         from mhsa_cli.core.training.checkpoint import read_state
@@ -175,15 +174,15 @@ class _Fit:
         check_unedited(self.config, read_state(loaded.files)["config"], self.run)
         if self.info is None:
             return f"not compared with {RUN}, which cannot be read"
-        if self._task is None:
-            self._task = self._build_task()
-        digest, finite = check_fit(self.config, self._task, loaded.files)
+        digest, finite = check_fit(self.config, self.task, loaded.files)
         check_weights(self.run, loaded.step, digest)
         # Somebody's own block is not built here: that would run its file.
         fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
         return fits if finite else f"{fits}, but hold NaN or infinity"
 
-    def _build_task(self) -> Any:
+    @cached_property
+    def task(self) -> Any:
+        """The task, built once for all checkpoints. Raises: RunError, StorageError."""
         from mhsa_cli.core.tasks import build_task
 
         try:

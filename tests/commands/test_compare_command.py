@@ -156,8 +156,8 @@ def test_labels_stand_beside_heads_while_they_are_those_of_the_model(tiny: Path)
     without_hashes(tiny)
     file = tiny / "heads.json"
     content = json.loads(file.read_text())
-    for head, label in zip(content["heads"], ["previous token", "spread", None, "self", "", 7], strict=True):
-        head["label"] = label
+    for head, label in zip(content["heads"], ["previous:named", "spread", *[None] * 4], strict=True):
+        head |= {"label_id": label, "target": "previous" if label == "previous:named" else None}
     file.write_text(json.dumps(content))
     said = mhsa("compare", "tiny", "tiny")
     assert ["L0.H0", "previous", "token"] * 2 + ["0.00"] in [line.split() for line in said.out.splitlines()]

@@ -13,8 +13,8 @@ import pytest
 from mhsa_cli.errors import StorageError
 from mhsa_cli.jobs.sweep import chunk as chunks
 from mhsa_cli.jobs.sweep.chunk import Chunk
+from mhsa_cli.jobs.sweep.plan import planned
 from mhsa_cli.jobs.sweep.ray import train_away
-from mhsa_cli.jobs.sweep.trial import planned
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.archive import pack_run, unpack_runs
 from mhsa_cli.runs.sweep_dir import SweepDir

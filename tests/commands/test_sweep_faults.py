@@ -23,8 +23,8 @@ from mhsa_cli.errors import StorageError
 from mhsa_cli.jobs.sweep import chunk as chunks
 from mhsa_cli.jobs.sweep.chunk import Chunk
 from mhsa_cli.jobs.sweep.local import EndedChunks, Fault
+from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.jobs.sweep.scheduler import Scheduler
-from mhsa_cli.jobs.sweep.trial import Trial
 from mhsa_cli.records import TrialResult
 from mhsa_cli.records.progress import ChunkPlan
 from mhsa_cli.runs.run_dir import RunDir

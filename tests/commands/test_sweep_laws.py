@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.jobs.sweep import chunk, local, scheduler
-from mhsa_cli.jobs.sweep.trial import planned
+from mhsa_cli.jobs.sweep.plan import planned
 from tests.commands.shell import facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer

@@ -49,14 +49,14 @@ def told(tiny: Path) -> Path:
     without_hashes(tiny)
     lines = [line(step, lift) for step, lift in zip(STEPS, RISE, strict=True)]
     (tiny / "heads.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    name(tiny, target="previous", label="previous token")
+    name(tiny, target="previous", label_id="previous:named")
     return tiny
 
 
 def name(run: Path, **keys: Any) -> None:
     stored = json.loads((run / "heads.json").read_text())
     for head in stored["heads"]:
-        head.update({"target": None, "label": None})
+        head.update({"target": None, "label": None, "label_id": None})
     stored["heads"][0].update(keys)
     (run / "heads.json").write_text(json.dumps(stored))
 
@@ -111,9 +111,10 @@ def test_labels_are_left_out_where_they_are_stale_or_damaged(told: Path) -> None
         return mhsa("timeline", "--json").json["heads"][0]["label"]
 
     assert label() == "previous token"
-    for keys in ({"target": None}, {"label": ""}, {"label": 7}, {"target": "self"}):
-        name(told, **{"target": "previous", "label": "previous token", **keys})
-        assert label() == (None if keys != {"target": "self"} else "previous token")
+    for keys in ({"target": None}, {"target": "self"}, {"label_id": "nobody"}, {"label_id": 7}, {"label_id": None}):
+        name(told, **{"target": "previous", "label_id": "previous:named", **keys})
+        assert label() is None
+    name(told, target="previous", label_id="previous:named")
     stored = json.loads((told / "heads.json").read_text())
     (told / "heads.json").write_text(json.dumps({**stored, "step": 9}))  # training went on after it
     assert label() is None
@@ -151,7 +152,7 @@ def test_a_picture_in_a_file_beside_the_document(told: Path) -> None:
 
 def test_what_the_task_says_stands_below(told: Path) -> None:
     stored = json.loads((told / "heads.json").read_text())
-    verdict = {"pattern_matters": False, "text": "The pattern does not matter on shift."}
+    verdict = {**stored["verdict"], "pattern_matters": False, "text": "The pattern does not matter on shift."}
     (told / "heads.json").write_text(json.dumps({**stored, "note": "A note.", "verdict": verdict}))
     shown = mhsa("timeline").out
     assert "A note." in shown and "does not matter" in shown

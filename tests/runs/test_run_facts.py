@@ -11,7 +11,7 @@ import pytest
 
 from mhsa_cli.core.training.checkpoint import read_state
 from mhsa_cli.errors import RunError
-from mhsa_cli.jobs.sweep.trial import planned
+from mhsa_cli.jobs.sweep.plan import planned
 from mhsa_cli.runs.codec import Kind
 from mhsa_cli.runs.json_file import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info

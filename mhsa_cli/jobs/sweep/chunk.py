@@ -17,12 +17,12 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
-from mhsa_cli.jobs.measure_heads import measure_model
 from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
-from mhsa_cli.jobs.sweep.outcome import trial_entry
-from mhsa_cli.jobs.sweep.trial import Trial
+from mhsa_cli.jobs.sweep.plan import Trial
+from mhsa_cli.jobs.sweep.report import trial_entry
 from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device, saved_step, write_results
+from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.checkpoints import prune

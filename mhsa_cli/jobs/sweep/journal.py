@@ -13,7 +13,7 @@ from mhsa_cli.core.training.snapshots import snapshot_steps
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
-from mhsa_cli.jobs.sweep.trial import Trial, named
+from mhsa_cli.jobs.sweep.plan import Trial, named
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir

@@ -10,8 +10,8 @@ from typing import Any
 from mhsa_cli.config.load import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, flat, stated_config
-from mhsa_cli.jobs.sweep.trial import Trial
+from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, stated_config
+from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file
 from mhsa_cli.runs.json_file import parse_json
@@ -84,7 +84,7 @@ def _reasons(sweep: SweepDir, run: RunDir, trial: Trial, weights: str | None) ->
         raise
     except RunError:
         config = trial.config  # damage is told elsewhere; the checkpoints say as much
-    if changed := differences(flat(trial.config.to_dict()), flat(config.to_dict()), UNSEEN):
+    if changed := differences(trial.config, config, UNSEEN):
         yield f"its config is not the plan's: {'; '.join(changed)}"
     told = {"seed": info.get("seed"), **(info.get("sweep") or {})}
     for key, wanted in (("seed", trial.config.train.seed), ("cell", trial.cell)):

@@ -1,21 +1,70 @@
-"""What a sweep showed: every trial's result read and summed up."""
+"""What a trial of a sweep came to, written when it ends; and what all showed, read again and summed up."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from mhsa_cli.core.devices import cpu_kind, torch_version
+from mhsa_cli.core.statistics.estimates import steps_to_target
 from mhsa_cli.core.statistics.sweep_report import report
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.membership import reported_weights
-from mhsa_cli.jobs.sweep.outcome import labels_of, read_outcome
-from mhsa_cli.jobs.sweep.trial import Trial
-from mhsa_cli.records import SweepReport, TrialResult
+from mhsa_cli.jobs.sweep.plan import Trial
+from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord, SweepReport, TrialResult
+from mhsa_cli.runs.listing import WEIGHTS
+from mhsa_cli.runs.metrics import records_of
+from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 
+CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
 LEFT_OUT = "left out"  # the status of a trial whose folder holds another training than the plan's
+
+
+def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
+    """Write what a trial's run.json keeps for the sweep."""
+    heads = [] if maps is None or maps.report is None else maps.report.heads
+    labels = [head.label for head in heads if head.label is not None]
+    return {
+        "cell": trial.cell,
+        "seed": trial.config.train.seed,
+        "steps_to_target": steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target),
+        "labels": [label.text for label in labels],
+        "label_ids": [label.id for label in labels],
+        "curve": _curve(steps),
+    }
+
+
+def _labels_of(own: Mapping[str, Any]) -> list[Label]:
+    """Read the labels of a trial's heads; older versions left their words alone."""
+    ids, words = own.get("label_ids"), own.get("labels")
+    read, told = (Label.from_words, words) if ids is None else (Label.from_id, ids)
+    return [label for text in told or () if (label := read(text)) is not None]
+
+
+def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
+    """Thin a loss curve: the mean loss of equal parts, at the step each part ends."""
+    size = max(1, -(-len(steps) // CURVE))
+    parts = [steps[i : i + size] for i in range(0, len(steps), size)]
+    return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
+
+
+def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target: float) -> dict[str, Any]:
+    """Read what a trial that ended left; one that `mhsa train --resume` brought to its end is measured from its files.
+
+    Raises: RunError, StorageError if those are damaged.
+    """
+    own = info.get("sweep")
+    if info.get("status") == "finished" and own is None:
+        run = RunDir(sweep.path / trial.name)
+        steps = [record for record in records_of(run.read_metrics()) if isinstance(record, StepRecord)]
+        own = trial_entry(trial, steps, stored_maps(run), target)
+    found = {**(own or {}), **(info.get("final") or {})}
+    if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
+        found["cause"] = "memory" if found.get("again") else "nonfinite"
+    return found
 
 
 def read_report(
@@ -37,7 +86,7 @@ def read_report(
             final_accuracy=own.get("eval_accuracy"),
             steps_to_target=own.get("steps_to_target"),
             seconds=info.get("seconds"),
-            labels=labels_of(own),
+            labels=_labels_of(own),
             message=own.get("message") or "",
             cause=own.get("cause"),
             weights_sha256=weights,
@@ -50,14 +99,14 @@ def read_report(
             continue
         info = sweep.info(trial.name)
         try:
-            own = read_outcome(sweep, trial, info, plan["target"])
+            own = _read_outcome(sweep, trial, info, plan["target"])
         except MhsaError as error:
             results.append(row(trial, "damaged", {}, {"message": error.message}, reported.get(trial.name)))
             continue
         if {"torch", "cpu"} <= info.keys():
             machines[str(info["torch"]), str(info["cpu"])] += 1
         status = info.get("status", "missing")
-        results.append(row(trial, status, info, own, info.get("weights_sha256") if status == "finished" else None))
+        results.append(row(trial, status, info, own, info.get(WEIGHTS) if status == "finished" else None))
         if own.get("curve") and status == "finished":
             curves[trial.cell].append(own["curve"])
     cells = [cell["overrides"] for cell in plan["cells"]]

@@ -10,10 +10,9 @@ from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
-from mhsa_cli.jobs.sweep.plan import EngineOptions
+from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, planned
 from mhsa_cli.jobs.sweep.report import read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
-from mhsa_cli.jobs.sweep.trial import Trial, planned
 from mhsa_cli.records import SweepReport
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir

@@ -16,8 +16,7 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
-from mhsa_cli.jobs.sweep.plan import EngineOptions
-from mhsa_cli.jobs.sweep.trial import Trial, named
+from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, named
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural

@@ -1,10 +1,13 @@
-"""What is measured of a trained run's heads: their maps, scores and circuits, and what is lost without some of them."""
+"""A run's trained model: loaded and compared with its run.json, its heads measured, and let go on from a prompt."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.config.load import Config
@@ -14,13 +17,46 @@ from mhsa_cli.core.heads.circuits import circuits
 from mhsa_cli.core.heads.prefix_matching import prefix_matching
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.report import head_report
+from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.training.checkpoint import weights_sha256
+from mhsa_cli.core.training.load import load_trained
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.jobs.load_model import TrainedRun, load_trained_run
+from mhsa_cli.jobs.custom_attention import load_block
+from mhsa_cli.jobs.load_run import check_weights
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.records import Ablation, Circuits, HeadMaps
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
+
+
+class TrainedRun(NamedTuple):
+    """A trained model in eval mode, and the step it was saved at."""
+
+    model: TransformerLM
+    task: Task
+    config: Config
+    step: int
+
+
+def load_trained_run(folder: RunDir, attention: str | None = None) -> TrainedRun:
+    """Load the newest whole checkpoint.
+
+    `attention` names the block of a run that was trained with somebody's own.
+    Raises: RunError if none is whole, it is of another training, or the config was edited since; UsageError if that
+    block is not named.
+    """
+    config = own_text(run_config(folder), folder)
+    custom = load_block(config, folder.read_run_json(), attention, who=folder.name)
+    step, files, notes = folder.load_checkpoint(for_training=False)
+    for note in notes:
+        tell(f"note: {note}")
+    task = build_task(config.task)
+    model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
+    check_weights(folder, step, weights_sha256(model))
+    return TrainedRun(model, task, config, step)
 
 
 def measure_model(
@@ -73,3 +109,35 @@ def measure_ablation(run: TrainedRun, heads: Sequence[Head]) -> tuple[list[Ablat
     if not all(math.isfinite(one.loss) for one in found):
         raise RunError("the loss without these heads is not finite: the weights hold NaN, infinity or huge numbers")
     return found, probe.inputs
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A prompt's ids, and the tokens that follow as they come; `beyond` tells that rows so long were never trained."""
+
+    task: Task
+    prompt: list[int]
+    tokens: Iterator[int]
+    beyond: bool
+
+
+def continue_prompt(
+    folder: RunDir,
+    prompt: str,
+    steps: int | None,
+    *,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    cache: bool,
+    attention: str | None,
+) -> Generation:
+    """Let the newest checkpoint go on from a prompt, for `steps` tokens or as many as fit. Raises: UsageError."""
+    model, task, _, _ = load_trained_run(folder, attention)
+    with contextlib.suppress(UnicodeError):
+        prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
+    ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
+    count = model.max_seq_len - len(ids) + 1 if steps is None else steps
+    use_cache = cache and model.custom is None
+    said = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
+    return Generation(task, ids.tolist(), said, len(ids) + count - 1 > task.seq_len)
