@@ -157,7 +157,7 @@ def test_a_machine_with_other_bits_is_refused_unless_allowed(what: str, tiny: Pa
 
 def test_a_damaged_checkpoint_is_passed_over_and_that_is_said(tiny: Path) -> None:
     whole, curve = facts(tiny)["weights_sha256"], (tiny / "metrics.jsonl").read_bytes()
-    damaged = tiny / "checkpoints" / "step-00000010" / "optimizer.safetensors"
+    damaged = tiny / "checkpoints" / "step-00000010" / "model.safetensors"
     data = bytearray(damaged.read_bytes())
     data[200] ^= 1
     damaged.write_bytes(data)
