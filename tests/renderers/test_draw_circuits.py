@@ -57,7 +57,11 @@ def test_it_fits_and_is_ascii_everywhere(width: int, name: str) -> None:
 
 def test_terms_are_added_up_by_what_they_depend_on() -> None:
     terms = {"tok-tok": 1, "tok-bias": 2, "bias-tok": 4, "tok-pos": 8, "pos-tok": 16, "pos-pos": 32, "pos-bias": 64}
-    assert share_groups(terms | {"bias-pos": 128, "bias-bias": 256, "distance": 512}) == (992, 7, 24)
+    assert share_groups(terms | {"bias-pos": 128, "bias-bias": 256, "distance": 512}) == {
+        "position": 992,
+        "token": 7,
+        "mixed": 24,
+    }
 
 
 def test_a_head_in_a_line() -> None:

@@ -41,22 +41,17 @@ def _heads(circuits: Circuits, surface: Surface) -> Lines:
     return lines
 
 
-def share_groups(shares: Mapping[str, float]) -> tuple[float, float, float]:
+def share_groups(shares: Mapping[str, float]) -> dict[str, float]:
     """Add the terms up by what they depend on: those without a token part, without a position part, with both."""
-    position, token, mixed = 0.0, 0.0, 0.0
+    groups = {"position": 0.0, "token": 0.0, "mixed": 0.0}
     for name, share in shares.items():
         parts = name.split("-")
-        if "tok" not in parts:
-            position += share
-        elif "pos" not in parts:
-            token += share
-        else:
-            mixed += share
-    return position, token, mixed
+        groups["position" if "tok" not in parts else "token" if "pos" not in parts else "mixed"] += share
+    return groups
 
 
-def _share(head: HeadCircuits, part: int) -> str:
-    return "" if head.qk_shares is None else _percent(share_groups(head.qk_shares)[part])
+def _share(head: HeadCircuits, group: str) -> str:
+    return "" if head.qk_shares is None else _percent(share_groups(head.qk_shares)[group])
 
 
 def _percent(value: float | None) -> str:
@@ -78,13 +73,13 @@ def _signed(value: float | None) -> str:
 COLUMNS: list[Column[HeadCircuits]] = [
     Column(
         "position",
-        lambda head: _share(head, 0),
+        lambda head: _share(head, "position"),
         "right",
         drop=2,
         legend="of what makes a head's score differ between keys, the share that positions alone decide",
     ),
-    Column("token", lambda head: _share(head, 1), "right", drop=2, legend="the share that tokens alone decide"),
-    Column("mixed", lambda head: _share(head, 2), "right", drop=2, legend="the share of token with position"),
+    Column("token", lambda head: _share(head, "token"), "right", drop=2, legend="the share that tokens alone decide"),
+    Column("mixed", lambda head: _share(head, "mixed"), "right", drop=2, legend="the share of token with position"),
     Column(
         "copies",
         lambda head: _percent(head.ov_top1),

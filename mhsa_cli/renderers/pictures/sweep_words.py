@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mhsa_cli.records import Difference, PairStats, Status, SweepReport
 from mhsa_cli.records.sweep import LEAST_PAIRS, Measure
+from mhsa_cli.text import plural
 
 NO_DIFFERENCE = "no difference that this number of seeds could show"
 ONE_SEED = "one seed shows nothing about spread"
@@ -44,8 +45,7 @@ def _noun(key: str, overrides: Mapping[str, str]) -> str:
 
 
 def _counted(pair: PairStats) -> str:
-    n = pair.difference.n
-    parts = [f"{n} seed{'s' if n != 1 else ''}"]
+    parts = [plural(pair.difference.n, "seed")]
     if pair.unfinished:
         parts.append(f"{pair.unfinished} left out: a trial did not finish")
     if pair.unreached:

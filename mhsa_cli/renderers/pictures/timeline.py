@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 from rich.cells import cell_len
 
@@ -13,6 +13,7 @@ from mhsa_cli.records import HeadHistory, Series
 from mhsa_cli.renderers.kit.cells import color_bar, digit
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame
+from mhsa_cli.renderers.kit.glyphs import FULL
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, clamp, heat_style, ink_style, level_of
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, pad, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
@@ -21,7 +22,7 @@ from mhsa_cli.text import escape, plural
 
 AVOIDS = -0.05  # a lift below this is marked: the head looks there less than a uniform one
 GAP = 2  # columns between what stands beside the strips
-_EIGHTHS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = FULL.bars[1:]
 _DROPPED_FIRST = ("width", "lift", "lead", "onset")
 _MEANING = {
     "lift": "lift: at the last snapshot",
@@ -158,10 +159,9 @@ def _put_strip(grid: Grid, y: int, history: HeadHistory, frame: Frame, surface: 
         frame.cell(step, frame.y_axis.low)[0]: lift for step, lift in zip(history.steps, history.lifts, strict=False)
     }
     places = sorted(last)
-    for place, stop in zip(places, [*places[1:], places[-1] + 1] if places else [], strict=True):
+    for place, stop in pairwise([*places, *(place + 1 for place in places[-1:])]):
         text, style = _cell(last[place], surface)
-        for x in range(place, stop):
-            grid.put(x, y, text, style)
+        grid.put(place, y, text * (stop - place), style)
 
 
 def _cell(lift: float | None, surface: Surface) -> Piece:
@@ -171,14 +171,10 @@ def _cell(lift: float | None, surface: Surface) -> Piece:
         return "-", ink_style(0, surface.depth) if surface.paints else PLAIN
     if surface.paints:
         return " ", heat_style(None, level_of(lift), surface.depth)
-    if _has_eighths(surface):
+    if surface.glyphs.braille:
         return _EIGHTHS[min(7, int(clamp(lift) * 8))], PLAIN
     text = digit(lift)
     return (text, PLAIN) if text else (surface.glyphs.dot, DIM)
-
-
-def _has_eighths(surface: Surface) -> bool:
-    return set(_EIGHTHS) <= set(surface.glyphs.bars)
 
 
 def _caption(
@@ -225,7 +221,7 @@ def _scale(target: str | None, surface: Surface) -> Phrase:
     name = "lift" if target is None else f"lift on {target}"
     if surface.paints:
         return [(f"{name}: 0 as uniform ", DIM), *color_bar(surface), (" 1 perfect", DIM)]
-    if _has_eighths(surface):
+    if surface.glyphs.braille:
         return f"{name}: {_EIGHTHS[0]} 0 as uniform, {_EIGHTHS[-1]} 1 perfect"
     dot = surface.glyphs.dot
     return f"{name} in tenths: 0 as uniform, 1 perfect; 9 is 0.85 or more, {dot} is under 0.05"
