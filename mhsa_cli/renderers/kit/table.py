@@ -55,6 +55,7 @@ class _Measured:
     """A column with its cells, how wide they are, how narrow it may become, and, once it is laid out, its width."""
 
     column: Column[Any]
+    title: str
     cells: list[str]
     natural: int
     least: int
@@ -79,11 +80,11 @@ def table(
     if not kept:
         return _key_value_lines(every, below, width)
     mark = surface.glyphs.cut_text
-    lines = _set_row([[_cut_cell(one.column.title, one.width, mark)] for one in kept], kept, DIM)
+    lines = _set_row([[_cut_cell(one.title, one.width, mark)] for one in kept], kept, DIM)
     for number, text in enumerate(below):
         lines += _set_row([_cell_lines(one, number, mark) for one in kept], kept, PLAIN)
         lines += [Text(INDENT) + line for line in wrap_phrases([text], width - len(INDENT))]
-    hidden = [one.column.title for one in every if one not in kept]
+    hidden = [one.title for one in every if one not in kept]
     if hidden and records:
         lines += wrap_phrases(["no room for: " + ", ".join(hidden)], max(20, width), DIM)
     return lines
@@ -126,13 +127,12 @@ def _layout(columns: Sequence[Column[R]], records: Sequence[R], width: int) -> t
 
 
 def _measure(column: Column[R], records: Sequence[R]) -> _Measured:
-    cells = [escape(column.value(record)) for record in records]
-    title = cell_len(column.title)
-    natural = max([title, *map(cell_len, cells)])
+    title, cells = escape(column.title), [escape(column.value(record)) for record in records]
+    natural = max(map(cell_len, [title, *cells]))
     if not (column.wraps or column.flexible):
-        return _Measured(column, cells, natural, natural)
+        return _Measured(column, title, cells, natural, natural)
     words = [cell_len(word) for cell in cells for word in cell.split(" ")] if column.wraps else []
-    return _Measured(column, cells, natural, max([_LEAST_ELASTIC, title, *words]))
+    return _Measured(column, title, cells, natural, max([_LEAST_ELASTIC, cell_len(title), *words]))
 
 
 def _shrink(kept: Sequence[_Measured], limits: Sequence[int], width: int) -> bool:
@@ -156,11 +156,11 @@ def _key_value_lines(every: Sequence[_Measured], below: Sequence[str], width: in
     for number, under in enumerate(below):
         texts: list[str] = []
         for one in every:
-            cell, title = one.cells[number], one.column.title
-            if cell and texts and not title:
+            cell = one.cells[number]
+            if cell and texts and not one.title:
                 texts[-1] += f" {cell}"
             elif cell:
-                texts.append(f"{title}: {cell}")
+                texts.append(f"{one.title}: {cell}")
         lines += [Text()] if number else []
         texts += [under] if under else []
         lines += [Text(row) for text in texts for row in wrap_words(text, width, INDENT)]

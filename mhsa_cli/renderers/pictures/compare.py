@@ -13,7 +13,7 @@ from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head
 
 Names = tuple[str, str]
 Labels = Mapping[Head, str]
@@ -34,7 +34,7 @@ def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], name
 def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Surface) -> Lines:
     """Set rows (what, first, second) under the names of two runs."""
     columns: list[Column[Sequence[str]]] = [Column(title, itemgetter(0), whole=True)]
-    columns += [Column(escape(name), itemgetter(i), "right", whole=True) for i, name in enumerate(names, 1)]
+    columns += [Column(name, itemgetter(i), "right", whole=True) for i, name in enumerate(names, 1)]
     return table(columns, rows, surface)
 
 
@@ -47,9 +47,9 @@ def matched_heads(
     """
     (first, second), (own, other) = names, labels
     columns: list[Column[Pair]] = [
-        Column(escape(first), lambda pair: str(pair[0]), whole=True),
+        Column(first, lambda pair: str(pair[0]), whole=True),
         Column("looks at", lambda pair: own.get(pair[0], ""), wraps=True, drop=2, when=any(labels)),
-        Column(escape(second), lambda pair: str(pair[1]), whole=True),
+        Column(second, lambda pair: str(pair[1]), whole=True),
         Column("looks at", lambda pair: other.get(pair[1], ""), wraps=True, drop=1, when=any(labels)),
         Column("cost", lambda pair: fixed(pair[2], 2), "right"),
     ]

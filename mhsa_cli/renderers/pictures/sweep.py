@@ -47,7 +47,7 @@ def _groups(report: SweepReport, titles: Mapping[str, str], surface: Surface, *,
         return _spread(loss, short, dash) if group.n else dash
 
     columns: list[Column[GroupStats]] = [
-        Column(escape(title), partial(_override, key), "right", whole=True) for key, title in titles.items()
+        Column(title, partial(_override, key), "right", whole=True) for key, title in titles.items()
     ]
     goal = f"steps to {percent(report.target)}"
     columns += [
