@@ -31,7 +31,8 @@ def circuits_table(circuits: Circuits, surface: Surface) -> Lines:
 def _heads(circuits: Circuits, surface: Surface) -> Lines:
     """Set the table and its legend; what no head has gets no column."""
     heads = circuits.heads
-    known = [column for column in COLUMNS if any(map(column.value, heads))]
+    known = [*SHARES] if any(head.qk_shares is not None for head in heads) else []
+    known += [column for column in FIGURES if any(map(column.value, heads))]
     if not known:
         return wrap_phrases(["no circuit of these heads is known"], surface.width)
     columns = [Column("head", lambda head: head.name, whole=True), *known]
@@ -70,7 +71,7 @@ def _signed(value: float | None) -> str:
     return text if text.strip("+-0.") else text[1:]
 
 
-COLUMNS: list[Column[HeadCircuits]] = [
+SHARES: list[Column[HeadCircuits]] = [
     Column(
         "position",
         lambda head: _share(head, "position"),
@@ -80,6 +81,8 @@ COLUMNS: list[Column[HeadCircuits]] = [
     ),
     Column("token", lambda head: _share(head, "token"), "right", drop=2, legend="the share that tokens alone decide"),
     Column("mixed", lambda head: _share(head, "mixed"), "right", drop=2, legend="the share of token with position"),
+]
+FIGURES: list[Column[HeadCircuits]] = [
     Column(
         "copies",
         lambda head: _percent(head.ov_top1),
