@@ -12,7 +12,6 @@ import torch
 
 from mhsa_cli.check.call.block import UncallableError, adapt
 from mhsa_cli.check.call.call_forms import untested
-from mhsa_cli.check.call.constructor_args import given_arguments
 from mhsa_cli.check.call.core_function import as_core
 from mhsa_cli.check.call.name_lexicon import Sizes
 from mhsa_cli.check.describe import how_found
@@ -26,6 +25,7 @@ from mhsa_cli.check.match.understand import understand
 from mhsa_cli.check.read.weight_names import more_than_attention
 from mhsa_cli.check.sentences import noted, say
 from mhsa_cli.check.source.load import Source
+from mhsa_cli.config.scalars import resolve
 from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Remark, Wishes
 
 # All different, and no one's root another's half: what hides behind equal sizes shows. B=2, H=4, T=7, d_head=6.
@@ -40,9 +40,10 @@ def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _
     given = {"d_model": wishes.d_model, "n_heads": wishes.n_heads, "seq_len": wishes.seq_len}
     sizes = replace(SIZES, **{name: size for name, size in given.items() if size is not None})
     sizes = replace(sizes, max_seq_len=max(sizes.max_seq_len, 2 * sizes.seq_len + 2))
+    pairs = [argument.split("=", 1) for argument in wishes.arguments]
     tell("building and calling it")
     try:
-        block, built = adapt(source, sizes, given_arguments(wishes.arguments))
+        block, built = adapt(source, sizes, {name: resolve(value) for name, value in pairs})
     except UncallableError as error:
         notes = [*source.notes, *error.notes]
         return Grade(target, "uncallable", {}, (), (), notes, error.tried, time.perf_counter() - started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,8 +13,6 @@ from torch import nn
 
 from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain, signature_of
 from mhsa_cli.check.sentences import noted
-from mhsa_cli.config.scalars import resolve
-from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Remark
 
 # Settings that change nothing of what attention is: their names, as `plain` writes them, and a usual value.
@@ -194,19 +192,6 @@ def given_to(call: Callable[..., Any], given: Mapping[str, Any], any_name: bool 
     parameters = signature_of(call).parameters
     every = any_name and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return {name: value for name, value in given.items() if every or name in parameters}
-
-
-def given_arguments(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE arguments of a constructor. Raises: UsageError."""
-    found = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(
-                f"--with {argument}: wanted NAME=VALUE, a parameter of its constructor", "e.g. --with qkv_bias=true"
-            )
-        found[name] = resolve(value)
-    return found
 
 
 def left_over(attention: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Remark]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ATTENTION_WORDS = ("attention", "attn", "mha", "multihead", "multi_head")
 INPUTS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv"}
@@ -73,11 +74,8 @@ def needed_by(name: str, parts: Sequence[Part]) -> list[Part]:
 
 def _assigns(node: ast.stmt, name: str) -> bool:
     """Tell whether it gives a name another value; setting an attribute of it does not."""
-    return isinstance(node, ast.Assign) and any(
-        isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Store)
-        for target in node.targets
-        for inner in ast.walk(target)
-    )
+    inner = [n for t in node.targets for n in ast.walk(t)] if isinstance(node, ast.Assign) else []
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in inner)
 
 
 def definitions(parts: Iterable[Part]) -> dict[str, Part]:
@@ -129,12 +127,10 @@ def _binds(node: ast.stmt) -> Iterator[str]:
         yield from (bound(alias) for alias in node.names)
     elif not _is_main_guard(node):
         yield from _stored(node)
-        for field in ("body", "orelse", "finalbody"):
-            for inner in getattr(node, field, []):
-                yield from _binds(inner)
-        for holder in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
-            for inner in holder.body:
-                yield from _binds(inner)
+        for holder in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            for field in ("body", "orelse", "finalbody"):
+                for inner in getattr(holder, field, ()):
+                    yield from _binds(inner)
 
 
 def bound(alias: ast.alias) -> str:
@@ -198,8 +194,6 @@ def _cut(part: Part, wanted: set[str]) -> Part:
     node = part.node
     if not isinstance(node, ast.Import | ast.ImportFrom) or part.always:
         return part
-    names = [alias for alias in node.names if bound(alias) in wanted]
-    cut: ast.stmt = (
-        ast.Import(names) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, names, node.level)
-    )
-    return Part(ast.copy_location(cut, node), part.binds, part.uses, part.always)
+    cut = copy.copy(node)
+    cut.names = [alias for alias in node.names if bound(alias) in wanted]
+    return replace(part, node=cut)
