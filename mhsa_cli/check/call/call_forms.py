@@ -68,18 +68,14 @@ def plans(call: Callable[..., Any], supplied: Collection[str], turning: bool) ->
         name, first = read.zero
         at_zero = replace(base, positions_name="", needs_positions=bool(read.angles), fixed=(*base.fixed, (name, 0)))
         bases = [at_zero, base] if first else [base, at_zero]
-    if read.unknown:
-        bases += [_as_memory(one, read.unknown) for one in bases]
+    for one in list(bases) if read.unknown else ():  # x in the place of None
+        known = tuple(fixed for fixed in one.fixed if fixed[0] not in read.unknown)
+        memory = (*one.memory, *read.unknown)
+        bases.append(replace(one, inputs=(*one.inputs, *read.unknown), memory=memory, fixed=known))
     for one in bases:
         angles = ANGLES if read.angles else ("",)
         for shape, form, flat in itertools.product(shapes if one.positions_name else [""], angles, (False, True)):
             yield replace(one, positions=shape, angles=form, unbatched=flat)
-
-
-def _as_memory(plan: Plan, names: list[str]) -> Plan:
-    """Give x to what would be given None."""
-    return replace(plan, inputs=(*plan.inputs, *names), memory=(*plan.memory, *names),
-                   fixed=tuple(one for one in plan.fixed if one[0] not in names))  # fmt: skip
 
 
 def _take(parameter: Parameter, read: _Reading) -> None:
@@ -88,6 +84,8 @@ def _take(parameter: Parameter, read: _Reading) -> None:
     if kind == "causal" or (kind == "mask" and (number == "bool" or isinstance(parameter.default, bool))):
         if required or isinstance(parameter.default, bool):
             read.fixed.append((name, True))  # a switch: what masks by it is graded masking
+    elif kind == "average":
+        read.fixed.append((name, False))
     elif number or isinstance(parameter.default, int | float):
         _take_number(parameter, kind, number, required, read)
     elif kind in ("mask", "positions", "weights"):
@@ -96,8 +94,6 @@ def _take(parameter: Parameter, read: _Reading) -> None:
             read.fixed.append((name, None))
         elif kind == "positions" and required:
             read.zero = (name, plain(name) in FIRST_IS_ZERO)
-    elif kind == "average":
-        read.fixed.append((name, False))
     elif not required:
         if kind in ("k", "v") and read.inputs and kind_of(read.inputs[0], INPUTS) == "q":
             read.inputs.append(name)
@@ -120,11 +116,8 @@ def _take(parameter: Parameter, read: _Reading) -> None:
 def _take_number(parameter: Parameter, kind: str, number: str, required: bool, read: _Reading) -> None:
     """Take a parameter that is a number and no tensor, by its annotation or its default."""
     name = parameter.name
-    if kind in ("weights", "average"):
-        if kind == "weights":
-            read.kinds[kind] = name
-        else:
-            read.fixed.append((name, False))
+    if kind == "weights":
+        read.kinds[kind] = name
     elif not required:
         return
     elif (size := kind_of(name, SIZES)) in ("batch_size", "seq_len") and number == "int":

@@ -14,8 +14,7 @@ def same_answer_twice(c: Context) -> Seen:
     """Ask for the same bits in eval, called twice."""
     with torch.no_grad():
         a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
-    off = worst(a, b)
-    return within(off, 0.0, "differs")
+    return within(worst(a, b), 0.0, "differs")
 
 
 def no_memory(c: Context) -> Seen:
@@ -25,12 +24,10 @@ def no_memory(c: Context) -> Seen:
         if not c.block.built_for_one_length or c.x.size(1) == T:
             c.y(torch.full((3, T, c.x.size(2)), 0.7))
     off = worst(c.y(c.x), before)
-    if off != 0:
-        return fails("remembers", off)
-    return remembers(c)
+    return fails("remembers", off) if off else _beside_a_new_one(c)
 
 
-def remembers(c: Context) -> Seen:
+def _beside_a_new_one(c: Context) -> Seen:
     """Compare one that has seen another input of the same size with one that is new."""
     x, other = c.x, -1.5 * c.x.flip(0, 1)
     used, new, third = c.again(), c.again(), c.again()
@@ -40,8 +37,7 @@ def remembers(c: Context) -> Seen:
     second, alone = c.y(other, used), c.y(other, c.again())
     if (off := worst(second, alone)) > limit:
         return fails("stale", off)
-    off = worst(c.y(x, used), first)
-    return within(off, limit, "remembers")
+    return within(worst(c.y(x, used), first), limit, "remembers")
 
 
 def input_left_alone(c: Context) -> Seen:
