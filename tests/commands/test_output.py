@@ -108,13 +108,12 @@ def test_real_processes_in_the_c_locale_and_with_closed_ends(tiny: Path) -> None
 
 
 def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.runs.run_dir import RunDir
 
     def broken(_: object) -> None:
         secret_local = "do not " + "print me"  # noqa: F841
         raise RuntimeError("[bold]oops[/bold]")
 
-    monkeypatch.setattr(RunDir, "list", staticmethod(broken))
+    monkeypatch.setattr("mhsa_cli.commands.runs.list_runs", broken)
     said = mhsa("runs")
     assert (said.code, said.out) == (1, "") and len(said.err.splitlines()) == 2
     assert "internal error: RuntimeError: [bold]oops[/bold]" in said.err and "please report" in said.err
@@ -187,12 +186,11 @@ def test_ctrl_c_before_the_command_began_is_silent(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.runs.run_dir import RunDir
 
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(RunDir, "list", staticmethod(fail))
+    monkeypatch.setattr("mhsa_cli.commands.runs.list_runs", fail)
     said = mhsa("runs", "--json")
     assert (said.code, said.out) == (code, "") and "Traceback" not in said.err
     if isinstance(error, MhsaError):
