@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mhsa_cli.commands.command_line import Command, Group
-from mhsa_cli.commands.options import SetOption
+from mhsa_cli.commands.options import SetOption, argument, flag
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.dump import dump_yaml, json_schema, template
 from mhsa_cli.config.estimate import parameters
@@ -19,27 +19,24 @@ from mhsa_cli.config.overrides import is_override
 from mhsa_cli.config.problems import ConfigError, Problem
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
+from mhsa_cli.jobs.messages import writable
 from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.text import escape
 
 app = typer.Typer(cls=Group, rich_markup_mode=None)
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Configs, and settings to change.")]
-MaybeFile = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE] [KEY=VALUE]...", help="A config, and settings to change.")
-]
+Files = Annotated[list[str], argument("FILE... [KEY=VALUE]...", "Configs, and settings to change.")]
+MaybeFile = Annotated[list[str] | None, argument("[FILE] [KEY=VALUE]...", "A config, and settings to change.")]
 
 
 def _say(text: str) -> None:
-    """Write a line; what the terminal's encoding lacks becomes an escape."""
-    encoding = sys.stdout.encoding or "ascii"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    print(writable(text, sys.stdout))
 
 
 @app.command(
     cls=Command, help="Write the default config with a reason on every line. An existing file is never touched."
 )
-def init(file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; - is the terminal.")] = "-") -> None:
+def init(file: Annotated[str, argument("[FILE]", "Where to; - is the terminal.")] = "-") -> None:
     """Run `mhsa config init`."""
     if file == "-":
         _say(template().rstrip("\n"))
@@ -69,7 +66,7 @@ def check(arguments: Files, settings: SetOption = None) -> None:
 def show(
     arguments: MaybeFile = None,
     settings: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of YAML.")] = False,
+    as_json: Annotated[bool, flag("--json", "Write JSON instead of YAML.")] = False,
 ) -> None:
     """Run `mhsa config show`."""
     files, overrides = _split(arguments or [], settings)
@@ -90,8 +87,7 @@ def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str],
     return files, [*(argument for argument in arguments if is_override(argument)), *(settings or ())]
 
 
-def _summary(config: object) -> str:
-    assert isinstance(config, Config)
+def _summary(config: Config) -> str:
     count = parameters(config.task, config.model)
     unknown = "your own block" if is_file(config.model.attention) else "the file's vocabulary"
     weights = f"parameters: known with {unknown}" if count is None else f"{count:,} parameters"

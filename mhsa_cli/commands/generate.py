@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from itertools import chain
 from typing import Annotated, Any
 
 from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, flag, option
 from mhsa_cli.commands.output import print_json
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import open_run
-from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.messages import tell, writable
 
 PromptOption = Annotated[str, option("--prompt, -p", '"3 5 9"', "Ids or symbols to start from (for text: characters).")]
 StepsOption = Annotated[int | None, option("--steps", "N", "Tokens to say; left out, as many as fit into max_seq_len.")]
@@ -56,16 +57,9 @@ def generate(
 
 def _speak(task: Any, prompt: list[int], said: Any) -> None:
     """Print the prompt, then every token as soon as it is known."""
-    encoding = sys.stdout.encoding or "ascii"
-
-    def put(text: str) -> None:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-
-    put(task.space.join(task.write(i) for i in prompt))
-    for token in said:
-        put(task.space + task.write(token))
-    put("\n")
+    pieces = (task.space + task.write(token) for token in said)
+    for text in chain([task.space.join(task.write(i) for i in prompt)], pieces, ["\n"]):
+        print(writable(text, sys.stdout), end="", flush=True)
 
 
 def _check(prompt: str, steps: int | None, temperature: float, top_k: int | None, seed: int) -> None:

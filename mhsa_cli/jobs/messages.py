@@ -136,6 +136,10 @@ def _is_short() -> bool:
 
 def tell(text: str) -> None:
     """Print a message to stderr, whatever characters it can show; a control character becomes an escape."""
-    encoding = getattr(sys.stderr, "encoding", None) or "ascii"
-    text = "\n".join(map(escape, text.split("\n")))
-    print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)
+    print(writable("\n".join(map(escape, text.split("\n"))), sys.stderr), file=sys.stderr, flush=True)
+
+
+def writable(text: str, stream: TextIO) -> str:
+    """Give a text as a stream can write it: what its encoding lacks becomes an escape."""
+    encoding = getattr(stream, "encoding", None) or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

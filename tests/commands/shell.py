@@ -27,6 +27,10 @@ train: {epochs: 2, steps_per_epoch: 5, batch_size: 7, eval_sequences: 9, warmup_
 """
 
 
+# The settings of a sweep whose trials train in a moment.
+SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
+
+
 @dataclass(frozen=True)
 class Said:
     """What a command left behind: exit code, stdout, stderr."""
@@ -114,6 +118,12 @@ def facts(run: Path) -> dict[str, Any]:
     """The content of run.json, without the hashes it ends with."""
     found: dict[str, Any] = json.loads((run / "run.json").read_text())
     return {key: value for key, value in found.items() if key not in ("files", "sha256")}
+
+
+def digests(sweep: Path = Path("runs/s")) -> dict[str, Any]:
+    """The digest of each trial's weights by its name; of a trial without weights its status."""
+    found = {path.parent.name: facts(path.parent) for path in sorted(sweep.glob("*/run.json"))}
+    return {name: info.get("weights_sha256", info["status"]) for name, info in found.items()}
 
 
 def without_hashes(run: Path) -> None:

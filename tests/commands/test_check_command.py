@@ -64,7 +64,7 @@ def test_the_exit_code_tells_the_verdict(here: Path) -> None:
     refused = check("class Attention(:\n")
     assert refused.code == 2 and refused.out == "" and refused.err.startswith("error: mine.py, line 1: invalid syntax")
     refused = check("Attention = 5\n")
-    assert refused.code == 2 and "error: mine.py: Attention is an int" in refused.err
+    assert refused.code == 2 and "mine.py: Attention" in refused.err
 
 
 def test_a_grade_as_json(here: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.custom import Marker, write
-from tests.commands.shell import at_step, facts, mhsa
+from tests.commands.shell import at_step, digests, facts, mhsa
 
 SIZES = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "n_heads=2", "epochs=2", "steps_per_epoch=6"]
 SMALL = [*SIZES, "batch_size=5", "eval_sequences=9"]
@@ -20,10 +20,6 @@ BOTH = [*SMALL, "model.attention=softmax,mine.py:Mine", "--seeds", 2, "--name", 
 def marker(here: Path) -> Marker:
     """What tells whether mine.py was run."""
     return write()
-
-
-def digests(sweep: Path) -> dict[str, str]:
-    return {path.parent.name: facts(path.parent)["weights_sha256"] for path in sorted(sweep.glob("*/run.json"))}
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -67,12 +63,12 @@ def test_a_changed_file_is_refused_at_resume(marker: Marker) -> None:
         file.write("# better\n")
     marker.unlink()
     refused = mhsa("sweep", "--resume", "again", "--attention", "mine.py:Mine")
-    assert refused.code == 4 and "is not the file again was begun with" in refused.err and not marker.exists()
+    assert refused.code == 4 and "mine.py" in refused.err and not marker.exists()
 
 
 def test_a_block_that_cannot_be_trained_ends_a_sweep_before_it_begins(marker: Marker) -> None:
     said = mhsa("sweep", *SMALL, "model.attention=softmax,mine.py:Future", "--name", "both")
-    assert said.code == 2 and "mine.py:Future sees the future" in said.err
+    assert said.code == 2 and "mine.py:Future" in said.err
     assert not Path("runs/both").exists()
 
 

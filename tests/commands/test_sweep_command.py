@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.shell import facts, mhsa, tree
+from tests.commands.shell import SMALL, facts, mhsa, tree
 from tests.faults.client import ForkServer
 
-SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
 GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2"]
 
 
@@ -152,13 +151,13 @@ def test_a_resume_names_finished_trials_that_were_damaged() -> None:
     weights = next(Path("runs/s/n_heads=1_seed=42/checkpoints").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
     said = mhsa("sweep", "--resume", "s")
-    assert said.code == 0 and "damaged since it ended: n_heads=1_seed=42 and 1 more; see mhsa verify s" in said.err
+    assert said.code == 0 and "n_heads=1_seed=42" in said.err and "mhsa verify s" in said.err
 
 
 @pytest.mark.parametrize("more", [["--seeds", 9], ["--skip-invalid"], ["--set", "lr=1"], ["lr=1"]])
 def test_a_resume_takes_no_other_plan(more: list[object]) -> None:
     said = mhsa("sweep", "--resume", "s", *more)
-    assert said.code == 2 and "goes on with a sweep's own plan" in said.err
+    assert said.code == 2 and "--resume" in said.err
 
 
 def test_more_jobs_than_trials_are_as_many_as_there_are_trials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,16 +15,11 @@ import pytest
 
 from mhsa_cli.jobs.sweep import chunk, local, scheduler
 from mhsa_cli.jobs.sweep.plan import planned
-from tests.commands.shell import facts, mhsa, tree
+from tests.commands.shell import SMALL, digests, facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer
 
-SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "epochs=2", "steps_per_epoch=12", "batch_size=5"]
 GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", "5"]
-
-
-def digests(sweep: str) -> dict[str, str]:
-    return {path.parent.name: facts(path.parent)["weights_sha256"] for path in Path("runs", sweep).glob("*/run.json")}
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +46,12 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
 
     with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
-    assert digests("s") == alone
+    assert digests() == alone
 
 
 def test_a_trial_is_itself_for_any_number_of_jobs(alone: dict[str, str], quick_workers: None) -> None:
     assert mhsa("sweep", *GRID, "--name", "s", "--jobs", 3).code == 0
-    assert digests("s") == alone
+    assert digests() == alone
 
 
 def often(_: pytest.MonkeyPatch) -> None:
@@ -96,7 +91,7 @@ def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
     assert mhsa("sweep", "--resume", "k").code == 0
     assert all(tree(path) == was for path, was in done.items())
     assert mhsa("sweep", *grid, "--name", "unbroken").code == 0
-    assert kept(Path("runs/k")) == kept(Path("runs/unbroken")) and len(digests("k")) == 3 * seeds
+    assert kept(Path("runs/k")) == kept(Path("runs/unbroken")) and len(digests(Path("runs/k"))) == 3 * seeds
 
 
 def written() -> set[Path]:

@@ -152,7 +152,7 @@ def test_weights_of_another_run_of_the_same_shape_are_noticed(tiny: Path) -> Non
     shutil.copytree(Path("runs/other") / NEWEST, tiny / NEWEST)
     assert states("tiny")[NEWEST] == "wrong"
     said = mhsa("generate", "tiny", "--prompt", "1")
-    assert said.code == 4 and "the checkpoint is of another run; config.yaml differs: train.lr: 0.001" in said.err
+    assert said.code == 4 and "config.yaml" in said.err and "train.lr: 0.001" in said.err
     # What verify calls of use must be so: first with the step that stops every command, then without it.
     first, *_ = mhsa("verify", "tiny", "--json").json["usable"]
     assert first.startswith(f"the checkpoint of step 5: once {NEWEST} is deleted, mhsa generate")
@@ -218,7 +218,7 @@ def test_a_text_run_is_compared_with_its_text(here: Path) -> None:
     assert mhsa("generate", "t", "--prompt", "the").code == 0
     (here / "a.txt").write_bytes(text.replace(b"c", b"k"))
     said = mhsa("generate", "t", "--prompt", "the")
-    assert said.code == 4 and "a.txt is not the text the run was trained on" in said.err
+    assert said.code == 4 and "a.txt" in said.err
 
 
 def test_resume_check_says_equal(here: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_place_for_runs_that_is_none_is_the_disks_refusal(here: Path) -> None:
         said = mhsa(*command, "--runs", "/dev/null/x")
         assert said.code == 5 and "/dev/null/x" in said.err, said
     said = mhsa("verify", "a", "b")
-    assert said.code == 2 and "verify takes one run, found 2" in said.err
+    assert said.code == 2 and "mhsa verify RUN" in said.err
     assert "verify [OPTIONS] [RUN | KEY=VALUE]...\n" in "\n".join(
         line.strip() for line in mhsa("verify", "--help").out.splitlines()
     )
