@@ -31,7 +31,6 @@ class Paper:
     def __init__(self) -> None:
         self.console: Console = make_console()
         self.surface: Surface = surface_of(self.console)
-        self.width = self.surface.width
 
     def say(self, text: str = "") -> None:
         """Print text as it is; a terminal wraps it at spaces."""
