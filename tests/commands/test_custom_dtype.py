@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.checkpoint import copy_into, digest, unpack, weights_sha256
 from mhsa_cli.errors import RunError
-from mhsa_cli.jobs import load_heads, load_model
+from mhsa_cli.jobs import load_heads, trained_run
 from mhsa_cli.runs.checkpoints import commit_checkpoint
 from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.custom import TEXT
@@ -44,7 +44,7 @@ NOT_LOADED = {"trace", "verify", "resume"}  # what builds its own model, or puts
 @contextmanager
 def watched() -> Iterator[tuple[set[str], set[torch.dtype]]]:
     """Collect the digests of the models that are loaded, and the types of the vectors that enter any model's blocks."""
-    digests, met, real_load, real_embed = set[str](), set[torch.dtype](), load_model.load_trained, TransformerLM.embed
+    digests, met, real_load, real_embed = set[str](), set[torch.dtype](), trained_run.load_trained, TransformerLM.embed
 
     def loading(*given: Any, **named: Any) -> TransformerLM:
         model = real_load(*given, **named)
@@ -56,7 +56,7 @@ def watched() -> Iterator[tuple[set[str], set[torch.dtype]]]:
         met.add(x.dtype)
         return x
 
-    with mock.patch.object(load_model, "load_trained", loading), mock.patch.object(TransformerLM, "embed", embed):
+    with mock.patch.object(trained_run, "load_trained", loading), mock.patch.object(TransformerLM, "embed", embed):
         yield digests, met
 
 
