@@ -108,7 +108,6 @@ def test_real_processes_in_the_c_locale_and_with_closed_ends(tiny: Path) -> None
 
 
 def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def broken(_: object) -> None:
         secret_local = "do not " + "print me"  # noqa: F841
         raise RuntimeError("[bold]oops[/bold]")
@@ -186,7 +185,6 @@ def test_ctrl_c_before_the_command_began_is_silent(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def fail(_: object) -> None:
         raise error
 
