@@ -76,10 +76,10 @@ def check(
     wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
-    from mhsa_cli.jobs.grade.targets import check_readable, expand, named
+    from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
 
     many = len(targets) > 1 or Path(targets[0]).is_dir()
-    names = expand(targets, entry) if many else [named(targets[0], entry)]
+    names = expand(targets, entry) if many else [with_entry(targets[0], entry)]
     done = 0
 
     def hear(grade: Grade) -> None:

@@ -82,9 +82,9 @@ def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
         raise RunError(f"the run's config is damaged:\n{error}") from error
 
 
-def other_version(what: str, error: UsageError, made_by: object = None) -> OtherVersionError:
+def other_version(what: str, error: UsageError, made_by: str | None = None) -> OtherVersionError:
     """Make the error of settings that were written as they are, and that this version does not know."""
-    newer = f", {escape(made_by)}" if isinstance(made_by, str) and made_by != __version__ else ""
+    newer = f", {escape(made_by)}" if made_by not in (None, __version__) else ""
     message = f"{what} is whole, but not all of it is known to this mhsa ({__version__}):\n{error}"
     return OtherVersionError(message, f"use the mhsa that made it{newer}")
 

@@ -17,7 +17,7 @@ from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
-from mhsa_cli.jobs.sweep.plan import Trial, planned
+from mhsa_cli.jobs.sweep.plan import Trial, planned_trials
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
@@ -40,7 +40,7 @@ def verify_sweep(folder: Path) -> Verification:
     strangers: dict[str, str] = {}
     try:
         plan = sweep.read()
-        trials, reported = {trial.name: trial for trial in planned(plan)}, reported_weights(plan)
+        trials, reported = {trial.name: trial for trial in planned_trials(plan)}, reported_weights(plan)
         state, known = ("ok", ", its own hash") if sweep.is_sealed() else ("note", f"; {NO_HASHES}")
         checks = [Check(SWEEP, state, f"{len(plan['cells'])} settings{known}")]
     except MhsaError as error:
@@ -52,8 +52,9 @@ def verify_sweep(folder: Path) -> Verification:
         if trials is not None and trial is None:
             checks.append(Check(path.name, "note", "no trial of the plan; the sweep does not read it"))
             continue
-        found, info = verify_run(RunDir(path)), _info(RunDir(path)) or {}
-        status = statuses[path.name] = str(info.get("status", "damaged"))
+        run = RunDir(path)
+        found, info = verify_run(run), _info(run) or {}
+        status = statuses[path.name] = info.get("status", "damaged")
         bad = found.damage or found.other_version or found.unreadable
         if trial is not None and not bad and (other := why_not_planned(sweep, trial, reported.get(path.name))):
             strangers[path.name] = other

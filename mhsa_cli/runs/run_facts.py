@@ -40,6 +40,7 @@ SWEEP_FACTS: dict[str, Wanted] = {
     "attention": {"*": TEXT},
     "texts": {"*": TEXT},
     "cells": [{"overrides": {"*": TEXT}, "config": SETTINGS, "seeds": COUNT}],
+    "report": {"runs": [{"run": TEXT, "weights_sha256": TEXT}]},
 }
 
 

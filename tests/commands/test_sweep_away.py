@@ -13,7 +13,7 @@ import pytest
 from mhsa_cli.errors import StorageError
 from mhsa_cli.jobs.sweep import chunk as chunks
 from mhsa_cli.jobs.sweep.chunk import Chunk
-from mhsa_cli.jobs.sweep.plan import planned
+from mhsa_cli.jobs.sweep.plan import planned_trials
 from mhsa_cli.jobs.sweep.ray import train_away
 from mhsa_cli.records.progress import ChunkProgress
 from mhsa_cli.runs.archive import pack_run, unpack_runs
@@ -25,7 +25,7 @@ from tests.commands.test_sweep_resume import GRID, broken_off, kept, steps_count
 def test_trials_trained_away_are_those_trained_here() -> None:
     broken_off(9, 4)
     sweep = SweepDir(Path("runs/s"))
-    trials = planned(sweep.read())
+    trials = planned_trials(sweep.read())
     said: list[Any] = []
     for number, some in enumerate((trials[:3], trials[3:])):
         given = {trial.name: pack_run(sweep.path / trial.name) for trial in some if sweep.steps(trial.name)}
@@ -41,7 +41,7 @@ def test_trials_trained_away_are_those_trained_here() -> None:
 
 def test_what_goes_wrong_away_comes_back_with_what_there_is() -> None:
     assert mhsa("sweep", *GRID, "--name", "s").code == 0
-    trials = tuple(planned(SweepDir(Path("runs/s")).read())[:3])
+    trials = tuple(planned_trials(SweepDir(Path("runs/s")).read())[:3])
     original = chunks.write_results
 
     def full(run: Any, *given: Any, **more: Any) -> None:

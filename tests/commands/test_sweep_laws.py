@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.jobs.sweep import chunk, local, scheduler
-from mhsa_cli.jobs.sweep.plan import planned
+from mhsa_cli.jobs.sweep.plan import planned_trials
 from tests.commands.shell import SMALL, digests, facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer
@@ -36,7 +36,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize(("size", "shuffle"), [(1, None), (2, 1), (3, 2), (64, 3)])
 def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | None, alone: dict[str, str]) -> None:
-    in_order = planned
+    in_order = planned_trials
 
     def trials(plan: dict[str, Any]) -> list[Any]:
         found = in_order(plan)
@@ -44,7 +44,7 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
             random.Random(shuffle).shuffle(found)
         return found
 
-    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned", trials):
+    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned_trials", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
     assert digests() == alone
 

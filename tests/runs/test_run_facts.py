@@ -11,7 +11,7 @@ import pytest
 
 from mhsa_cli.core.training.checkpoint import read_state
 from mhsa_cli.errors import RunError
-from mhsa_cli.jobs.sweep.plan import planned
+from mhsa_cli.jobs.sweep.plan import planned_trials
 from mhsa_cli.runs.codec import Kind
 from mhsa_cli.runs.json_file import DEEPEST, dump_sealed, parse_json
 from mhsa_cli.runs.listing import load_info
@@ -84,10 +84,10 @@ def test_a_record_is_named_by_its_line(line: dict[str, Any], key: str) -> None:
 )
 def test_a_plan_that_is_none_is_refused(change: dict[str, Any]) -> None:
     plan = {"cells": [CELL], "target": 0.5}
-    assert [trial.name for trial in planned(plan)] == ["a=1_seed=3", "a=1_seed=4"]
+    assert [trial.name for trial in planned_trials(plan)] == ["a=1_seed=3", "a=1_seed=4"]
     with pytest.raises(RunError):
         check_facts({**plan, **change}, SWEEP_FACTS, PATH, "")
-        planned({**plan, **change})
+        planned_trials({**plan, **change})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from mhsa_cli.check.source.read_file import read_script
 from mhsa_cli.errors import UsageError
 
 
-def named(target: str, entry: str | None) -> str:
+def with_entry(target: str, entry: str | None) -> str:
     """Add the name to be graded, where the target has none."""
     return target if entry is None or split(target)[1] is not None else f"{target}:{entry}"
 
@@ -26,7 +26,7 @@ def expand(targets: Sequence[str], entry: str | None) -> list[str]:
     names = []
     for target in targets:
         if not Path(target).is_dir():
-            names.append(named(target, entry))
+            names.append(with_entry(target, entry))
             continue
         try:
             files = files_in(Path(target))

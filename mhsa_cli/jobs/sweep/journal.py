@@ -13,7 +13,7 @@ from mhsa_cli.core.training.snapshots import snapshot_steps
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
-from mhsa_cli.jobs.sweep.plan import Trial, named
+from mhsa_cli.jobs.sweep.plan import Trial, name_trials
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir
@@ -83,10 +83,11 @@ def find_start(
             problems.append(error.message)
             continue
         if problems:
-            tell(f"on from step {step}, not from a later one: {named(trials)}: {problems[0]}")
+            tell(f"on from step {step}, not from a later one: {name_trials(trials)}: {problems[0]}")
         return found
     if any(steps):
-        tell(f"trained from the start: {named(trials)}: {problems[0] if problems else 'they have no step in common'}")
+        why = problems[0] if problems else "they have no step in common"
+        tell(f"trained from the start: {name_trials(trials)}: {why}")
     return None
 
 

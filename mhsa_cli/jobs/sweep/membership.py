@@ -29,8 +29,7 @@ _NAMED = 3  # strange files that a line names
 
 def reported_weights(plan: Mapping[str, Any]) -> dict[str, str]:
     """Read from a sweep.json with a report the digest of each finished trial's weights, by the trial's name."""
-    told = {name: row.get(WEIGHTS) for name, row in _rows(plan).items()}
-    return {name: digest for name, digest in told.items() if isinstance(digest, str)}
+    return {name: digest for name, row in _rows(plan).items() if (digest := row.get(WEIGHTS)) is not None}
 
 
 def forget_weights(plan: Mapping[str, Any], names: Set[str]) -> bool:
@@ -42,10 +41,8 @@ def forget_weights(plan: Mapping[str, Any], names: Set[str]) -> bool:
 
 
 def _rows(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    report = plan.get("report")
-    rows = report.get("runs") if isinstance(report, dict) else None
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {Path(row["run"]).name: row for row in found if isinstance(row.get("run"), str)}
+    rows = (plan.get("report") or {}).get("runs") or ()
+    return {Path(row["run"]).name: row for row in rows if row.get("run") is not None}
 
 
 def find_left_out(sweep: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial]) -> dict[str, str]:

@@ -32,12 +32,12 @@ class Trial:
     order: int = 0
 
 
-def named(trials: Sequence[Trial]) -> str:
+def name_trials(trials: Sequence[Trial]) -> str:
     """Name a trial, or several by the first of them."""
     return trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
 
 
-def planned(plan: Mapping[str, Any]) -> list[Trial]:
+def planned_trials(plan: Mapping[str, Any]) -> list[Trial]:
     """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none, OtherVersionError."""
     found: list[Trial] = []
     try:

@@ -10,7 +10,7 @@ from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
-from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, planned
+from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, planned_trials
 from mhsa_cli.jobs.sweep.report import read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
 from mhsa_cli.records import SweepReport
@@ -47,7 +47,7 @@ def run_sweep(
     `attention` names the blocks of one's own that a resumed sweep needs. Raises: RunError, UsageError, StorageError.
     """
     plan = owned.read()
-    trials = planned(plan)
+    trials = planned_trials(plan)
     left_out = find_left_out(owned, plan, trials) if resumed else {}
     ours = [trial for trial in trials if trial.name not in left_out]
     if resumed:

@@ -16,7 +16,7 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
-from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, named
+from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
@@ -174,7 +174,7 @@ class Scheduler:
             raise fault.error
         if not chunk.trials or (stopping and fault.kind in ("killed", "crashed")):
             return
-        size, who = len(chunk.trials), named(chunk.trials)
+        size, who = len(chunk.trials), name_trials(chunk.trials)
         if fault.kind == "internal":
             self.faults += 1
             where = self.sweep.note_error(f"{who}\n{fault.trace}")
