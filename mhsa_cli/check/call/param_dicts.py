@@ -9,7 +9,7 @@ import torch
 
 from mhsa_cli.check.call.name_lexicon import SIZES, WEIGHTS, Sizes, kind_of
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.read.weight_names import is_bias, role_of
+from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.sentences import CallError
 
 FORMS = 5  # ways to shape weights: `shape_of` says which

@@ -17,7 +17,7 @@ from mhsa_cli.check.call.instance import Built
 from mhsa_cli.check.foreign_words import is_second_backward
 from mhsa_cli.check.laws.seen import HOLDS, Seen, fails, not_asked
 from mhsa_cli.check.match.context import Context, held_still
-from mhsa_cli.check.read.weight_names import is_bias, role_of
+from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.tensors import worst
 
 SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)

@@ -17,7 +17,7 @@ from mhsa_cli.check.match.layout_probe import bearing
 from mhsa_cli.check.read.parameter_index import addresses_of, lent, scaled
 from mhsa_cli.check.read.reference import Roles
 from mhsa_cli.check.read.weight_layouts import Layout
-from mhsa_cli.check.read.weight_names import is_bias, role_of
+from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.tensors import Slot, worst
 
 OF_HEADS = ("q", "k", "v", "q_bias", "k_bias", "v_bias")

@@ -6,7 +6,7 @@ import ast
 import re
 from types import UnionType
 
-from mhsa_cli.check.read.weight_names import role_of
+from mhsa_cli.check.roles import role_of
 
 RESHAPES = {"view", "reshape", "rearrange", "unflatten", "flatten", "cat", "concat", "concatenate", "hstack"}
 MADE = re.compile(r"Linear|Parameter|rand|normal|uniform|xavier|kaiming|empty", re.IGNORECASE)

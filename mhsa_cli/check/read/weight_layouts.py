@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, block_diag, stack
 
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_names import Group, bias_of, groups_of, is_bias, norm_of
+from mhsa_cli.check.read.weight_names import Group, bias_of, groups_of, norm_of
+from mhsa_cli.check.roles import is_bias
 from mhsa_cli.check.tensors import Slot
 
 ORDERS = ["".join(order) for order in itertools.permutations("qkv")]

@@ -1,4 +1,4 @@
-"""What the names of weights say: which role, which belong together, which bias goes with which."""
+"""Which weights belong together by their names, and which bias and norm go with which."""
 
 from __future__ import annotations
 
@@ -7,35 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.tensors import Slot
-
-
-def role_of(path: str) -> str:
-    """Read a role from a name: "qkv", "kv", "q", "k", "v", "out", or "" where it says nothing."""
-    for part in reversed(path.lower().split(".")):
-        word = re.sub(r"[^a-z]", "", re.sub(r"(weight|bias|kernel|matrix|mat|param|layer|linear|lin)s?", "", part))
-        word = re.sub(r"^(self|attn|attention)", "", word) or part
-        if word in ("w", "b", "a", "t"):
-            continue
-        if re.search(r"qkv|kqv|vqk|qvk|kvq|vkq|cattn|inproj|toqkv", word):
-            return "qkv"
-        if "key" in word and "val" in word:
-            return "qkv" if "quer" in word else "kv"
-        if re.search(r"(^|[^a-z])kv|tokv|wkv|kvproj", word):
-            return "kv"
-        for role, name in (("q", "quer"), ("k", "key"), ("v", "val")):
-            if name in word:
-                return role
-        for role in "qkv":
-            if re.fullmatch(
-                rf"(w|to|fc|proj|in|p|m|b|f|head|heads|all)?{role}s?(w|proj|projection|in|fc|net|s|p|b)?", word
-            ):
-                return role
-        if re.search(
-            r"out|^w?o(proj|s)?$|^(w|fc|to)o$|^c?proj|^fc$|final|unif|dense|merge|mix|combine|^fco|concat", word
-        ):
-            return "out"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +45,6 @@ def norm_of(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tens
     if "weight" not in mine or mine["weight"].dim() != 1:
         return None
     return mine["weight"], mine.get("bias"), float(getattr(holder, "eps", None) or 1e-5)  # an RMSNorm's may be None
-
-
-def is_bias(path: str) -> bool:
-    """Tell whether a name is a bias's: it may have an axis for the heads."""
-    return bool(re.search(r"bias$|(^|[._])b_?(q|k|v|o|out|qkv)?$", path.rpartition(".")[2], re.IGNORECASE))
 
 
 def bias_of(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
