@@ -12,74 +12,64 @@ from mhsa_cli.commands.command_line import Command, Group
 
 
 class Help(NamedTuple):
-    """What a command's help says, with a call to copy. It is no docstring, for `python -OO` drops those."""
+    """What a command's help says, and arguments to copy. It is no docstring, for `python -OO` drops those."""
 
     summary: str
-    more: str = ""
     example: str = ""
+    more: str = ""
 
 
 COMMANDS = {
     "train": Help(
         "Train a model on a toy task; show the loss, every head's map, and where the run is kept.",
-        example="mhsa train --config configs/copy.yaml n_heads=8 train.lr=1e-3",
+        "--config configs/copy.yaml n_heads=8 train.lr=1e-3",
     ),
     "inspect-heads": Help(
         "Show where every head looks and what was measured of it; one colour scale for all heads.",
-        example='mhsa inspect-heads copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"',
+        'copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"',
     ),
     "bench": Help(
         "Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.",
-        example="mhsa bench d_model=64 batch_size=32",
+        "d_model=64 batch_size=32",
     ),
     "check": Help(
         "Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.",
+        "my_attention.py:MyAttention",
         "It runs in a process of its own, and only the lines that it needs. Exit 0: all are right; 7: one is wrong; "
         "2: none is, but one is not clear or cannot be called.",
-        example="mhsa check my_attention.py:MyAttention",
     ),
     "compare": Help(
         "Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.",
-        example="mhsa compare copy-h4 copy-h8",
+        "copy-h4 copy-h8",
     ),
-    "curve": Help(
-        "Show the loss of a run again, or several runs over each other.",
-        example="mhsa curve copy-h4 copy-h8",
-    ),
-    "explain": Help(
-        "Say in plain words what each head looks at, how that is known, and what it causes.",
-        example="mhsa explain copy-h4",
-    ),
+    "curve": Help("Show the loss of a run again, or several runs over each other.", "copy-h4 copy-h8"),
+    "explain": Help("Say in plain words what each head looks at, how that is known, and what it causes.", "copy-h4"),
     "export": Help(
         "Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.",
-        example="mhsa export copy-h4 --to transformer-lens",
+        "copy-h4 --to transformer-lens",
     ),
     "generate": Help(
-        "Say what a trained model says after a prompt, token by token as it comes.",
-        example='mhsa generate copy-h4 --prompt "3 5 9 1 2 7 |"',
+        "Say what a trained model says after a prompt, token by token as it comes.", 'copy-h4 --prompt "3 5 9 1 2 7 |"'
     ),
-    "runs": Help(
-        "List the runs, newest first, with how they ended; or one run in lines `key: value`.",
-        example="mhsa runs copy-h4",
-    ),
+    "runs": Help("List the runs, newest first, with how they ended; or one run in lines `key: value`.", "copy-h4"),
     "sweep": Help(
         "Train every combination of comma lists with many seeds, and say what differs and what does not.",
-        example="mhsa sweep --config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
+        "--config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
     ),
     "tasks": Help(
         "List the tasks; each is drawn as the ids that go in over the answers wanted, with what guessing scores."
     ),
     "timeline": Help(
         "Show when every head became what it is: its lift over training under the loss curve, in the same columns.",
-        example="mhsa timeline copy-h4 --target previous",
+        "copy-h4 --target previous",
     ),
     "trace": Help(
         "Follow the tensors of a config through its untrained model: shapes, views and copies, FLOPs, values, checks.",
-        example="mhsa trace seq_len=5 d_model=16 n_heads=4",
+        "seq_len=5 d_model=16 n_heads=4",
     ),
     "verify": Help(
         "Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.",
-        example="mhsa verify copy-h4",
+        "copy-h4",
     ),
     "config": Help("Write, check and show configs."),
 }
@@ -113,7 +103,7 @@ def _load(name: str) -> Any:
         group.name, group.help = name, told.summary
         return group
     one = typer.Typer(**_PLAIN, context_settings=_SETTINGS)
-    example = f"Example: {told.example}" if told.example else None
+    example = f"Example: mhsa {name} {told.example}" if told.example else None
     text = "\n\n".join(filter(None, (told.summary, told.more)))
     one.command(name, cls=Command, help=text, epilog=example)(getattr(module, function))
     return typer.main.get_command(one)

@@ -1,4 +1,4 @@
-"""Finding a run that a command is about, and its trained model."""
+"""Finding a run that a command is about, and what must be known of it before anything of it is shown."""
 
 from __future__ import annotations
 
