@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,19 +81,19 @@ def check(
 
     many = len(targets) > 1 or Path(targets[0]).is_dir()
     names = expand(targets, entry) if many else [with_entry(targets[0], entry)]
-    done = 0
+    numbers = count(1)
 
     def hear(grade: Grade) -> None:
-        nonlocal done
-        done += 1
         faults = ", ".join(fault.name for fault in grade.faults)
-        tell(f"{done}/{len(names)}  {grade.target}  {grade.verdict}{f': {faults}' if faults else ''}")
+        if many:
+            said = f"{grade.target}  {grade.verdict}{f': {faults}' if faults else ''}"
+            tell(f"{next(numbers)}/{len(names)}  {said}")
 
     shown = not (many or as_json)  # else what cannot be loaded has its row or its document, too
     if shown:
         check_readable(names[0])
     try:
-        results = list(grade_all(names, wishes, limits, jobs, hear if many else lambda _: None))
+        results = list(grade_all(names, wishes, limits, jobs, hear))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if shown and results[0].refused is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, argument
@@ -20,7 +21,12 @@ from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
-FIGURES = {"eval_loss": "eval loss", "eval_accuracy": "accuracy", "seconds": "time", "steps": "steps"}
+FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # by key: what each is called, and how it is written
+    "eval_loss": ("eval loss", nats),
+    "eval_accuracy": ("accuracy", "{:.1%}".format),
+    "seconds": ("time", "{:.1f} s".format),
+    "steps": ("steps", "{:,}".format),
+}
 TwoRuns = Annotated[list[str] | None, argument("RUN RUN", "Two runs, by name or path.")]
 
 
@@ -54,7 +60,10 @@ def _picture(found: Comparison, surface: Surface) -> Lines:
     names = _names(*found.folders)
     distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
     series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
-    figures = [[title, *(_written(key, final[key]) for final in found.finals)] for key, title in FIGURES.items()]
+    figures = [
+        [title, *("" if final[key] is None else write(final[key]) for final in found.finals)]
+        for key, (title, write) in FIGURES.items()
+    ]
     heads = (
         unmatched(found.note, surface)
         if found.matching is None
@@ -75,12 +84,6 @@ def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
     if first.name == second.name and first.path != second.path:
         return escape(first.path), escape(second.path)
     return escape(first.name), escape(second.name)
-
-
-def _written(key: str, value: int | float | None) -> str:
-    """Write one final figure, None as nothing."""
-    forms = {"eval_loss": nats, "eval_accuracy": "{:.1%}".format, "seconds": "{:.1f} s".format, "steps": "{:,}".format}
-    return "" if value is None else forms[key](value)
 
 
 def _document(found: Comparison) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def block_facts(model: TransformerLM | None) -> dict[str, Any]:
 
 
 def load_block(
-    config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow: bool | None = None
+    config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow: bool | None
 ) -> CustomAttention | None:
     """Load the block that a run was trained with, if it is named again; None if the run's attention is ours.
 

@@ -49,7 +49,7 @@ def check_maps(run: RunDir) -> None:
         raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
 
 
-def measured_maps(folder: RunDir, attention: str | None = None) -> HeadMaps:
+def measured_maps(folder: RunDir, attention: str | None) -> HeadMaps:
     """Give maps and measurements: the stored ones without torch, else those of the newest checkpoint.
 
     `attention` names the block of a run that was trained with somebody's own. Raises: UsageError if it shows no maps.

@@ -41,7 +41,7 @@ class TrainedRun(NamedTuple):
     step: int
 
 
-def load_trained_run(folder: RunDir, attention: str | None = None) -> TrainedRun:
+def load_trained_run(folder: RunDir, attention: str | None) -> TrainedRun:
     """Load the newest whole checkpoint.
 
     `attention` names the block of a run that was trained with somebody's own.
@@ -49,7 +49,7 @@ def load_trained_run(folder: RunDir, attention: str | None = None) -> TrainedRun
     block is not named.
     """
     config = own_text(run_config(folder), folder)
-    custom = load_block(config, folder.read_run_json(), attention, who=folder.name)
+    custom = load_block(config, folder.read_run_json(), attention, who=folder.name, allow=None)
     step, files, notes = folder.load_checkpoint(for_training=False)
     for note in notes:
         tell(f"note: {note}")

@@ -36,8 +36,8 @@ PRINTED_BYTES = 1 << 20
 class Limits:
     """What one grade may take: seconds, and GiB beyond what an empty process has."""
 
-    seconds: float = 30.0
-    memory: float = 4.0
+    seconds: float
+    memory: float
 
 
 def cores() -> int:
@@ -54,13 +54,9 @@ class GradeResult:
 
 
 def grade_all(
-    targets: Sequence[str],
-    wishes: Wishes,
-    limits: Limits,
-    jobs: int | None = None,
-    hear: Callable[[Grade], None] = lambda _: None,
+    targets: Sequence[str], wishes: Wishes, limits: Limits, jobs: int | None, hear: Callable[[Grade], None]
 ) -> Iterator[GradeResult]:
-    """Grade up to `jobs` at a time (left out, one on each core), in order; `hear` hears each as soon as it is done."""
+    """Grade up to `jobs` at a time (None: one on each core), in order; `hear` hears each as soon as it is done."""
     waiting, running = deque(enumerate(targets)), dict[int, _GradingProcess]()
     ended: dict[int, GradeResult] = {}
     given = 0
