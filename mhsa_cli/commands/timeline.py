@@ -20,8 +20,8 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
+from mhsa_cli.runs.heads import FIGURES
 from mhsa_cli.runs.listing import run_argument
-from mhsa_cli.runs.report import FIGURES
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_maps
 
