@@ -50,7 +50,7 @@ ROOMS = {
 
 # The folders of check, as they stand on each other: each may import itself and those before it, and what is below all.
 CHECK = ("source", "read", "locate", "faults", "call", "match", "laws")
-BELOW_CHECK = ("sentences", "tensors", "foreign_words")
+BELOW_CHECK = ("sentences", "tensors", "roles", "foreign_words")
 
 
 def room_of(file: Path) -> str:
@@ -118,24 +118,22 @@ def test_the_folders_of_check_stand_on_each_other() -> None:
     assert found == []
 
 
-def imported_at_once(file: Path, known: Container[str]) -> set[str]:
-    """List the modules of the house that a file imports when it is imported, those for type checking among them."""
+def neighbours(file: Path, known: Container[str]) -> set[str]:
+    """List the modules of the house that a file imports, those inside functions and for type checking among them."""
     found = set()
-    for statement in parsed(file).body:
-        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Import):
-                    found |= {alias.name for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    whole = {f"{node.module}.{alias.name}" for alias in node.names}
-                    found |= {name if name in known else node.module for name in whole}
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in whole}
     return {name for name in found if name in known}
 
 
 def test_no_imports_go_in_a_circle() -> None:
     modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in FILES}
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
-    graph = {name: imported_at_once(file, modules) - {name} for name, file in modules.items()}
+    graph = {name: neighbours(file, modules) - {name} for name, file in modules.items()}
     assert sum(map(len, graph.values())) > 500
     assert set(TopologicalSorter(graph).static_order()) == set(modules)  # it raises CycleError, which names the circle
 
