@@ -24,7 +24,8 @@ from mhsa_cli.commands.sweep_output import UNREAD, exit_code, show_sweep, tell_f
 from mhsa_cli.errors import MhsaError, UsageError
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.sweep.plan import EngineOptions, new_sweep
+from mhsa_cli.jobs.sweep.new import new_sweep
+from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 from mhsa_cli.renderers.pictures.sweep_words import pair_words

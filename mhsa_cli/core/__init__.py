@@ -1,4 +1,4 @@
-"""The mathematics: the only folder that imports torch. It never prints and never touches a run directory."""
+"""The mathematics: it never prints and never touches a run directory. Only this room and `check` import torch."""
 
 import importlib.util
 import mmap

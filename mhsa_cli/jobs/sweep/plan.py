@@ -1,22 +1,18 @@
-"""A sweep's plan: its trials, one model each; and a new one, its grid expanded and found to fit, written down."""
+"""A sweep's plan: its trials, one model each, and where they train."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.grid import MAX_TRIALS, expand
+from mhsa_cli.config.grid import MAX_TRIALS
 from mhsa_cli.config.load import Config, check_data
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.run_config import other_version, text_digests
-from mhsa_cli.jobs.sweep.capacity import check_capacity
+from mhsa_cli.jobs.run_config import other_version
 from mhsa_cli.runs.codec import is_number
 from mhsa_cli.runs.listing import SWEEP
-from mhsa_cli.runs.names import prepare_root
-from mhsa_cli.runs.sweep_dir import SweepDir, trial_name
+from mhsa_cli.runs.sweep_dir import trial_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,48 +71,3 @@ class EngineOptions:
     def processes(self) -> int:
         """How many train here at the same time."""
         return self.jobs or 1
-
-
-def new_sweep(
-    config: str | None,
-    overrides: list[str],
-    *,
-    seeds: int,
-    skip_invalid: bool,
-    name: str | None,
-    target: float | None,
-    root: Path,
-    options: EngineOptions,
-    command: list[str],
-) -> SweepDir:
-    """Expand the grid, check that it fits into memory and onto the disk, and write its plan.
-
-    Raises: UsageError, StorageError.
-    """
-    grid = expand(config, overrides, seeds, skip_invalid=skip_invalid)
-    for named, why in grid.invalid:
-        tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
-    check_capacity(
-        [cell.configs for cell in grid.cells],
-        prepare_root(root),
-        None if options.engine == "ray" else min(options.processes, sum(len(cell.configs) for cell in grid.cells)),
-    )
-    from mhsa_cli.core.tasks.base import Task  # torch comes with it: not before the grid is known to be good
-    from mhsa_cli.jobs.custom_attention import try_blocks
-
-    configs = [cell.configs[0] for cell in grid.cells]
-    plan = {
-        "command": command,
-        "target": Task.target_accuracy if target is None else target,
-        "cells": [
-            {"overrides": dict(cell.overrides), "config": config.to_dict(), "seeds": len(cell.configs)}
-            for cell, config in zip(grid.cells, configs, strict=True)
-        ],
-    }
-    digests = {"attention": try_blocks(configs, options.engine), "texts": text_digests(configs)}
-    plan |= {key: found for key, found in digests.items() if found}
-    if options.engine == "ray":
-        from mhsa_cli.jobs.sweep.ray import connect
-
-        connect(options.address)
-    return SweepDir.create(root, name, f"sweep-{configs[0].task.name}", plan)
