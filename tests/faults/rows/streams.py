@@ -56,7 +56,7 @@ class Case(NamedTuple):
     command: str
     stdin: str
     stdout: str
-    messages: str
+    stderr: str
     fresh: bool
 
 
