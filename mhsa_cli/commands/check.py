@@ -15,6 +15,7 @@ from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
+from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.check import Grade, Wishes
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
@@ -77,8 +78,6 @@ def check(
     wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
-    from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
-
     many = len(targets) > 1 or Path(targets[0]).is_dir()
     names = expand(targets, entry) if many else [with_entry(targets[0], entry)]
     numbers = count(1)

@@ -63,14 +63,14 @@ def train(
         raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={escape(attention)}")
     if resume is None:
         wanted = load_config(config, changes)
-        from mhsa_cli.jobs.train import new_run
+        from mhsa_cli.jobs.train import new_run  # torch: not before the config is known to be good
 
         _train(new_run(wanted, root, name, ["mhsa", *sys.argv[1:]]), as_json)
         return
     if config is not None or name is not None:
         raise UsageError("--resume goes on with a run's own config and name", "leave out --config and --name")
     found = RunDir.open(root, resume)
-    from mhsa_cli.jobs.resume import read_resume_point, resumed_run
+    from mhsa_cli.jobs.resume import read_resume_point, resumed_run  # torch comes with it
 
     where = read_resume_point(found, changes)  # only read: of a run that is done not even the lock file changes
     if where.is_done(found):
@@ -81,7 +81,7 @@ def train(
 
 def _train(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
     """Train, drawing the curve as it comes; then show the run."""
-    from mhsa_cli.jobs.train import training
+    from mhsa_cli.jobs.train import training  # torch comes with it
 
     console = make_console(stderr=True)
     surface = surface_of(console)

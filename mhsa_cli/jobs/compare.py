@@ -85,7 +85,7 @@ def _match(
         blocks = [_block(run, config, given) for run, config in zip((first, second), configs, strict=True)]
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
-    from mhsa_cli.core.heads.match import compare_models
+    from mhsa_cli.core.heads.match import compare_models  # torch comes with both
     from mhsa_cli.jobs.trained_run import load_trained_run
 
     one = load_trained_run(first, blocks[0])

@@ -18,6 +18,8 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.check.source.load import split
+from mhsa_cli.check.source.read_file import read_script
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.jobs.grade.child import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
@@ -94,8 +96,6 @@ class _GradingProcess:
     """A process that grades one target, as its parent sees it."""
 
     def __init__(self, target: str, wishes: Wishes, limits: Limits) -> None:
-        from mhsa_cli.check.source.load import split
-
         self.target, self.limits, self.file = target, limits, split(target)[0]
         self.folder = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
         self.place = Path(self.folder.name)
@@ -193,8 +193,6 @@ class _GradingProcess:
             file = self.file.absolute()
             written = re.escape(str(file).encode("ascii", "backslashreplace").decode())
             if found := re.search(rf'File "{written}", line (\d+) in (\S+)', trace):
-                from mhsa_cli.check.source.read_file import read_script
-
                 return f", at {read_script(file).place(int(found[1]))} (in {found[2]})"
         return ""
 

@@ -17,6 +17,7 @@ from mhsa_cli.jobs.sweep.capacity import stack_that_fits
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
+from mhsa_cli.jobs.sweep.ray import RayEngine
 from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
@@ -121,8 +122,6 @@ def train_missing(
 def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], tell: Tell) -> Engine:
     """Make what trains, `most` chunks at the same time if not fewer were asked for."""
     if options.engine == "ray":
-        from mhsa_cli.jobs.sweep.ray import RayEngine
-
         return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, tell)
     slots = min(options.processes, most)
     return InProcessEngine(sweep.path, stop, tell) if slots == 1 else ProcessEngine(sweep.path, slots, stop, tell)
