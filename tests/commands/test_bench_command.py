@@ -21,7 +21,7 @@ EFFORTS = {"quick": measure.Effort(0.0, (1, 3), (8, 12), 1)}
 @pytest.fixture(autouse=True)
 def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MIDDLE", MIDDLE)
-    monkeypatch.setattr(measure, "EFFORTS", EFFORTS)
+    monkeypatch.setattr("mhsa_cli.jobs.untrained.EFFORTS", EFFORTS)
     monkeypatch.setattr(timing, "ROUND", 0.0)
 
 
