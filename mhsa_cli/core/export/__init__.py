@@ -5,7 +5,7 @@ A format that is one file calls it "": its name is the caller's. Only the format
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 
 from mhsa_cli.core.export.source import Files, Source
 
@@ -23,5 +23,5 @@ SINGLE = {"npz": ".npz", "json": ".json"}  # formats that are one file, and its 
 def exported(run: Source, to: str) -> Files:
     """Write a run in one of the formats of EXPORTS."""
     module, function = EXPORTS[to]
-    files: Files = getattr(import_module(f"{__name__}.{module}"), function)(run)
+    files: Files = getattr(importlib.import_module(f"{__name__}.{module}"), function)(run)
     return files
