@@ -90,9 +90,9 @@ def _train(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> No
             view = LiveTraining(
                 console,
                 surface,
-                total_steps=begun.trainer.total,
+                total_steps=begun.group.total,
                 baseline=guessing(setup.task.chance_loss),
-                trained=begun.trainer.trained,
+                trained=begun.group.trained,
                 history=begun.history.series(),
             )
             with view:
@@ -114,7 +114,7 @@ def _tell_stopped(training: Training) -> None:
     """Say how to go on with a training that a signal stopped."""
     if training.stopped:
         more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
-        tell(f"stopped after step {training.trainer.step} of {training.trainer.total}; to go on: {more}")
+        tell(f"stopped after step {training.group.step} of {training.group.total}; to go on: {more}")
 
 
 def _tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:

@@ -12,8 +12,8 @@ from mhsa_cli.config.load import Config
 from mhsa_cli.core.devices import Device
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
-from mhsa_cli.core.training.engine import Trainer
 from mhsa_cli.core.training.load import first_difference
+from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.custom_attention import build_custom_model
 from mhsa_cli.jobs.history import History
@@ -55,9 +55,10 @@ def _train(
     config: Config, task: Task, device: Device, run: RunDir, model: TransformerLM | None, stop: int | None = None
 ) -> None:
     """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
-    files = run.load_checkpoint().files if run.checkpoints() else None
-    trainer = Trainer(config, task, device, model=model, resume=files, stop=lambda: trainer.step == stop)
-    for _ in train_and_keep(trainer, run, History(run)):
+    files = [run.load_checkpoint().files] if run.checkpoints() else None
+    models = None if model is None else [model]
+    group = Group([config], task, device, models=models, resume=files, stop=lambda: group.step == stop)
+    for _ in train_and_keep(group, run, History(run)):
         pass
 
 

@@ -17,7 +17,7 @@ from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_vers
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.errors import MhsaError, NonFiniteError, StorageError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
@@ -111,20 +111,22 @@ def noting_failure(run: RunDir) -> Iterator[None]:
 @contextlib.contextmanager
 def training(setup: TrainingSetup, stop: StopSignal) -> Iterator[Training]:
     """Begin a training. An error that leaves the block, also one of whoever watches, is noted in the run folder."""
-    run, device, trainer = setup.run, setup.device, None
+    run, device, group = setup.run, setup.device, None
     before, began = run.read_run_json().get("seconds") or 0.0, time.monotonic()
 
     def seconds() -> float:
         return round(before + time.monotonic() - began, 3)
 
     try:
-        trainer = Trainer(setup.config, setup.task, device, model=setup.model, resume=setup.files, stop=stop)
-        run.update(**GOING_ON, **trainer.group.facts(0), **machine(setup.config, device))
-        yield Training(setup, trainer, History(run), seconds)
+        models = None if setup.model is None else [setup.model]
+        files = None if setup.files is None else [setup.files]
+        group = Group([setup.config], setup.task, device, models=models, resume=files, stop=stop)
+        run.update(**GOING_ON, **group.facts(0), **machine(setup.config, device))
+        yield Training(setup, group, History(run), seconds)
     except BaseException as error:
         stop.hold()
         if not isinstance(error, StorageError):  # then the folder takes no more either
-            _note_end(setup, trainer, error, seconds())
+            _note_end(setup, group, error, seconds())
         raise
 
 
@@ -133,37 +135,37 @@ class Training:
     """One training: iterate `records()`, then `finish()`. `seconds` tells how long it has taken, resumes included."""
 
     setup: TrainingSetup
-    trainer: Trainer
+    group: Group
     history: History
     seconds: Callable[[], float]
 
     @property
     def stopped(self) -> bool:
         """Whether it ended before its last step."""
-        return self.trainer.step < self.trainer.total
+        return self.group.step < self.group.total
 
     def records(self) -> Iterator[Record]:
         """Train, writing every record where it belongs; yields those that the run folder did not hold already."""
-        return train_and_keep(self.trainer, self.setup.run, self.history)
+        return train_and_keep(self.group, self.setup.run, self.history)
 
     def finish(self) -> None:
         """Look at the heads and write the results."""
-        setup, trainer, seconds = self.setup, self.trainer, self.seconds()
+        setup, group, seconds = self.setup, self.group, self.seconds()
         status = "stopped" if self.stopped else "finished"
-        last = trainer.last_eval if trainer.last_eval.step == trainer.step else trainer.evaluate()
-        model = trainer.model()
-        maps = measure_model(setup.config, setup.task, model, trainer.step)
+        last = group.last_eval[0] if group.last_eval[0].step == group.step else group.evaluate()[0]
+        model = group.model(0)
+        maps = measure_model(setup.config, setup.task, model, group.step)
         write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status)
 
 
-def _note_end(setup: TrainingSetup, trainer: Trainer | None, error: BaseException, seconds: float) -> None:
+def _note_end(setup: TrainingSetup, group: Group | None, error: BaseException, seconds: float) -> None:
     """Note how a training broke off, where the run folder can still be written."""
     run, failed = setup.run, isinstance(error, Exception)  # else a second Ctrl-C
-    if not failed and trainer is not None:
-        _tell_cut_off(run, trainer)
+    if not failed and group is not None:
+        _tell_cut_off(run, group)
     try:
         # A state that is not finite is not saved.
-        whole = None if isinstance(error, NonFiniteError) else trainer
+        whole = None if isinstance(error, NonFiniteError) else group
         step = (saved_step(run) or 0) if whole is None else whole.step
         if isinstance(error, NonFiniteError):
             kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
@@ -176,12 +178,12 @@ def _note_end(setup: TrainingSetup, trainer: Trainer | None, error: BaseExceptio
         tell(f"note: {second}")
 
 
-def _tell_cut_off(run: RunDir, trainer: Trainer) -> None:
+def _tell_cut_off(run: RunDir, group: Group) -> None:
     """Say after a second Ctrl-C which step is saved, and how to go on from it."""
     saved = saved_step(run)
     kept = "none is saved yet" if saved is None else f"saved is step {saved}"
     more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
-    tell(f"stopped at once after step {trainer.step} of {trainer.total}; {kept}{more}")
+    tell(f"stopped at once after step {group.step} of {group.total}; {kept}{more}")
 
 
 def saved_step(run: RunDir) -> int | None:
@@ -189,11 +191,11 @@ def saved_step(run: RunDir) -> int | None:
     return max((item.step for item in run.checkpoints()), default=None)
 
 
-def train_and_keep(trainer: Trainer, run: RunDir, history: History) -> Iterator[Record]:
+def train_and_keep(group: Group, run: RunDir, history: History) -> Iterator[Record]:
     """Train on, writing every record where it belongs in the run folder; yields those that it did not hold already."""
-    for record in trainer.records():
+    for record in records_of(group):
         if isinstance(record, SaveRecord):
-            run.commit_checkpoint(record.step, record.files, trainer.config.train.keep)
+            run.commit_checkpoint(record.step, record.files, group.train.keep)
         elif isinstance(record, SnapshotRecord):
             run.append_head_scores([snapshot_to_dict(record)])
         else:

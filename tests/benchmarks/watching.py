@@ -13,7 +13,7 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.records import SnapshotRecord
 from mhsa_cli.runs.json_file import dump_json
 from mhsa_cli.runs.snapshots import snapshot_to_dict
@@ -25,9 +25,9 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 def seconds(path: str, watch: bool) -> float:
     """Train once and write every snapshot as text; returns CPU seconds."""
     config = load_config(path)
-    trainer = Trainer(config, build_task(config.task), torch.device("cpu"), watch=watch)
+    group = Group([config], build_task(config.task), torch.device("cpu"), watch=watch)
     started = time.process_time()
-    for record in trainer.records():
+    for record in records_of(group):
         if isinstance(record, SnapshotRecord):
             dump_json(snapshot_to_dict(record))
     return time.process_time() - started

@@ -18,8 +18,7 @@ from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import Batch, Task, build_task, fixed_batch
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import Group, build_model
+from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.snapshots import Snapshots
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError
@@ -47,9 +46,15 @@ def config(model: str, *more: str) -> Config:
 
 def run(
     settings: Config, device: str, *, resume: Mapping[str, bytes] | None = None, watch: bool = False
-) -> tuple[Trainer, list[Record]]:
-    trainer = Trainer(settings, build_task(settings.task), torch.device(device), resume=resume, watch=watch)
-    return trainer, list(trainer.records())
+) -> tuple[Group, list[Record]]:
+    group = Group(
+        [settings],
+        build_task(settings.task),
+        torch.device(device),
+        resume=None if resume is None else [resume],
+        watch=watch,
+    )
+    return group, list(records_of(group))
 
 
 def figures(records: list[Record]) -> list[float]:
@@ -146,7 +151,7 @@ def test_a_resume_equals_never_stopping(device: str, model: str, more: list[str]
     saves = [r for r in records if isinstance(r, SaveRecord)]
     for save in saves[:2]:
         resumed, rest = run(settings, device, resume=save.files)
-        assert weights_sha256(resumed.model()) == weights_sha256(whole.model())
+        assert weights_sha256(resumed.model(0)) == weights_sha256(whole.model(0))
         assert torch.equal(resumed.stack.moment2, whole.stack.moment2)
         later = [r for r in records if isinstance(r, StepRecord) and r.step > save.step]
         assert [r for r in rest if isinstance(r, StepRecord)] == later != []
@@ -173,7 +178,7 @@ def test_ids_out_of_range_are_refused_and_the_device_goes_on(device: str, wrong:
     for part in ("inputs", "targets"):
         task: Task = Wrong(part, wrong)
         with pytest.raises(ValueError) as caught:
-            Trainer(config("copy"), task, where)
+            Group([config("copy")], task, where)
         assert str(wrong) in str(caught.value)
     good = build_task(config("copy").task)
     for model in ("copy", "gpt", "llama"):
@@ -182,7 +187,7 @@ def test_ids_out_of_range_are_refused_and_the_device_goes_on(device: str, wrong:
         ids = torch.stack([fixed_batch(good, 1, "test", 3).inputs] * 2).to(where)
         targets, spoilt = ids.clone(), ids.clone()
         spoilt[1, 2, 3] = wrong
-        alone = Trainer(settings, good, where).model()
+        alone = Group([settings], good, where).model(0)
         for call in (
             lambda: stack.step(spoilt, targets, 1e-3),  # noqa: B023
             lambda: stack.evaluate(spoilt, targets),  # noqa: B023
@@ -214,7 +219,7 @@ def test_models_trained_together_are_the_single_ones(device: str, model: str, mo
     for slot, settings in enumerate(configs):
         alone, records = run(settings, device)
         assert figures(together[slot]) == pytest.approx(figures(records), abs=1e-4)
-        for ours, theirs in zip(group.model(slot).parameters(), alone.model().parameters(), strict=True):
+        for ours, theirs in zip(group.model(slot).parameters(), alone.model(0).parameters(), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-3)
     assert len({round(group.last_eval[slot].loss, 6) for slot in together}) == len(seeds)
 
@@ -224,8 +229,8 @@ def test_models_trained_together_are_the_single_ones(device: str, model: str, mo
 def test_heads_are_measured_where_the_model_is(device: str, model: str) -> None:
     """Maps, what heads cause, and a whole report, beside the same model in float64 on the CPU."""
     self_check(torch.device(device))
-    trainer, _ = run(config(model, "train.steps_per_epoch=40", "train.lr=0.01"), device)
-    here, task = trainer.model(), trainer.task
+    group, _ = run(config(model, "train.steps_per_epoch=40", "train.lr=0.01"), device)
+    here, task = group.model(0), group.task
     there = copy.deepcopy(here).cpu().double()
     assert here.pos.device.type == device
     batch, pair = fixed_batch(task, 1, "probe", 9), here.heads[:2]

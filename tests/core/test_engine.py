@@ -13,8 +13,7 @@ from torch import Tensor
 from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import Group, build_model
+from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError, RunError
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
@@ -50,13 +49,13 @@ def rich(*more: str) -> Config:
     return load_config(None, later_wins(*RICH, *more))
 
 
-def run(config: Config, resume: Mapping[str, bytes] | None = None) -> tuple[Trainer, list[Record]]:
-    trainer = Trainer(config, build_task(config.task), CPU, resume=resume)
-    return trainer, list(trainer.records())
+def run(config: Config, resume: Mapping[str, bytes] | None = None) -> tuple[Group, list[Record]]:
+    group = Group([config], build_task(config.task), CPU, resume=None if resume is None else [resume])
+    return group, list(records_of(group))
 
 
 def digest(config: Config) -> str:
-    return weights_sha256(run(config)[0].model())
+    return weights_sha256(run(config)[0].model(0))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def usual() -> str:
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Trainer, list[Record]]:
+def whole() -> tuple[Group, list[Record]]:
     """A run that saved after every step and was never stopped; tests only read it."""
     return run(rich("train.save_every=1"))
 
@@ -92,13 +91,13 @@ def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up() -> No
 
 @pytest.mark.parametrize("stop", range(1, 18))
 def test_stopping_after_any_step_and_resuming_equals_never_stopping(
-    stop: int, whole: tuple[Trainer, list[Record]]
+    stop: int, whole: tuple[Group, list[Record]]
 ) -> None:
-    trainer, records = whole
+    group, records = whole
     files = next(r.files for r in records if isinstance(r, SaveRecord) and r.step == stop)
     resumed, rest = run(rich("train.save_every=1"), files)
-    assert weights_sha256(resumed.model()) == weights_sha256(trainer.model())
-    assert torch.equal(resumed.stack.moment2, trainer.stack.moment2)
+    assert weights_sha256(resumed.model(0)) == weights_sha256(group.model(0))
+    assert torch.equal(resumed.stack.moment2, group.stack.moment2)
     measured = (EvalRecord, EpochRecord)  # of a step come after its save
     said = [r for r in records if r.step > stop or (r.step == stop and isinstance(r, measured))]
     said = [r for r in said if not isinstance(r, SaveRecord)]
@@ -117,16 +116,16 @@ def test_every_step_is_recorded_once_and_in_order() -> None:
 
 
 def test_no_epochs_save_the_untrained_model() -> None:
-    trainer, records = run(rich("train.epochs=0", "train.warmup_steps=0"))
+    group, records = run(rich("train.epochs=0", "train.warmup_steps=0"))
     assert [type(r) for r in records] == [EvalRecord, SnapshotRecord, SaveRecord]
-    fresh = build_model(rich(), trainer.task)
-    assert weights_sha256(trainer.model()) == weights_sha256(fresh)
+    fresh = build_model(rich(), group.task)
+    assert weights_sha256(group.model(0)) == weights_sha256(fresh)
 
 
 def test_a_stop_is_obeyed_after_the_step_with_a_checkpoint_of_it() -> None:
     config = rich()
-    trainer = Trainer(config, build_task(config.task), CPU, stop=lambda: trainer.step >= 5)
-    records = list(trainer.records())
+    group = Group([config], build_task(config.task), CPU, stop=lambda: group.step >= 5)
+    records = list(records_of(group))
     last = records[-1]
     assert isinstance(last, SaveRecord) and (last.step, last.reason) == (5, "stop")
     assert [r.step for r in records if isinstance(r, StepRecord)] == [1, 2, 3, 4, 5]
@@ -135,19 +134,19 @@ def test_a_stop_is_obeyed_after_the_step_with_a_checkpoint_of_it() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("step", [1, 6, 12])
 def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(
-    step: int, value: float, whole: tuple[Trainer, list[Record]]
+    step: int, value: float, whole: tuple[Group, list[Record]]
 ) -> None:
     healthy = rich("train.save_every=1")
     expected = next(r for r in whole[1] if isinstance(r, SaveRecord) and r.step == step - 1)
-    trainer = Trainer(healthy, build_task(healthy.task), CPU)
+    group = Group([healthy], build_task(healthy.task), CPU)
 
     def poison(gradient: Tensor) -> Tensor:
-        return gradient * value if trainer.step == step - 1 else gradient
+        return gradient * value if group.step == step - 1 else gradient
 
-    trainer.stack.leaves[-1].register_hook(poison)
+    group.stack.leaves[-1].register_hook(poison)
     records: list[Record] = []
     with pytest.raises(NonFiniteError, match=f"step {step}: ") as caught:
-        records.extend(iter_into(trainer, records))
+        records.extend(iter_into(group, records))
     assert caught.value.exit_code == 3 and "train.lr" in str(caught.value)
     last = records[-1]
     assert isinstance(last, SaveRecord) and last.step == step - 1
@@ -155,8 +154,8 @@ def test_a_gradient_that_is_not_finite_stops_before_it_reaches_a_weight(
     assert last.files["optimizer.safetensors"] == expected.files["optimizer.safetensors"]
 
 
-def iter_into(trainer: Trainer, records: list[Record]) -> list[Record]:
-    for record in trainer.records():
+def iter_into(group: Group, records: list[Record]) -> list[Record]:
+    for record in records_of(group):
         records.append(record)
     return []
 
@@ -182,44 +181,44 @@ def test_the_seconds_of_training_are_those_of_its_steps_alone(more: list[str], m
     for owner, name, seconds in ((Stack, "step", 2.0), (Stack, "evaluate", 100.0), (Group, "save", 100.0)):
         monkeypatch.setattr(owner, name, lasting(seconds, getattr(owner, name)))
     config = rich(*more)
-    trainer = Trainer(config, build_task(config.task), CPU, stop=lambda: trainer.step == 9, clock=lambda: now[0])
-    files = next(r.files for r in reversed(list(trainer.records())) if isinstance(r, SaveRecord))
-    assert trainer.trained() == (9 * 7 * 10, 18.0) and now[0] > 300
-    resumed = Trainer(config, build_task(config.task), CPU, resume=files, clock=lambda: now[0])
-    assert resumed.trained() == (0, 0.0) and len(list(resumed.records())) > 9
+    group = Group([config], build_task(config.task), CPU, stop=lambda: group.step == 9, clock=lambda: now[0])
+    files = next(r.files for r in reversed(list(records_of(group))) if isinstance(r, SaveRecord))
+    assert group.trained() == (9 * 7 * 10, 18.0) and now[0] > 300
+    resumed = Group([config], build_task(config.task), CPU, resume=[files], clock=lambda: now[0])
+    assert resumed.trained() == (0, 0.0) and len(list(records_of(resumed))) > 9
     assert resumed.trained() == (9 * 7 * 10, 18.0)
 
 
 def test_evaluation_repeats_itself_and_leaves_the_model_training() -> None:
     config = rich()
-    trainer = Trainer(config, build_task(config.task), CPU)
-    assert trainer.evaluate() == trainer.evaluate()
-    assert trainer.stack.model.training
+    group = Group([config], build_task(config.task), CPU)
+    assert group.evaluate()[0] == group.evaluate()[0]
+    assert group.stack.model.training
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 11])
 def test_evaluation_does_not_depend_on_its_chunks(chunk: int) -> None:
     config = rich()
-    trainer = Trainer(config, build_task(config.task), CPU)
-    inputs, targets = trainer.group.eval_inputs, trainer.group.eval_targets
-    loss, accuracy = trainer.stack.evaluate(inputs, targets, chunk)
-    whole = trainer.last_eval
+    group = Group([config], build_task(config.task), CPU)
+    inputs, targets = group.eval_inputs, group.eval_targets
+    loss, accuracy = group.stack.evaluate(inputs, targets, chunk)
+    whole = group.last_eval[0]
     assert loss[0] == pytest.approx(whole.loss, abs=1e-6) and accuracy[0] == whole.accuracy
 
 
 def test_tied_embeddings_stay_tied_through_training_and_a_checkpoint() -> None:
     config = rich("model.tie_embeddings=true")
-    trainer, records = run(config)
-    model = trainer.model()
+    group, records = run(config)
+    model = group.model(0)
     assert model.lm_head.weight is model.tok_emb.weight
     last = next(r for r in reversed(records) if isinstance(r, SaveRecord))
     again, _ = run(config, last.files)
-    assert weights_sha256(again.model()) == weights_sha256(model)
+    assert weights_sha256(again.model(0)) == weights_sha256(model)
 
 
 def test_float64_is_float64_throughout() -> None:
-    trainer, records = run(rich("train.dtype=float64", "train.epochs=1"))
-    assert trainer.stack.weights.dtype == trainer.stack.loss.dtype == torch.float64
+    group, records = run(rich("train.dtype=float64", "train.epochs=1"))
+    assert group.stack.weights.dtype == group.stack.loss.dtype == torch.float64
     _, narrow = run(rich("train.epochs=1"))
     wide = [r.loss for r in records if isinstance(r, StepRecord)]
     close = [r.loss for r in narrow if isinstance(r, StepRecord)]

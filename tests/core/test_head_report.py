@@ -17,7 +17,7 @@ from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.records import HeadReport, HeadScore, Label, Role
 from mhsa_cli.records.claim_words import sentences, words
 from tests.benchmarks.false_labels import total
@@ -163,10 +163,10 @@ def test_limits_that_models_of_one_shape_share_are_those_of_each() -> None:
 @cache
 def trained(name: str) -> HeadReport:
     config = load_config(str(Path(__file__).parents[2] / "configs" / f"{name}.yaml"), [])
-    trainer = Trainer(config, build_task(config.task), torch.device("cpu"), watch=False)
-    for _ in trainer.records():
+    group = Group([config], build_task(config.task), torch.device("cpu"), watch=False)
+    for _ in records_of(group):
         pass
-    return head_report(trainer.model(), trainer.task, config.train.seed)
+    return head_report(group.model(0), group.task, config.train.seed)
 
 
 def test_trained_on_repeat_no_head_has_a_name() -> None:

@@ -19,8 +19,7 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training import snapshots
 from mhsa_cli.core.training.checkpoint import load_weights, weights_sha256
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import build_model
+from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.snapshots import small_maps, snapshot_steps
 from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
 from tests.settings import later_wins
@@ -35,9 +34,9 @@ def config(*overrides: str) -> Config:
     return load_config(None, later_wins(*settings, *training, "train.lr=0.02", "train.save_every=1", *overrides))
 
 
-def run(of: Config, **settings: object) -> tuple[list[Record], Trainer]:
-    trainer = Trainer(of, build_task(of.task), torch.device("cpu"), **settings)  # type: ignore[arg-type]
-    return list(trainer.records()), trainer
+def run(of: Config, **settings: object) -> tuple[list[Record], Group]:
+    group = Group([of], build_task(of.task), torch.device("cpu"), **settings)  # type: ignore[arg-type]
+    return list(records_of(group)), group
 
 
 def looks(records: list[Record]) -> list[SnapshotRecord]:
@@ -71,8 +70,8 @@ def same(found: list[SnapshotRecord], wanted: list[SnapshotRecord]) -> None:
 @pytest.mark.parametrize("overrides", [(), ("model.n_layers=2", "model.residual=true", "model.norm=rmsnorm")])
 def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> None:
     of = config(*overrides)
-    records, trainer = run(of)
-    rows = build_probe(trainer.model(), trainer.task, SEED, ROWS)
+    records, group = run(of)
+    rows = build_probe(group.model(0), group.task, SEED, ROWS)
     assert rows is not None and len(looks(records)) > 5
     for look in looks(records):
         model = model_at(of, records, look.step)
@@ -128,10 +127,10 @@ def test_a_resumed_run_gives_the_records_of_an_unbroken_one(stop_at: int) -> Non
 
 def test_watching_changes_no_weight() -> None:
     of = config("model.dropout=0.2")
-    watched, trainer = run(of)
+    watched, group = run(of)
     alone, other = run(of, watch=False)
     assert looks(alone) == [] and looks(watched) != []
-    assert weights_sha256(trainer.model()) == weights_sha256(other.model())
+    assert weights_sha256(group.model(0)) == weights_sha256(other.model(0))
     assert saved(watched)[STEPS].files == saved(alone)[STEPS].files
     assert [r for r in watched if not isinstance(r, SnapshotRecord)] == alone
 
@@ -144,8 +143,8 @@ def test_rooms_for_few_models_give_the_same_records(monkeypatch: pytest.MonkeyPa
 
 def test_rows_too_long_to_measure_are_left_out_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "MAX_WEIGHTS", 10)
-    records, trainer = run(config())
-    assert looks(records) == [] and trainer.step == STEPS
+    records, group = run(config())
+    assert looks(records) == [] and group.step == STEPS
 
 
 def test_long_maps_are_pooled_by_their_largest() -> None:

@@ -8,8 +8,7 @@ from torch import nn
 
 from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.tasks import Batch, build_task
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import Group, build_model
+from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.records import EpochRecord, StepRecord
 
 CPU = torch.device("cpu")
@@ -40,7 +39,7 @@ class LessonBatches:
 
 def epochs(config: Config) -> list[EpochRecord]:
     """Train; give the epochs."""
-    records = Trainer(config, build_task(config.task), CPU, watch=False).records()
+    records = records_of(Group([config], build_task(config.task), CPU, watch=False))
     return [record for record in records if isinstance(record, EpochRecord)]
 
 
@@ -62,9 +61,9 @@ def test_the_lessons_weights_and_data_give_its_digits() -> None:
     pairs = [(model.tok_emb, embedding), (block.qkv_proj, qkv), (block.out_proj, out), (model.lm_head, head)]
     for ours, theirs in pairs:
         ours.load_state_dict(theirs.state_dict())
-    trainer = Trainer(config, task, CPU, model=model)
-    trainer.group.batches = [LessonBatches()]  # type: ignore[list-item]
-    records = list(trainer.records())
+    group = Group([config], task, CPU, models=[model])
+    group.batches = [LessonBatches()]  # type: ignore[list-item]
+    records = list(records_of(group))
     losses = {r.step: r.loss for r in records if isinstance(r, StepRecord)}
     assert {step: losses[step] for step in STEP_LOSSES} == pytest.approx(STEP_LOSSES, abs=2e-3)
     means = [r.loss for r in records if isinstance(r, EpochRecord)]

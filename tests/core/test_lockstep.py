@@ -13,8 +13,7 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.records import EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
 
@@ -44,9 +43,9 @@ def test_every_run_of_a_group_is_the_run_alone(form: str) -> None:
     wanted = configs(form, [3, 8, 5])
     group, found = collect(wanted)
     for run, config in enumerate(wanted):
-        alone = Trainer(config, build_task(config.task), CPU)
-        records = list(alone.records())
-        assert weights_sha256(group.model(run)) == weights_sha256(alone.model())
+        alone = Group([config], build_task(config.task), CPU)
+        records = list(records_of(alone))
+        assert weights_sha256(group.model(run)) == weights_sha256(alone.model(0))
         figures = [r for r in records if not isinstance(r, SaveRecord | SnapshotRecord)]
         assert [r for r in found[run] if not isinstance(r, SaveRecord | SnapshotRecord)] == figures
         for mine, own in zip(saves(found[run]), saves(records), strict=True):

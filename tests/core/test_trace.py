@@ -12,8 +12,7 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace.run import first_rows, tell
 from mhsa_cli.core.trace.tensors import size_of
-from mhsa_cli.core.training.engine import Trainer
-from mhsa_cli.core.training.lockstep import build_model
+from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.records import StepRecord, Trace, TraceStep
 
 
@@ -150,7 +149,7 @@ def test_mean_and_std_are_those_of_the_values() -> None:
 def test_the_rows_are_those_of_the_first_training_step() -> None:
     config = load_config(None, ["epochs=1", "steps_per_epoch=1", "eval_sequences=1"])
     task = build_task(config.task)
-    records = Trainer(config, task, torch.device("cpu")).records()
+    records = records_of(Group([config], task, torch.device("cpu")))
     first = next(record for record in records if isinstance(record, StepRecord))
     assert tell(config, task, batch=16).loss == pytest.approx(first.loss, abs=1e-5)
     with pytest.raises(ValueError, match="17 rows"):

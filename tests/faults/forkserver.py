@@ -33,7 +33,7 @@ def warm() -> None:
         "heads.report",
         "training.overlap",
         "training.checkpoint",
-        "training.engine",
+        "training.lockstep",
         "training.load",
     ):
         importlib.import_module(f"mhsa_cli.core.{name}")

@@ -7,7 +7,7 @@ import torch
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.engine import Trainer
+from mhsa_cli.core.training.lockstep import Group, records_of
 from tests.core.forms import KINDS, SCHEMES
 from tests.settings import later_wins
 
@@ -35,8 +35,8 @@ def test_copy_is_learned_as_far_as_the_form_can(scheme: str, kind: str) -> None:
     chosen = [f"positions={name}", f"n_kv_heads={shared}", *(["rope_layout=half"] if half else [])]
     chosen += {"window": [], "softmax": ["window=null"], "linear": ["window=null", "attention=linear"]}[kind]
     config = load_config(None, later_wins(*COPY, *chosen))
-    trainer = Trainer(config, build_task(config.task), torch.device("cpu"), watch=False)
-    assert trainer.last_eval.accuracy < 0.15
-    list(trainer.records())
+    group = Group([config], build_task(config.task), torch.device("cpu"), watch=False)
+    assert group.last_eval[0].accuracy < 0.15
+    list(records_of(group))
     least, most = LEARNED[scheme, kind]
-    assert least <= trainer.last_eval.accuracy <= most
+    assert least <= group.last_eval[0].accuracy <= most

@@ -18,13 +18,11 @@ from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.heads.capture import weight_blocks
 from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.training.lockstep import Group
+from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import autocast, parameter_dtype
-from mhsa_cli.errors import NonFiniteError
 from mhsa_cli.records import (
     AttentionSpeed,
     BenchRecord,
-    FailRecord,
     ImportSpeed,
     Machine,
     NotMeasured,
@@ -114,9 +112,8 @@ def step_seconds(
     seeds = [changed(config, {"train": {"seed": (config.train.seed + i) % 2**63}}) for i in range(models)]
     group = Group(seeds, task, device, stop=tick, watch=False)
     tick.start()
-    for _, record in group.records():
-        if isinstance(record, FailRecord):
-            raise NonFiniteError(record.message, record.hint)
+    for _ in records_of(group):
+        pass
     return {count: spread(values) for count, values in tick.rounds.items() if values}, group.stack.size // models
 
 

@@ -86,12 +86,17 @@ class Group:
         self.snapshots = Snapshots(self.stack, task) if watch else None
         self.snapshot_steps = snapshot_steps(self.total)
         self.last_eval: list[EvalRecord] = [EvalRecord(0, math.nan, math.nan)] * len(configs)
+        self._first = self.step
         self.evaluate()
 
     @property
     def step(self) -> int:
         """Count the updates made so far."""
         return self.stack.updates
+
+    def trained(self) -> tuple[int, float]:
+        """Count a run's tokens trained on here so far, and the seconds of all: evaluation and all else left out."""
+        return (self.step - self._first) * self.train.batch_size * self.task.seq_len, self.seconds
 
     def facts(self, run: int) -> dict[str, str | int]:
         """Say what a run trains: run.json keeps it."""
@@ -235,6 +240,17 @@ class Group:
                 self.epoch_loss_sums[run] += loss
                 if told:
                     yield run, StepRecord(step, loss, accuracy, learning_rate(self.train, step))
+
+
+def records_of(group: Group) -> Iterator[Record]:
+    """Train, yielding the records; reading them late, seldom or never changes no weight.
+
+    Raises: NonFiniteError where a run fails, after its last records.
+    """
+    for _, record in group.records():
+        if isinstance(record, FailRecord):
+            raise NonFiniteError(record.message, record.hint)
+        yield record
 
 
 def log_every(train: TrainConfig) -> int:

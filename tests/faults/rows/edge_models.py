@@ -155,13 +155,13 @@ def trained(
     """Train a run to its end: the model, its figures, and the checkpoint of each step."""
     import torch
 
-    from mhsa_cli.core.training.engine import Trainer
+    from mhsa_cli.core.training.lockstep import Group, records_of
     from mhsa_cli.records import SaveRecord
 
-    trainer = Trainer(config, task, torch.device("cpu"), resume=resume, watch=False)
-    records = list(trainer.records())
+    group = Group([config], task, torch.device("cpu"), resume=None if resume is None else [resume], watch=False)
+    records = list(records_of(group))
     files = {record.step: record.files for record in records if isinstance(record, SaveRecord)}
-    return trainer.model(), [record for record in records if record.step <= STEPS], files
+    return group.model(0), [record for record in records if record.step <= STEPS], files
 
 
 def check_resume(

@@ -97,10 +97,10 @@ def on_a_terminal(patch: pytest.MonkeyPatch, columns: int = 80, rows: int = 25) 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:
     """Train without looking at heads on the way."""
-    from mhsa_cli.core.training.engine import Trainer
+    from mhsa_cli.core.training.lockstep import Group
 
-    real = Trainer.__init__
-    patch.setattr(Trainer, "__init__", lambda self, *given, **named: real(self, *given, **{**named, "watch": False}))
+    real = Group.__init__
+    patch.setattr(Group, "__init__", lambda self, *given, **named: real(self, *given, **{**named, "watch": False}))
 
 
 def evaluation_leaves_a_trace(patch: pytest.MonkeyPatch) -> None:
