@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, argument
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.run_summary import baseline_of, nats
+from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.compare import Comparison, compare_runs
 from mhsa_cli.jobs.history import History
 from mhsa_cli.records import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
+from mhsa_cli.renderers.kit.ticks import nats
 from mhsa_cli.renderers.pictures.compare import beside, differing_settings, matched_heads, unmatched
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import run_argument

@@ -8,7 +8,8 @@ from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption, argu
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of, evaluated_on, show_epochs
 from mhsa_cli.jobs.history import History
-from mhsa_cli.jobs.load_run import next_look, tell_edited
+from mhsa_cli.jobs.load_run import next_look
+from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.curve import loss_curve

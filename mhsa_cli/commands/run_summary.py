@@ -14,6 +14,7 @@ from mhsa_cli.records import EpochRecord, HeadMaps, Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.ticks import nats
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import head_table
@@ -88,11 +89,6 @@ def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
     if epochs:
         paper.say()
         paper.draw(table(columns, epochs, paper.surface))
-
-
-def nats(loss: float) -> str:
-    """Write a loss; one that has exploded is written short."""
-    return f"{loss:.4g}" if abs(loss) >= 1e6 else f"{loss:.4f}"
 
 
 def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from mhsa_cli.commands.options import JsonOption, RunsOption, argument
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.commands.run_summary import nats
 from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.renderers.kit.table import Column, table
+from mhsa_cli.renderers.kit.ticks import nats
 from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.listing import (
     TRAIN_ONE,

@@ -12,7 +12,8 @@ from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, Run
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.load_run import next_look, open_run, tell_edited
+from mhsa_cli.jobs.load_run import next_look, open_run
+from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
 from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import Thinned

@@ -6,9 +6,7 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from mhsa_cli.errors import MhsaError, RunError, StorageError
-from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.run_config import run_config
+from mhsa_cli.errors import MhsaError, RunError
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS, run_argument
@@ -21,17 +19,6 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
     """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
     return RunDir.open(root, NEWEST if name is None else name)
-
-
-def tell_edited(run: RunDir) -> None:
-    """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
-    try:
-        run.read_config_text()  # its hash alone; the settings are read where that differs
-    except (RunError, StorageError):
-        try:
-            run_config(run)
-        except (RunError, StorageError) as error:
-            tell(f"note: {error.message}; what is shown is of the training as it was")
 
 
 def next_look(path: Path) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from mhsa_cli import __version__
 from mhsa_cli.config.load import Config, load_config, parse
 from mhsa_cli.config.tasks import Text
-from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, UsageError
+from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, StorageError, UsageError
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import LIMIT, read_file, verify_hint
@@ -189,3 +190,14 @@ def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow:
             "resuming here would not repeat the run bit for bit: " + "; ".join(wrong),
             "--allow-inexact goes on all the same",
         )
+
+
+def tell_edited(run: RunDir) -> None:
+    """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
+    try:
+        run.read_config_text()  # its hash alone; the settings are read where that differs
+    except (RunError, StorageError):
+        try:
+            run_config(run)
+        except (RunError, StorageError) as error:
+            tell(f"note: {error.message}; what is shown is of the training as it was")

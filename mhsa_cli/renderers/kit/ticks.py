@@ -151,3 +151,8 @@ def step_text(step: float) -> str:
         if step >= size:
             return f"{step / (1000.0 if unit == 'k' else size):.6g}{unit}"
     return f"{step:.6g}"
+
+
+def nats(loss: float) -> str:
+    """Write a loss; one that has exploded is written short."""
+    return f"{loss:.4g}" if abs(loss) >= 1e6 else f"{loss:.4f}"
