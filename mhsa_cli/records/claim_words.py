@@ -26,8 +26,8 @@ WORDS: dict[Predicate, str] = {
     "loss not finite": "the loss is not finite",
     "weights not finite": "the weights are not finite",
     "not all measured": "the model is large: single heads and their shares were not all measured",
-    "shares mean nothing": "all patterns together are worth {estimate:nats} nats, less than {reference}: shares of it "
-    "mean nothing",
+    "shares mean nothing": "all patterns together are worth {estimate:nats} nats, less than {reference:.4g}: shares of "
+    "it mean nothing",
     "shares negative": "some shares are negative: those patterns mislead where others are missing",
     "not labelled": "not labelled: the pattern does not matter here",
     "nothing measured": "not labelled: nothing could be measured",

@@ -100,14 +100,26 @@ def test_every_law_has_its_breaker_and_its_words() -> None:
         assert set(entry.shows) <= set(entry.says) and set(entry.shows.values()) <= set(FAULTS)
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_a_law_sees_what_breaks_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SECONDS", 0.2)  # most breakers are no variant; which they are is not asked here
+def broken(name: str) -> str:
+    """Write the right source with what breaks a law."""
     source = RIGHT
     for old, new in [BREAKERS[name], *ALSO.get(name, [])]:
         assert source.count(old) == 1
         source = source.replace(old, new)
-    found = grade_text(source, "Block", tmp_path)
+    return source
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_sees_what_breaks_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.2)  # most breakers are no variant; which they are is not asked here
+    found = grade_text(broken(name), "Block", tmp_path)
     law = next(law for law in found.laws if law.id == name)
     assert law.passed is False and law.seen, f"{law}; {found.tried}"
     assert found.verdict == ("right" if LAWS[name].edge else "wrong")
+
+
+@pytest.mark.parametrize("n_heads", [2, 3, 6])
+def test_a_width_that_the_heads_do_not_divide_is_found_for_any_number_of_them(n_heads: int, tmp_path: Path) -> None:
+    found = grade_text(broken("heads_must_divide"), "Block", tmp_path, d_model=12, n_heads=n_heads)
+    law = next(law for law in found.laws if law.id == "heads_must_divide")
+    assert law.code == "narrower" and law.facts["D"] % n_heads != 0

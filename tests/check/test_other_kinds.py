@@ -56,6 +56,16 @@ def test_another_kind_of_attention_is_not_clear(kind: str, tmp_path: Path, monke
     assert found.verdict == "unclear" and broken(found) == {"equal_to_reference"}, told(found)
 
 
+@pytest.mark.parametrize(("d_model", "n_heads"), [(8, 2), (5, 5), (2, 2)])
+def test_its_heads_are_as_separate_in_a_small_one(
+    d_model: int, n_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.2)
+    body, *changes = OTHERS["fused, window"]
+    found = grade_text(written(body, *changes), "Block", tmp_path, d_model=d_model, n_heads=n_heads)
+    assert law(found, "heads_separate").passed is True, told(found)
+
+
 @pytest.mark.parametrize("body", [FUSED, GROUPED, PAIRED])
 def test_the_same_blocks_without_it_are_right(body: str, tmp_path: Path) -> None:
     found = grade_text(written(body), "Block", tmp_path)

@@ -7,11 +7,17 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from mhsa_cli.check.build import load_block
 from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.errors import UsageError
+from tests.check.kinds import FUSED, written
 from tests.commands.custom import Marker, write
 from tests.commands.shell import TINY, Said, at_step, facts, metrics, mhsa
 
@@ -214,6 +220,16 @@ def test_a_block_that_cannot_be_trained_is_refused_before_a_run_begins(name: str
     said = train(name)
     assert said.code == 2 and words in said.err and f"mine.py:{name}" in said.err, said.err
     assert not RUN.exists()
+
+
+def test_the_line_that_is_blamed_is_in_its_own_file_and_not_in_one_of_the_same_name(here: Path) -> None:
+    narrow = "x = torch.nn.functional.softmax(x, dim=9 if x.size(-1) == 12 else -1)"  # torch has a functional.py too
+    text = written(FUSED, ("# flat", narrow))
+    Path("functional.py").write_text(text)
+    place = mock.Mock(return_value="there")
+    with pytest.raises(UsageError):
+        replace(load_block("functional.py:Block"), place=place).findings(Sizes(12, 3, 8, 0.0, True))
+    place.assert_called_once_with(1 + text.splitlines().index(f"        {narrow}"))
 
 
 def test_what_a_plain_list_hides_from_training_is_told(marker: Marker) -> None:

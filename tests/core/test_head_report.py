@@ -111,6 +111,25 @@ def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() 
     assert real.scores["offset"].lift > 0.5  # it shows a distance too, and content is the better name
 
 
+def test_where_the_effect_is_within_its_error_no_shares_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = handmade("previous", "first"), Seen("previous")
+    sure = report(model, task)
+    worth = sure.verdict.joint_delta_nats
+    together = causal.Ground.together
+
+    def unsure(ground: causal.Ground, *given: object) -> causal.Effect:
+        """As it is, but as uncertain as if the rows disagreed."""
+        return together(ground, *given)._replace(se=0.51 * worth)
+
+    monkeypatch.setattr(causal.Ground, "together", unsure)
+    found = report(model, task)
+    assert found.verdict.pattern_matters is False and worth > 0.05
+    assert found.verdict.redundancy is None and found.verdict.effective_heads is None
+    assert found.verdict.withheld.predicate == "shares mean nothing"
+    assert found.verdict.withheld.reference == found.verdict.claims[0].reference > worth
+    assert {claim.predicate for head in found.heads for claim in head.evidence} == {"not labelled", "effect"}
+
+
 def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
     """On rows of one symbol every head gives the same answer, the sharpest as well."""
 

@@ -49,8 +49,9 @@ def _is_mask(value: Tensor) -> bool:
 
 def heads_must_divide(c: Context) -> Seen:
     """Ask that a width which the heads do not divide is refused, or loses nothing."""
-    D, H = c.built.sizes.d_model + 2, c.built.sizes.n_heads
-    if c.heads == 1 or D % H == 0 or not c.block.takes("n_heads"):
+    D, H = c.built.sizes.d_model, c.built.sizes.n_heads
+    D += 2 if (D + 2) % H else 1
+    if c.heads == 1 or not c.block.takes("n_heads"):
         return not_asked("fixed")
     if c.block.takes_head_width:
         return not_asked("head_width_given")

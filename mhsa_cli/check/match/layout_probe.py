@@ -93,7 +93,8 @@ class _Probe(NamedTuple):
 
     def bears_out(self, roles: Roles, head: int, feature: int) -> bool:
         """Tell whether one number of the values and one of the output do what a reading says that they do."""
-        c, rest, i, j = self.c, self.rest, 3, 8  # an input and a column
+        c, rest, D = self.c, self.rest, self.c.built.sizes.d_model
+        i, j = min(3, D - 1), 8 if D > 8 else 0  # an input and another column
         heads, width = roles.v.size(0), roles.v.size(1)
         head, feature = head % heads, feature % width
         numbers = self.still.clone()

@@ -58,7 +58,7 @@ def label_head(head: HeadScore, verdict: Verdict, unknown: Claim | None = None) 
 
     `unknown` says why what heads cause cannot be measured at all: then they are named by where they look.
     """
-    joint = verdict.joint_delta_nats
+    joint = verdict.joint_delta_nats if verdict.pattern_matters else None  # of what does not matter no shares
     effect = _effect(head, joint, unknown)
     if not verdict.pattern_matters and unknown is None:
         nothing = verdict.pattern_matters is None
@@ -156,7 +156,7 @@ def _effect(head: HeadScore, joint: float | None, unknown: Claim | None) -> Clai
     if delta is None:
         why = {"why": unknown or Claim("model", "large model")}
         return Claim(head.name, "effect not measured", status=Status.NOT_MEASURED, evidence=why)
-    if share is None or joint is None or joint < JOINT:
+    if share is None or joint is None:
         return Claim(head.name, "effect", delta, head.uniform_delta_se)
     what: Predicate = "effect and negative share" if share < 0 else "effect and share"
     shares = {"share": share, "joint": joint, "part": share / joint}

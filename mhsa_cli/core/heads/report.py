@@ -153,8 +153,8 @@ def _verdict(
     singles = [h.uniform_delta_nats for h in heads if h.uniform_delta_nats is not None]
     shares = [h.shapley_nats for h in heads if h.shapley_nats is not None]
     withheld = None
-    if delta < JOINT:
-        withheld = Claim("model", "shares mean nothing", delta, joint.se, JOINT, Status.NOT_SHOWN)
+    if not matter:
+        withheld = Claim("model", "shares mean nothing", delta, joint.se, limit, Status.NOT_SHOWN)
     elif len(singles) < len(heads) or len(shares) < len(heads):
         withheld = Claim("model", "not all measured", status=Status.NOT_MEASURED)
     whole = withheld is None

@@ -84,7 +84,7 @@ class CustomAttention:
             raise
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if Path(frame.filename).name == self.file.name]
+            lines = [frame.lineno for frame in frames if frame.filename == str(self.file.absolute())]
             where = f" ({self.place(lines[-1])})" if lines and lines[-1] else ""
             said = f"{type(error).__name__}: {error}".strip(": ")
             raise UsageError(f"{self.target} {what}: {said}{where}", check_hint(self.target)) from error
