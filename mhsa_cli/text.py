@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import NamedTuple
 
 
@@ -21,6 +22,11 @@ def _escape(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # a byte of a file name that is not UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def quoted(text: str | os.PathLike[str]) -> str:
+    """Write a text or a path as a command takes it: quoted for the shell where it must be, and printable."""
+    return escape(shlex.quote(os.fspath(text)))
 
 
 def shortened(text: str | os.PathLike[str], most: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.jobs.export import check_format, export_run
 from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.jobs.load_run import open_run
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 ToOption = Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard.")]
 PathOption = Annotated[
@@ -55,9 +54,9 @@ def export(
     paper = Paper()
     for file in written:
         paper.offer(f"wrote {escape(file)}  {_size(file.stat().st_size)}")
-    quoted = escape(shlex.quote(str(path))), escape(path).replace("\\", "\\\\").replace("'", "\\'")
+    in_python = escape(path).replace("\\", "\\\\").replace("'", "\\'")
     loads = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
-    paper.offer(f"next: {loads.format(*quoted)}")
+    paper.offer(f"next: {loads.format(quoted(path), in_python)}")
 
 
 def _size(count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.listing import RUN, is_sweep, run_argument
 from mhsa_cli.runs.names import LONGEST
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 # What people call our commands elsewhere: asked before any nearness of letters.
 SYNONYMS: dict[str, str] = {
@@ -50,8 +49,8 @@ def no_such_command(program: str, args: Sequence[str], known: Sequence[str]) -> 
     meant = meant or nearest(word, known, 3)
     if meant is None:
         return UsageError(f"there is no command `{escape(word)}`", f"commands of {program}: {', '.join(known)}")
-    offered = " ".join([program, meant, *map(shlex.quote, rest)])
-    return UsageError(f"there is no command `{escape(word)}`", f"did you mean: {escape(offered)}")
+    offered = " ".join([program, meant, *map(quoted, rest)])
+    return UsageError(f"there is no command `{escape(word)}`", f"did you mean: {offered}")
 
 
 def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
@@ -77,9 +76,9 @@ def _resumes(command: str, word: str, root: Path) -> list[str]:
 
 def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
     if word.endswith((".yaml", ".yml")):
-        return [f"--config {escape(shlex.quote(word))}"]
+        return [f"--config {quoted(word)}"]
     ready = Path("configs", f"{word}.yaml")
-    config = [f"--config {escape(shlex.quote(str(ready)))}"] if len(word) < LONGEST and ready.is_file() else []
+    config = [f"--config {quoted(ready)}"] if len(word) < LONGEST and ready.is_file() else []
     if task := nearest(word, TASK_SCHEMAS):
         return [f"task.name={task}", *config]
     if config or (key := setting(word, all_keys())) is None:
@@ -135,4 +134,4 @@ def written(key: str, word: str, value: str | None) -> str:
         else:
             value = "FILE" if field.is_required() else write(field.get_default())
     name = key if key == "task.name" else key.rpartition(".")[2]
-    return escape(shlex.quote(f"{name}={value}"))
+    return quoted(f"{name}={value}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from mhsa_cli.renderers.pictures.verify import verification_table
 from mhsa_cli.runs.listing import CONFIG, find_run, is_sweep, newest_run
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 Arguments = Annotated[
     list[str] | None,
@@ -75,10 +74,10 @@ def verify(
 def _check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     """Say whether a training with a stop half-way has the bits of the same one without; exit 7 if not."""
     if is_override(file) and not Path(file).exists():
-        more = " ".join(map(shlex.quote, [file, *overrides]))
+        more = " ".join(map(quoted, [file, *overrides]))
         raise UsageError(
             f"--resume-check {escape(file)}: a config file comes first, then its settings",
-            f"mhsa verify --resume-check FILE {escape(more)}",
+            f"mhsa verify --resume-check FILE {more}",
         )
     config = load_config(file, overrides)
     from mhsa_cli.jobs.resume_check import check_resume  # torch: not before the config is known to be good

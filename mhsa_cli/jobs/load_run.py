@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from pathlib import Path
 
 from mhsa_cli.errors import MhsaError, RunError
@@ -12,7 +11,7 @@ from mhsa_cli.runs.disk import verify_hint
 from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS, run_argument
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 
 def open_run(runs: Path | None, name: str | None) -> RunDir:
@@ -27,7 +26,7 @@ def next_look(path: Path) -> str:
         if (path / HEADS).exists() or list_checkpoints(path):
             return f"mhsa inspect-heads {run_argument(path)}"
         if (path / CONFIG).exists():
-            return f"mhsa train --config {escape(shlex.quote(str(path / CONFIG)))}"
+            return f"mhsa train --config {quoted(path / CONFIG)}"
     return f"mhsa verify {run_argument(path)}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
+from mhsa_cli.text import quoted
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
 # What a run says of the end that it had, if it had one, no longer holds once it goes on.
@@ -169,7 +169,7 @@ def _note_end(setup: TrainingSetup, group: Group | None, error: BaseException, s
         step = (saved_step(run) or 0) if whole is None else whole.step
         if isinstance(error, NonFiniteError):
             kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
-            more = f"mhsa train --config {shlex.quote(str(run.path / CONFIG))} train.grad_clip=1.0"
+            more = f"mhsa train --config {quoted(run.path / CONFIG)} train.grad_clip=1.0"
             resumed = setup.files is not None
             hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
             error.hint = "\n  ".join(filter(None, hints))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from mhsa_cli.runs.metrics_audit import Rhythm
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head, escape, quoted
 
 HELD_UP = ("left out", "damaged", "unreadable", "other version")  # what a resume does not train
 NAMED = 5  # trials without a result that a line names
@@ -63,7 +62,7 @@ def verify_sweep(folder: Path) -> Verification:
         checks.append(Check(path.name, bad[0].state if bad else "ok", told))
         if bad:
             statuses[path.name] = status if status in DONE else {"wrong": "damaged"}.get(bad[0].state, bad[0].state)
-            usable.append(f"what the trial still holds: mhsa verify {escape(shlex.quote(str(path)))}")
+            usable.append(f"what the trial still holds: mhsa verify {quoted(path)}")
     for name, trial in (trials or {}).items():  # what is no run folder, too
         if name not in statuses and (other := why_not_planned(sweep, trial)):
             strangers[name] = other

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_name
-from mhsa_cli.runs.commit import sweep_orphans
-from mhsa_cli.runs.disk import read_file, retried, storage_errors
+from mhsa_cli.runs.commit import discard, sweep_orphans
+from mhsa_cli.runs.disk import LIMIT, read_file, retried, storage_errors
 from mhsa_cli.runs.listing import LOCK
 
 Parcel = Mapping[str, bytes]
-_LIMIT = 1 << 33  # bytes of one file; far beyond any run of this program
 
 
 def pack_run(run: Path) -> Parcel:
@@ -26,7 +25,7 @@ def pack_run(run: Path) -> Parcel:
         for name in names:
             if name != LOCK and not name.startswith(".tmp-"):
                 path = Path(folder, name)
-                files[path.relative_to(run).as_posix()] = read_file(path, _LIMIT)
+                files[path.relative_to(run).as_posix()] = read_file(path, LIMIT)
     return files
 
 
@@ -51,7 +50,7 @@ def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
             if hasattr(os, "sync"):
                 os.sync()
             for run, path in temporary.items():
-                remove(parent / run)
+                discard(parent / run)
                 retried(os.rename, path, parent / run)
             sync_folder(parent)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from mhsa_cli.errors import IS, DamageError, MhsaError, StorageError
-from mhsa_cli.text import escape
+from mhsa_cli.text import quoted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +48,7 @@ _REFUSALS = {
 
 def verify_hint(path: Path) -> str:
     """Say how to learn what of a run or sweep is still whole."""
-    return f"what can still be used: mhsa verify {escape(shlex.quote(str(path)))}"
+    return f"what can still be used: mhsa verify {quoted(path)}"
 
 
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import Any
 
 from mhsa_cli.errors import IS, DamageError, RunError
 from mhsa_cli.runs.disk import LIMIT, OpenFile, verify_hint
+from mhsa_cli.runs.heads import ANEW
 from mhsa_cli.runs.json_file import FILES
 from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
 from mhsa_cli.runs.listing import CONFIG, HEADS, METRICS, RUN, SCORES, TEXT, load_info
-from mhsa_cli.text import escape
+from mhsa_cli.text import quoted
 
 LISTED = (CONFIG, METRICS, HEADS, SCORES, TEXT)
 _ATTEMPTS = 5
@@ -103,13 +103,8 @@ def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> DamageError:
 
 def way_out(run: Path, name: str) -> str:
     """Say what to do about a file that is not the one its run ended with."""
-    quoted = escape(shlex.quote(str(run)))
     if name == CONFIG:
         return verify_hint(run)
     if name == HEADS:
-        return (
-            f"delete {HEADS}, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens\n"
-            f"  what is whole: mhsa verify {quoted}"
-        )
-    again = escape(shlex.quote(str(run / CONFIG)))
-    return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {again}"
+        return f"{ANEW}\n  what is whole: mhsa verify {quoted(run)}"
+    return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {quoted(run / CONFIG)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_sealed, parse_documen
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST, runs_root
 from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts
-from mhsa_cli.text import escape, shortened
+from mhsa_cli.text import escape, quoted, shortened
 
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
@@ -214,7 +213,7 @@ def _is_a_sweep(path: Path) -> RunError:
 
 def list_inside(sweep: Path) -> str:
     """Write the command that lists a sweep's trials."""
-    return f"mhsa runs --runs {escape(shlex.quote(str(sweep)))}"
+    return f"mhsa runs --runs {quoted(sweep)}"
 
 
 def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
@@ -238,6 +237,6 @@ def run_argument(path: Path) -> str:
     """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
     root = runs_root()
     if path == root / path.name:
-        return escape(shlex.quote(path.name))
+        return quoted(path.name)
     inside = path.parent.parent == root and is_sweep(path.parent)  # a trial of a sweep
-    return escape(shlex.quote(f"{path.parent.name}/{path.name}" if inside else str(path)))
+    return quoted(f"{path.parent.name}/{path.name}" if inside else path)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.disk import storage_error
-from mhsa_cli.text import escape, shortened
+from mhsa_cli.text import quoted, shortened
 
 NEWEST = "newest"  # in place of a name: the run that was started last
 LONGEST = 100  # bytes; leaves room for the endings of what is named after a run within the usual 255
@@ -59,7 +58,7 @@ def prepare_root(root: Path) -> Path:
         if root.parent.is_dir():  # as in /proc, where nothing can be made
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
         said = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
-        hint = f"create it first: mkdir -p {shlex.quote(escape(root.parent))}"
+        hint = f"create it first: mkdir -p {quoted(root.parent)}"
         raise StorageError(said, hint, "no-folder") from None
     except OSError as error:
         raise storage_error("create", root, error) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +16,7 @@ from mhsa_cli.runs.line_ends import git_told
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
-from mhsa_cli.text import escape
+from mhsa_cli.text import quoted
 
 
 class OwnedFolder(AbstractContextManager["OwnedFolder"]):
@@ -82,11 +81,11 @@ def claim(root: Path, name: str | None, stem: str) -> Path:
 
 
 def _taken(path: Path) -> UsageError:
-    quoted, other = escape(shlex.quote(str(path))), "choose another --name"
+    other = "choose another --name"
     if not is_sweep(path) and not os.path.lexists(path / RUN):
         return UsageError((path, " already exists, and is no run"), other, "taken")
     what, command = ("sweep", "sweep") if is_sweep(path) else ("run", "train")
-    hint = f"mhsa {command} --resume {quoted}; or {other}"
+    hint = f"mhsa {command} --resume {quoted(path)}; or {other}"
     return UsageError((f"the {what} ", path, " already exists"), hint, "taken")
 
 

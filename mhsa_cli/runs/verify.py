@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEX
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.runs.snapshots import snapshots_from_lines
-from mhsa_cli.text import Head, escape
+from mhsa_cli.text import Head, escape, quoted
 
 Heads = Sequence[Head]
 NO_HASHES = "from an older version, which kept no hashes"
@@ -201,7 +200,7 @@ class Verifier:
     def _usable(self, newest: int | None) -> list[str]:
         """Say what of a damaged run can still be used, and how."""
         wrong = {check.name for check in self.checks if check.state not in SOUND}
-        run = escape(shlex.quote(str(self.run)))
+        run = quoted(self.run)
         curves = sorted(wrong & {METRICS, SCORES})
         loads = newest is not None and not wrong & {RUN, CONFIG, TEXT}
         found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
@@ -221,6 +220,5 @@ class Verifier:
         if HEADS in wrong and loads:
             found.append(f"the heads, measured again: delete {HEADS}, then mhsa inspect-heads {run}")
         if CONFIG not in wrong:
-            again = escape(shlex.quote(str(self.run / CONFIG)))
-            found.append(f"the config, which repeats the run: mhsa train --config {again}")
+            found.append(f"the config, which repeats the run: mhsa train --config {quoted(self.run / CONFIG)}")
         return found

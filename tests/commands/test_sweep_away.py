@@ -97,6 +97,23 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path) -> None:
     }
 
 
+def test_whoever_dies_while_the_old_folder_goes_leaves_no_half_of_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("a", "b"):
+        (run / name).write_bytes(b"old")
+
+    def dies(path: Path, **_: object) -> None:
+        (path / "a").unlink()
+        raise KeyboardInterrupt
+
+    with mock.patch.object(shutil, "rmtree", side_effect=dies), pytest.raises(KeyboardInterrupt):
+        unpack_runs(tmp_path, {"run": {"c": b"new"}})
+    assert not run.exists()
+    unpack_runs(tmp_path, {"run": {"c": b"new"}})
+    assert pack_run(run) == {"c": b"new"} and {path.name for path in tmp_path.iterdir()} == {"run", "tiny.yaml"}
+
+
 def test_a_missing_extra_is_said_before_anything_is_made() -> None:
     with mock.patch.dict(sys.modules, {"ray": None}):
         said = mhsa("sweep", *GRID, "--engine", "ray")

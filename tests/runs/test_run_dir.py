@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import refused_with
@@ -17,7 +20,7 @@ from mhsa_cli.runs.listing import list_runs
 from mhsa_cli.runs.names import prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 from tests.refusals import fact, refusal
 
 
@@ -58,6 +61,11 @@ def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
         RunDir.create(tmp_path, name)
     assert str(caught.value).encode("utf-8")
     assert ("\\xe9" in str(caught.value)) == ("\udce9" in name)
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_what_is_quoted_is_one_word_of_the_shell_on_one_line(text: str) -> None:
+    assert quoted(text).isprintable() and shlex.split(quoted(text)) == [escape(text)]
 
 
 def test_paths_are_shown_with_escapes() -> None:
