@@ -20,7 +20,7 @@ from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import head_table
 from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import dropped_records, run_argument
+from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
@@ -41,7 +41,7 @@ def result_document(run: RunDir) -> dict[str, Any]:
     """Put a run's figures together as `mhsa train --json` prints them. Raises: RunError if one is missing."""
     info = run.read_run_json()
     keys = ("epoch", "loss", "eval_loss", "eval_accuracy")
-    epochs = (record for record in records_of(run.read_metrics()) if isinstance(record, EpochRecord))
+    epochs = (record for record in records_of(run.records(METRICS)) if isinstance(record, EpochRecord))
     try:
         return {
             "run": str(run.path),

@@ -11,7 +11,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import HEADS
+from mhsa_cli.runs.listing import HEADS, METRICS, SCORES
 from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.runs.run_dir import RunDir
 
@@ -45,8 +45,8 @@ def _source(folder: RunDir, attention: str | None) -> Source:
         config=config,
         info=info,
         heads=heads,
-        metrics=folder.read_metrics(),
-        head_scores=folder.read_head_scores(),
+        metrics=folder.records(METRICS),
+        head_scores=folder.records(SCORES),
         trained=lambda: _trained(folder, attention),
         checkpoint=_checkpoint(folder) if closed else None,
     )

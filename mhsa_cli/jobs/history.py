@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Series, StepRecord
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.runs.listing import METRICS
 from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir
 
@@ -49,7 +50,7 @@ class History:
         self._epochs = 0
         self._step = -1
         self.last: set[tuple[type[MetricRecord], int]] = set()
-        records = run.read_metrics()
+        records = run.records(METRICS)
         for record in records_of(records):
             self.add(record)
         self.torn = records.torn

@@ -19,7 +19,7 @@ from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differe
 from mhsa_cli.jobs.sweep.membership import UNSEEN
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
-from mhsa_cli.runs.listing import SWEEP, dropped_records
+from mhsa_cli.runs.listing import METRICS, SWEEP, dropped_records
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
@@ -66,9 +66,9 @@ def resumed_run(
         model = None if custom is None else build_model(config, task, custom=custom)
         check_room(config, run.path)
         with noting_failure(run):
-            dropped = run.truncate_metrics(checkpoint.step)
+            dropped = run.truncate_after(checkpoint.step)
             run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
-            if checkpoint.step and next(iter(run.read_metrics()), None) is None:
+            if checkpoint.step and next(iter(run.records(METRICS)), None) is None:
                 tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
             if changes:
                 _note_changes(run, before, config, changes, checkpoint.step)

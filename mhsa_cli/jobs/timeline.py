@@ -14,7 +14,7 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records import HeadHistory, HeadMaps, Series, SnapshotRecord
 from mhsa_cli.records.claim_words import sentences
 from mhsa_cli.runs.heads import maps_from_dict
-from mhsa_cli.runs.listing import HEADS, run_argument
+from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshots_from_lines
 
@@ -55,7 +55,7 @@ def timeline_of(folder: RunDir, target: str | None) -> Timeline:
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
     """Read the run's snapshots. Raises: RunError if there is none, UsageError if its block shows no weights."""
     check_maps(folder)
-    found = snapshots_from_lines(folder.read_head_scores())
+    found = snapshots_from_lines(folder.records(SCORES))
     if not found:
         hint = "runs of older versions have none; train it again, under a new name, to have them"
         raise RunError(f"{run_argument(folder.path)} has no scores of its heads over training in heads.jsonl", hint)

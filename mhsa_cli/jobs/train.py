@@ -28,7 +28,7 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records import EvalRecord, HeadMaps, Record, SaveRecord, SnapshotRecord
 from mhsa_cli.runs.heads import maps_to_dict
-from mhsa_cli.runs.listing import CONFIG, WEIGHTS, run_argument
+from mhsa_cli.runs.listing import CONFIG, METRICS, SCORES, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.new_folder import check_disk_space
@@ -197,11 +197,11 @@ def train_and_keep(group: Group, run: RunDir, history: History) -> Iterator[Reco
         if isinstance(record, SaveRecord):
             run.commit_checkpoint(record.step, record.files, group.train.keep)
         elif isinstance(record, SnapshotRecord):
-            run.append_head_scores([snapshot_to_dict(record)])
+            run.append(SCORES, [snapshot_to_dict(record)])
         else:
             if (type(record), record.step) in history.last:  # a resume evaluates its first step again
                 continue
-            run.append_metrics([record_to_dict(record)])
+            run.append(METRICS, [record_to_dict(record)])
             history.add(record)
         yield record
 

@@ -37,8 +37,7 @@ class RunDir(OwnedFolder):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._metrics = MetricsFile(path / METRICS)
-        self._scores = MetricsFile(path / SCORES)
+        self._curves = {name: MetricsFile(path / name) for name in (METRICS, SCORES)}
         self._listed = True  # for all we know: run.json may list the files as they are
         self._info: dict[str, Any] | None = None  # run.json as a reader read it
         self._texts: dict[bool, str] = {}  # config.yaml, compared with run.json or not
@@ -98,8 +97,8 @@ class RunDir(OwnedFolder):
 
     def close(self) -> None:
         """Let go of the run; others may write to it from now on."""
-        self._metrics.close()
-        self._scores.close()
+        for file in self._curves.values():
+            file.close()
         super().close()
 
     # -- config, run.json, heads.json ---------------------------------------------------------------------------------
@@ -137,8 +136,7 @@ class RunDir(OwnedFolder):
     def _write_info(self, info: Mapping[str, Any]) -> None:
         files = None
         if info.get("status") != "running":
-            self._metrics.sync()
-            self._scores.sync()
+            self._sync()
             files = hashes.list_files(self.path)
         content = {key: value for key, value in info.items() if key != FILES}
         self._lock.check()
@@ -177,56 +175,47 @@ class RunDir(OwnedFolder):
         path = self.path / HEADS
         return parse_heads(hashes.read_listed(self.path, HEADS, self.listed(), _HEADS_LIMIT), self._load(), path)
 
-    # -- metrics ------------------------------------------------------------------------------------------------------
+    # -- metrics.jsonl, and heads.jsonl: the scores of every head over training ---------------------------------------
 
-    def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append records to metrics.jsonl, NaN as null and "nonfinite". Raises: StorageError."""
+    def append(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append records to METRICS or SCORES, NaN as null and "nonfinite". Raises: StorageError."""
         self._go_on()
-        self._metrics.append(records)
+        self._curves[name].append(records)
 
-    def truncate_metrics(self, step: int) -> int:
+    def truncate_after(self, step: int) -> int:
         """Drop the records and head scores after `step`, before resuming from it; returns how many records.
 
         Raises: RunError, StorageError.
         """
-        for name in (METRICS, SCORES):
+        for name in self._curves:
             if os.path.lexists(self.path / name):
                 hashes.open_listed(self.path, name, self.listed()).close()
         self._go_on()
-        self._scores.truncate_after(step)
-        return self._metrics.truncate_after(step)
+        return {name: file.truncate_after(step) for name, file in self._curves.items()}[METRICS]
 
-    def read_metrics(self) -> Records:
-        """Read the records line by line, NaN restored; a line cut short by a crash is left out.
+    def records(self, name: str) -> Records:
+        """Read METRICS or SCORES line by line, NaN restored; a line cut short by a crash is left out.
 
         Raises, while they are gone through: RunError, StorageError.
         """
-        return self._records(METRICS)
 
-    def append_head_scores(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append records to heads.jsonl, the scores of every head over training. Raises: StorageError."""
-        self._go_on()
-        self._scores.append(records)
+        def lines() -> Iterator[bytes]:
+            if os.path.lexists(self.path / name) or name in self.listed():
+                with hashes.open_listed(self.path, name, self.listed()) as file:
+                    yield from file.lines()
 
-    def read_head_scores(self) -> Records:
-        """Read heads.jsonl as `read_metrics` reads its file. Raises: RunError, StorageError."""
-        return self._records(SCORES)
+        return Records(self.path / name, lines)
 
-    def _records(self, name: str) -> Records:
-        return Records(self.path / name, lambda: self._lines(name))
-
-    def _lines(self, name: str) -> Iterator[bytes]:
-        if os.path.lexists(self.path / name) or name in self.listed():
-            with hashes.open_listed(self.path, name, self.listed()) as file:
-                yield from file.lines()
+    def _sync(self) -> None:
+        for file in self._curves.values():
+            file.sync()
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def commit_checkpoint(self, step: int, files: Mapping[str, bytes], keep: int = 2) -> Path:
         """Save a checkpoint whole, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
         self._lock.check()
-        self._metrics.sync()  # a checkpoint must never be ahead of its curve
-        self._scores.sync()
+        self._sync()  # a checkpoint must never be ahead of its curve
         return checkpoints.commit_checkpoint(self.path, step, files, keep)
 
     def checkpoints(self) -> Sequence[Checkpoint]:

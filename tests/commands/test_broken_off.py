@@ -112,14 +112,14 @@ def test_a_resume_that_fails_before_its_first_step_stands_where_it_began(unbroke
 def test_a_kill_between_a_save_and_what_is_measured_of_its_step_leaves_no_gap(
     kind: str, step: int, unbroken: tuple[Any, list[Any]]
 ) -> None:
-    real = RunDir.append_metrics
+    real = RunDir.append
 
-    def append(self: RunDir, records: Any) -> None:
+    def append(self: RunDir, name: str, records: Any) -> None:
         if any((record["kind"], record["step"]) == (kind, step) for record in records):
             raise SystemExit(9)
-        real(self, records)
+        real(self, name, records)
 
-    with mock.patch.object(RunDir, "append_metrics", append):
+    with mock.patch.object(RunDir, "append", append):
         assert mhsa("train", *SETTINGS, "--name", "r").code == 9
     assert list_checkpoints(RUN)[-1].step == step
     assert mhsa("train", "--resume", "r").code == 0

@@ -30,13 +30,13 @@ def trained(folder: Path, steps: int) -> RunDir:
             mean = sum(2 + 1 / one for one in range(step - 2, step + 1)) / 3
             records += [EvalRecord(step, 2.5, 0.5), EpochRecord(step // 3, step, mean, 2.5, 0.5)]
     with RunDir.create(folder, f"r{steps}") as run:
-        run.append_metrics([record_to_dict(record) for record in records])
+        run.append("metrics.jsonl", [record_to_dict(record) for record in records])
         run.update(status="finished", step=steps)
     return run
 
 
 def verified(run: RunDir) -> None:
-    curve = Curve(run.read_metrics(), Rhythm(1, 3))
+    curve = Curve(run.records("metrics.jsonl"), Rhythm(1, 3))
     assert (curve.problem, curve.last_step % 3) == ("", 0)
 
 
@@ -48,7 +48,7 @@ READERS: list[Callable[[RunDir], object]] = [
     History,
     verified,
     truncated,
-    lambda run: deque(plain.table(run.read_metrics, ["kind"]), maxlen=0),
+    lambda run: deque(plain.table(lambda: run.records("metrics.jsonl"), ["kind"]), maxlen=0),
 ]
 
 
@@ -76,7 +76,7 @@ def test_four_times_the_records_take_no_more_memory(reader: Callable[[RunDir], o
 
 def test_what_is_kept_of_a_curve(tmp_path: Path) -> None:
     run = trained(tmp_path, 150)
-    lines = list(records_of(run.read_metrics()))
+    lines = list(records_of(run.records("metrics.jsonl")))
     kinds = (StepRecord, EvalRecord, EpochRecord)
     steps, evals, epochs = ([one for one in lines if isinstance(one, kind)] for kind in kinds)
     shown, whole = History(run), History(run, whole=True)

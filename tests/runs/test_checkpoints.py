@@ -143,7 +143,7 @@ def test_a_reader_follows_a_writer_that_went_back(run: RunDir, monkeypatch: pyte
 
 
 def test_the_curve_is_on_the_disk_before_the_checkpoint(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.append_metrics([{"step": 1}])
+    run.append("metrics.jsonl", [{"step": 1}])
     curve = (run.path / "metrics.jsonl").stat().st_ino
     seen: list[object] = []
     sync, rename = os.fsync, os.rename
@@ -164,7 +164,7 @@ def test_everything_in_a_run_follows_the_umask(tmp_path: Path, umask) -> None:
     umask(0o027)
     with RunDir.create(tmp_path, "mine") as run:
         run.write_config("x")
-        run.append_metrics([{"step": 1}])
+        run.append("metrics.jsonl", [{"step": 1}])
         run.write_heads({})
         run.commit_checkpoint(1, {"a": b"x"})
     for path in [run.path, *run.path.rglob("*")]:

@@ -50,7 +50,7 @@ def test_an_error_is_the_same_in_another_process() -> None:
 
 def test_verify_leaves_the_run_out_of_what_it_found(tmp_path: Path) -> None:
     with RunDir.create(tmp_path, "r") as run:
-        run.append_metrics([{"kind": "eval", "step": 0, "loss": 2.5, "accuracy": 0.25}])
+        run.append("metrics.jsonl", [{"kind": "eval", "step": 0, "loss": 2.5, "accuracy": 0.25}])
         run.write_heads({"step": 0})
         run.update(status="failed", step=0)
     (run.path / "metrics.jsonl").unlink()

@@ -23,8 +23,8 @@ def run(tmp_path: Path) -> RunDir:
     """A run that ended at step 3, open for reading."""
     with RunDir.create(tmp_path / "runs", "r", command=["mhsa"]) as run:
         run.write_config("seed: 7\n")
-        run.append_metrics(METRICS)
-        run.append_head_scores([{"kind": "heads", "step": 0}])
+        run.append("metrics.jsonl", METRICS)
+        run.append("heads.jsonl", [{"kind": "heads", "step": 0}])
         run.commit_checkpoint(3, {"a": b"x"})
         run.write_heads({"step": 3})
         run.update(status="finished", step=3, final={"eval_loss": float("nan")})
@@ -35,8 +35,8 @@ def readings(run: RunDir) -> list[object]:
     run = RunDir(run.path)  # one that remembers nothing
     return [
         run.read_config_text(),
-        list(run.read_metrics()),
-        list(run.read_head_scores()),
+        list(run.records("metrics.jsonl")),
+        list(run.records("heads.jsonl")),
         run.read_heads(),
         run.read_run_json(),
     ]
@@ -78,23 +78,24 @@ def test_every_flipped_bit_of_every_file_is_noticed(run: RunDir) -> None:
 
 def test_a_file_of_another_run_is_noticed(run: RunDir, tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "runs", "other") as other:
-        other.append_metrics([{**METRICS[0], "loss": 2.25}])
+        other.append("metrics.jsonl", [{**METRICS[0], "loss": 2.25}])
         other.update(status="finished")
     for name in ("metrics.jsonl", "run.json"):
         own = (run.path / name).read_bytes()
         (run.path / name).write_bytes((other.path / name).read_bytes())
-        assert fact(lambda: list(RunDir(run.path).read_metrics())) == ("changed", "metrics.jsonl")
+        assert fact(lambda: list(RunDir(run.path).records("metrics.jsonl"))) == ("changed", "metrics.jsonl")
         (run.path / name).write_bytes(own)
 
 
 def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
     (run.path / "heads.json").replace(run.path / "run.json")  # it has a right format number, and no hash
     anew = RunDir(run.path)
-    for read in (anew.read_run_json, lambda: list(anew.read_metrics()), lambda: RunDir.open(run.path.parent, "r")):
+    curve = anew.records("metrics.jsonl")
+    for read in (anew.read_run_json, lambda: list(curve), lambda: RunDir.open(run.path.parent, "r")):
         assert fact(read) == ("no-status", "run.json")
 
 
-@pytest.mark.parametrize("change", ["append_metrics", "append_head_scores", "truncate", "write_heads", "write_config"])
+@pytest.mark.parametrize("change", ["curve", "scores", "truncate", "write_heads", "write_config"])
 def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     real, seen = os.write, list[tuple[bool, bool]]()
 
@@ -104,9 +105,9 @@ def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, m
 
     with RunDir.open(run.path.parent, "r", write=True) as mine:
         act = {
-            "append_metrics": lambda: mine.append_metrics(METRICS),
-            "append_head_scores": lambda: mine.append_head_scores(METRICS),
-            "truncate": lambda: mine.truncate_metrics(1),
+            "curve": lambda: mine.append("metrics.jsonl", METRICS),
+            "scores": lambda: mine.append("heads.jsonl", METRICS),
+            "truncate": lambda: mine.truncate_after(1),
             "write_heads": lambda: mine.write_heads({"step": 4}),
             "write_config": lambda: mine.write_config("seed: 8\n"),
         }[change]
@@ -125,10 +126,10 @@ def test_reading_changes_no_list_and_ending_again_lists_anew(run: RunDir) -> Non
     with RunDir.open(run.path.parent, "r", write=True) as mine:
         readings(mine)
         assert (run.path / "run.json").read_bytes() == before
-        mine.append_metrics(METRICS)
+        mine.append("metrics.jsonl", METRICS)
         assert not hashes.listed_files(run.path)
         mine.update(status="stopped")
-    assert len(list(run.read_metrics())) == 4
+    assert len(list(run.records("metrics.jsonl"))) == 4
 
 
 def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
@@ -137,7 +138,7 @@ def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
         data = (run.path / name).read_bytes()
         (run.path / name).write_bytes(data.replace(b"0", b"1", 1))
         with RunDir.open(run.path.parent, "r", write=True) as mine:
-            assert fact(lambda: mine.truncate_metrics(3)) == ("changed", name)  # noqa: B023
+            assert fact(lambda: mine.truncate_after(3)) == ("changed", name)  # noqa: B023
         (run.path / name).write_bytes(data)
     assert (run.path / "run.json").read_bytes() == before
 
@@ -148,11 +149,11 @@ def test_a_reader_whose_run_goes_on_reads_what_there_is_now(run: RunDir, monkeyp
 
     def slow(path: Path, limit: int) -> OpenFile:
         if path.name == "metrics.jsonl" and path.stat().st_size == size_before:
-            mine.append_metrics(METRICS)
+            mine.append("metrics.jsonl", METRICS)
         return real(path, limit)
 
     monkeypatch.setattr(hashes, "OpenFile", slow)
-    assert len(list(run.read_metrics())) == 4
+    assert len(list(run.records("metrics.jsonl"))) == 4
     mine.close()
 
 
@@ -160,7 +161,7 @@ def test_a_run_of_an_older_version_is_read_as_before(run: RunDir) -> None:
     info = run.read_run_json()
     (run.path / "run.json").write_text(json.dumps({**info, "final": None}))
     (run.path / "metrics.jsonl").write_text("")
-    assert list(run.read_metrics()) == [] and run.read_run_json()["status"] == "finished"
+    assert list(run.records("metrics.jsonl")) == [] and run.read_run_json()["status"] == "finished"
 
 
 def test_a_last_checkpoint_that_is_gone_is_said(run: RunDir) -> None:

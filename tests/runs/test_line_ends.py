@@ -25,8 +25,8 @@ def run(tmp_path: Path) -> RunDir:
     """A run that ended, of a text with the line ends of Windows."""
     with RunDir.create(tmp_path / "runs", "r") as run:
         run.write_config("seed: 7\n")
-        run.append_metrics([{"kind": "eval", "step": step, "loss": 2.5, "accuracy": 0.25} for step in (0, 2)])
-        run.append_head_scores([{"kind": "heads", "step": 0}])
+        run.append("metrics.jsonl", [{"kind": "eval", "step": step, "loss": 2.5, "accuracy": 0.25} for step in (0, 2)])
+        run.append("heads.jsonl", [{"kind": "heads", "step": 0}])
         run.commit_checkpoint(3, {"state.json": b"{}\n"})
         run.write_heads({"step": 3})
         (run.path / "text.txt").write_bytes(b"one\r\ntwo\r\n")
@@ -37,9 +37,9 @@ def run(tmp_path: Path) -> RunDir:
 READERS: dict[str, Callable[[RunDir], Any]] = {
     "run.json": RunDir.read_run_json,
     "config.yaml": RunDir.read_config_text,
-    "metrics.jsonl": lambda run: list(run.read_metrics()),
+    "metrics.jsonl": lambda run: list(run.records("metrics.jsonl")),
     "heads.json": RunDir.read_heads,
-    "heads.jsonl": lambda run: list(run.read_head_scores()),
+    "heads.jsonl": lambda run: list(run.records("heads.jsonl")),
     "text.txt": lambda run: read_listed(run.path, "text.txt", run.listed()),
     "checkpoints/step-00000003/MANIFEST.json": lambda run: read_checkpoint(run.checkpoints()[0]),
     "checkpoints/step-00000003/state.json": lambda run: read_checkpoint(run.checkpoints()[0]),

@@ -51,7 +51,7 @@ def test_bad_names_are_refused(tmp_path: Path, name: str) -> None:
 def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
     with RunDir.create(tmp_path, name) as run:
         run.commit_checkpoint(7, {"a": b"x"})
-        run.append_metrics([{"kind": "eval", "step": 7}])
+        run.append("metrics.jsonl", [{"kind": "eval", "step": 7}])
         run.update(name=name)
     found = RunDir.open(tmp_path, name)
     assert found.read_run_json()["name"] == name == found.name
@@ -252,7 +252,11 @@ def test_entries_that_lead_out_of_the_folder_are_refused(run: RunDir, tmp_path: 
     for name, read, write in (
         ("config.yaml", run.read_config_text, lambda: run.write_config("x")),
         ("heads.json", run.read_heads, lambda: run.write_heads({})),
-        ("metrics.jsonl", lambda: list(run.read_metrics()), lambda: run.append_metrics([{"step": 1}])),
+        (
+            "metrics.jsonl",
+            lambda: list(run.records("metrics.jsonl")),
+            lambda: run.append("metrics.jsonl", [{"step": 1}]),
+        ),
         ("run.json", run.read_run_json, lambda: run.update(seed=1)),
     ):
         path = run.path / name

@@ -167,7 +167,7 @@ def test_an_existing_run_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
 def test_a_folder_taken_away_during_the_run_is_a_storage_error(tmp_path: Path, how: str) -> None:
     with RunDir.create(tmp_path, "gone") as run:
-        run.append_metrics([{"kind": "step", "step": 1}])
+        run.append("metrics.jsonl", [{"kind": "step", "step": 1}])
         if how == "deleted":
             shutil.rmtree(run.path)
         else:
@@ -176,7 +176,7 @@ def test_a_folder_taken_away_during_the_run_is_a_storage_error(tmp_path: Path, h
             RunDir.create(tmp_path, "gone").close()
         for save in (
             lambda: run.commit_checkpoint(1, {"a": b"x"}),
-            lambda: run.append_metrics([{"kind": "step", "step": 2}]),
+            lambda: run.append("metrics.jsonl", [{"kind": "step", "step": 2}]),
             lambda: run.update(status="finished"),
             lambda: run.write_heads({}),
             lambda: run.write_config(""),

@@ -32,18 +32,18 @@ def record(step: int, lift: float = 0.25, heads: int = 3) -> SnapshotRecord:
 def test_snapshots_come_back_from_the_disk_as_they_were(tmp_path: Path) -> None:
     records = [record(step, lift=step / 10) for step in (0, 1, 2, 4)]
     with RunDir.create(tmp_path / "runs", "one") as run:
-        assert snapshots_from_lines(run.read_head_scores()) == []
-        run.append_head_scores([snapshot_to_dict(one) for one in records[:1]])
-        run.append_head_scores([snapshot_to_dict(one) for one in records[1:]])
-    assert snapshots_from_lines(RunDir.open(tmp_path / "runs", "one").read_head_scores()) == records
+        assert snapshots_from_lines(run.records("heads.jsonl")) == []
+        run.append("heads.jsonl", [snapshot_to_dict(one) for one in records[:1]])
+        run.append("heads.jsonl", [snapshot_to_dict(one) for one in records[1:]])
+    assert snapshots_from_lines(RunDir.open(tmp_path / "runs", "one").records("heads.jsonl")) == records
 
 
 def test_a_lift_that_could_not_be_measured_comes_back_as_nan(tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "runs", "one") as run:
-        run.append_head_scores([snapshot_to_dict(record(0, lift=math.nan))])
+        run.append("heads.jsonl", [snapshot_to_dict(record(0, lift=math.nan))])
         line = json.loads((run.path / "heads.jsonl").read_text())
         assert line["heads"][0]["lifts"]["previous"] is None and line["kind"] == "heads"
-        back = snapshots_from_lines(run.read_head_scores())[0]
+        back = snapshots_from_lines(run.records("heads.jsonl"))[0]
     assert math.isnan(back.heads[0].lifts["previous"]) and back.heads[0].lifts["offset"] == 0.5
     del line["nonfinite"]  # a bare null says the same
     assert math.isnan(snapshots_from_lines([line])[0].heads[0].lifts["previous"])

@@ -73,7 +73,7 @@ def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) 
                 keep_text(with_text, runs[-1])
             else:
                 runs.append(RunDir.open(path, path / trial.name, write=True))
-                runs[-1].truncate_metrics(start.step)
+                runs[-1].truncate_after(start.step)
         files = None if start is None else start.files
         clock = _Clock(0.0 if start is None else start.seconds, len(trials))
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)

@@ -15,6 +15,7 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
 from mhsa_cli.jobs.sweep.plan import Trial, name_trials
 from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.runs.listing import METRICS, SCORES
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_to_dict
@@ -46,8 +47,8 @@ class TrialJournal:
 
     def keep(self, run: RunDir, checkpoints: int = 1) -> None:
         """Write what is new, the checkpoint last, and keep so many of those."""
-        run.append_metrics([record_to_dict(record) for record in self.metrics[self._kept :]])
-        run.append_head_scores([snapshot_to_dict(record) for record in self._heads])
+        run.append(METRICS, [record_to_dict(record) for record in self.metrics[self._kept :]])
+        run.append(SCORES, [snapshot_to_dict(record) for record in self._heads])
         self._kept, self._heads = len(self.metrics), []
         if self._save is not None:
             run.commit_checkpoint(self._save.step, self._save.files, checkpoints)
@@ -101,12 +102,12 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str,
         loaded = run.load_checkpoint(step)
         check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
         check_weights(run, step, digest(weights_of(loaded.files)))
-        journal = TrialJournal([record for record in records_of(run.read_metrics()) if record.step <= step])
+        journal = TrialJournal([record for record in records_of(run.records(METRICS)) if record.step <= step])
         told = [0, *(record.step for record in journal.steps), step]
         every = log_every(trial.config.train)
         if any(not 0 <= later - earlier <= every for earlier, later in pairwise(told)):
             raise RunError(f"its metrics do not reach its checkpoint of step {step} whole")
-        looked = {line["step"] for line in run.read_head_scores() if line.get("step", step + 1) <= step}
+        looked = {line["step"] for line in run.records(SCORES) if line.get("step", step + 1) <= step}
         if looked and looked != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
             raise RunError(f"its head scores do not reach its checkpoint of step {step} whole")
         files.append(loaded.files)

@@ -14,7 +14,7 @@ from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.membership import reported_weights
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord, SweepReport, TrialResult
-from mhsa_cli.runs.listing import WEIGHTS
+from mhsa_cli.runs.listing import METRICS, WEIGHTS
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -59,7 +59,7 @@ def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target
     own = info.get("sweep")
     if info.get("status") == "finished" and own is None:
         run = RunDir(sweep.path / trial.name)
-        steps = [record for record in records_of(run.read_metrics()) if isinstance(record, StepRecord)]
+        steps = [record for record in records_of(run.records(METRICS)) if isinstance(record, StepRecord)]
         own = trial_entry(trial, steps, stored_maps(run), target)
     found = {**(own or {}), **(info.get("final") or {})}
     if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it

@@ -192,9 +192,9 @@ def uses(path: Path) -> dict[str, Any]:
     readers: dict[str, Callable[[], Any]] = {
         "run.json": run.read_run_json,
         "config": lambda: run_config(run).to_dict(),
-        "metrics": lambda: list(records_of(run.read_metrics())),
+        "metrics": lambda: list(records_of(run.records("metrics.jsonl"))),
         "heads": lambda: maps_from_dict(run.read_heads()),
-        "scores": lambda: snapshots_from_lines(run.read_head_scores()),
+        "scores": lambda: snapshots_from_lines(run.records("heads.jsonl")),
         "text": text,
         "checkpoint": checkpoint,
     }

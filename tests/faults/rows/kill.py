@@ -139,7 +139,7 @@ def kill_and_look(case: Case, place: Place) -> None:
     assert not notes, notes
     assert digest(files) == wanted[step], f"the checkpoint of step {step} is not that of the unbroken run"
     assert run.read_run_json()["status"] == "interrupted"
-    steps = [line["step"] for line in run.read_metrics() if line["kind"] == "step"]
+    steps = [line["step"] for line in run.records("metrics.jsonl") if line["kind"] == "step"]
     assert steps[:step] == list(range(1, step + 1)), f"the curve ends before its checkpoint of step {step}"
     with RunDir.open(place.path / "runs", "r", write=True) as run:
         left = [path.name for path in run.path.rglob(".tmp-*")]

@@ -128,7 +128,7 @@ def reader(case: Case, place: Place) -> None:
             step = folder.load_checkpoint().step
             assert step >= newest, f"step {step} after step {newest}"
             newest = step
-        steps = [record["step"] for record in folder.read_metrics() if record["kind"] == "step"]
+        steps = [record["step"] for record in folder.records("metrics.jsonl") if record["kind"] == "step"]
         assert steps == list(range(1, len(steps) + 1))
         assert list_runs(place.path / "runs")[0].status in ("running", "finished")
     done = command.wait()

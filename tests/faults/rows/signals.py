@@ -108,7 +108,7 @@ def interrupted(case: Case, place: Place) -> None:
 
 def last_step(folder: RunDir) -> int:
     """The last step that the curve holds."""
-    return max((record["step"] for record in folder.read_metrics()), default=0)
+    return max((record["step"] for record in folder.records("metrics.jsonl")), default=0)
 
 
 READ = {

@@ -39,7 +39,7 @@ BOUNDARIES = [
     Case("runs.run_dir:RunDir.write_config", 3, True),
     Case("core.training.stack:Stack.step", 1, False),
     Case("core.training.stack:Stack.step", 9, True),
-    Case("runs.run_dir:RunDir.append_metrics", 2, True),
+    Case("runs.run_dir:RunDir.append", 3, True),
     Case("runs.run_dir:RunDir.commit_checkpoint", 2, False),
     Case("runs.run_dir:RunDir.commit_checkpoint", 3, True),
     Case("runs.run_dir:RunDir.write_heads", 2, True),
