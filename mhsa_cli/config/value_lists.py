@@ -11,6 +11,7 @@ from mhsa_cli.config.pydantic_errors import all_keys, is_list, is_text
 
 SEED_LIST_REFUSED = ("`train.seed` may not be a list here", "write --seeds N: N seeds from `train.seed` on")
 _CLOSING = {"[": "]", "{": "}"}
+_QUOTE = re.compile(r"""'(?:[^']|'')*'?|"(?:\\.|[^"\\])*"?""", re.DOTALL)  # or to the end, where none closes it
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _WRAPPED = re.compile(r"\w*[\[({](.*)[\])}]")
 _RANGE = re.compile(r"range\((\d{1,4})(?:,(\d{1,4}))?(?:,([1-9]\d{0,3}))?\)")
@@ -65,8 +66,8 @@ def _commas(text: str) -> Iterator[int]:
     at = 0
     while at < len(text):
         char = text[at]
-        if char in "'\"" and before in ",[{:":
-            at = _end_of_quote(text, at)
+        if before in ",[{:" and (quote := _QUOTE.match(text, at)):
+            at = quote.end() - 1
         elif char in _CLOSING:
             closing.append(_CLOSING[char])
         elif closing and char == closing[-1]:
@@ -75,19 +76,3 @@ def _commas(text: str) -> Iterator[int]:
             yield at
         before = before if char == " " else char
         at += 1
-
-
-def _end_of_quote(text: str, at: int) -> int:
-    """Find the closing quote of the one at `at`; the end of the text where there is none."""
-    quote = text[at]
-    at += 1
-    while at < len(text):
-        if text[at] == "\\" and quote == '"':
-            at += 1
-        elif text[at] == quote:
-            if quote == "'" and text[at + 1 : at + 2] == quote:  # '' is a quote inside single quotes
-                at += 1
-            else:
-                return at
-        at += 1
-    return at

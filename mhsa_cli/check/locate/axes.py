@@ -53,11 +53,7 @@ def _annotated(given: ast.arg) -> Iterator[tuple[str, str]]:
 
 def _spoken(text: str, block: ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
     """Give the first two of three axes in brackets, in the comments and docstrings of a block."""
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError):
-        return
-    for token in tokens:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
         within = block.lineno <= token.start[0] <= (block.end_lineno or block.lineno)
         docstring = token.type == tokenize.STRING and token.string.lstrip("rRbBuUfF").startswith(('"""', "'''"))
         if within and (token.type == tokenize.COMMENT or docstring):

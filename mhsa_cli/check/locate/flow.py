@@ -39,11 +39,8 @@ class _Scope:
 
 
 def flow_of(text: str, name: str) -> Flow:
-    """Follow the code of a block: a class, a function, or an instance. Nothing is found in text that is no Python."""
-    try:
-        walk = _Walk(ast.parse(text))
-    except SyntaxError:
-        return Flow()
+    """Follow the code of a block: a class, a function, or an instance."""
+    walk = _Walk(ast.parse(text))
     block, made = walk.known.get(name), walk.class_of(name)
     if made is not None:
         walk.enter_class(made, own=True)
@@ -54,10 +51,7 @@ def flow_of(text: str, name: str) -> Flow:
 
 def parts_of(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
     """Give the class or function that a block is or is made by, and what a call of it runs first."""
-    try:
-        walk = _Walk(ast.parse(text))
-    except SyntaxError:
-        return None, None
+    walk = _Walk(ast.parse(text))
     block, made = walk.known.get(name), walk.class_of(name)
     if made is None:
         return (block, block) if isinstance(block, Function) else (None, None)

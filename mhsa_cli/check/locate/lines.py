@@ -31,10 +31,7 @@ def speaks(text: str, names: Collection[str], pattern: str, *, constructor: bool
 @lru_cache(maxsize=4)  # one file is asked about many times in a row
 def _code(text: str, constructor: bool) -> list[tuple[str, str]]:
     """Give the code of each class and function of a file, without comments and long texts, maybe without __init__."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return []
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= LONG:
             node.value = ""
