@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mhsa_cli.config.load import ConfigError, Problem, parse
+from mhsa_cli.config.load import parse
+from mhsa_cli.config.problems import ConfigError, Problem
 from mhsa_cli.errors import MhsaError
 
 

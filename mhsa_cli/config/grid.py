@@ -12,13 +12,11 @@ from mhsa_cli.config import overrides as changes
 from mhsa_cli.config.load import check
 from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.pydantic_errors import all_keys
-from mhsa_cli.config.reader import read_bytes, read_document
+from mhsa_cli.config.reader import read_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.value_lists import SEED_LIST_REFUSED, bracketed_list_problem, split_values
 from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import UsageError
-
-__all__ = ["Cell", "Grid", "expand"]
 
 MAX_TRIALS = 100_000
 MAX_SEED = 2**63 - 1
@@ -64,10 +62,7 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
         raise UsageError(f"found --seeds {seeds}, wanted 1 or more", "16 seeds show a spread; 1 shows none")
     texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
     _count([len(items) for _, items in texts], seeds)
-    data = (
-        Document(Source("the defaults")) if config_path is None else read_document(read_bytes(config_path), config_path)
-    )
-    axes = _axes(texts)
+    data, axes = read_file(config_path), _axes(texts)
     _refuse_unknown(data, axes)
     cells: list[Cell] = []
     invalid: list[tuple[Mapping[str, str], str]] = []

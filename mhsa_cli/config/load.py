@@ -9,24 +9,11 @@ from pydantic import ValidationError
 
 from mhsa_cli.config import overrides as changes
 from mhsa_cli.config import pydantic_errors
-from mhsa_cli.config.dump import dump_yaml, json_schema, template
-from mhsa_cli.config.problems import ConfigError, Problem, Source
-from mhsa_cli.config.reader import read_bytes, read_document
+from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.reader import read_document, read_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
 from mhsa_cli.config.yaml_events import BAD, Document, Path
-
-__all__ = [
-    "Config",
-    "ConfigError",
-    "Problem",
-    "check_data",
-    "dump_yaml",
-    "json_schema",
-    "load_config",
-    "parse",
-    "template",
-]
 
 
 def load_config(path: str | None, overrides: Sequence[str] = (), *, files: bool = True) -> Config:
@@ -35,9 +22,7 @@ def load_config(path: str | None, overrides: Sequence[str] = (), *, files: bool 
     With `files` a block of one's own must be where the config says; it is looked for, not run.
     Raises: ConfigError with every problem, in the order of the file.
     """
-    if path is None:
-        return _validate(Document(Source("the defaults")), overrides, files)
-    return parse(read_bytes(path), path, overrides, files=files)
+    return _validate(read_file(path), overrides, files)
 
 
 def parse(data: bytes, name: str, overrides: Sequence[str] = (), *, files: bool = False) -> Config:
@@ -46,14 +31,6 @@ def parse(data: bytes, name: str, overrides: Sequence[str] = (), *, files: bool 
     Raises: ConfigError with every problem, in the order of the file.
     """
     return _validate(read_document(data, name), overrides, files)
-
-
-def check_data(data: dict[str, Any], name: str) -> Config:
-    """Check plain data as a config of the file `name`, without looking for the files that it names.
-
-    Raises: ConfigError with every problem.
-    """
-    return check(Document(Source(name), data), files=False)
 
 
 def _validate(document: Document, overrides: Sequence[str], files: bool) -> Config:

@@ -20,10 +20,15 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks that PyYAML counts
 
 
-def read_bytes(path: str) -> bytes:
+def read_file(path: str | None) -> Document:
+    """Read a config file; None is all defaults. Raises: ConfigError as `read_document`, or if it cannot be read."""
+    return Document(Source("the defaults")) if path is None else read_document(_read_bytes(path), path)
+
+
+def _read_bytes(path: str) -> bytes:
     """Read a config file's bytes; never waits on a pipe or a device.
 
-    Raises: ConfigError when it is missing, unreadable, not a regular file or too large.
+    Raises: ConfigError when it is missing, unreadable or not a regular file; what is too large is cut.
     """
     whole = Mark(Source(path or "''"))
     if not path or "\0" in path:

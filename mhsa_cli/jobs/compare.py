@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.custom_attention import find_block, is_file
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_heads import stored_maps, without_maps

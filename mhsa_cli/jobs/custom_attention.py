@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.custom_attention import find_block, is_file, split, way
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mhsa_cli.config.load import Config, dump_yaml
+from mhsa_cli.config.dump import dump_yaml
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
 from mhsa_cli.core.training.lockstep import build_model

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli import __version__
-from mhsa_cli.config.load import Config, load_config, parse
+from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.messages import tell

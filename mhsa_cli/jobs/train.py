@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.estimate import estimate
-from mhsa_cli.config.load import Config, dump_yaml
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.capture import head_maps, read_tokens
 from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.circuits import circuits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.tasks.show import examples

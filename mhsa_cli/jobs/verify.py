@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.load import Config
 from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import Text
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights

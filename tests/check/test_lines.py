@@ -296,6 +296,5 @@ def test_a_layer_that_rests_in_eval_has_no_line() -> None:
     assert line_of(text + "return nn.Dropout(.1)((q @ k.T).softmax(-1)) @ v\n", "A", "dropout") == 5
 
 
-def test_text_that_is_no_python_has_no_line() -> None:
-    assert line_of("def f(:", "f", "scores") is None
+def test_a_name_that_is_nowhere_has_no_line() -> None:
     assert line_of("x = 1", "missing", "scores") is None

@@ -14,8 +14,8 @@ from typer.core import TyperCommand
 from mhsa_cli.commands.app import app
 from mhsa_cli.commands.command_line import Command, Group, _Misread
 from mhsa_cli.commands.suggestions import SYNONYMS
-from mhsa_cli.config.load import Config, json_schema
-from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.dump import json_schema
+from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.commands.shell import Said, mhsa
 from tests.commands.walk import functions

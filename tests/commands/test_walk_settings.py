@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.load import json_schema
+from mhsa_cli.config.dump import json_schema
 from mhsa_cli.core.heads import random_baseline
 from tests.commands import custom
 from tests.commands.shell import Said, mhsa

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo, OptionInfo
 
 from mhsa_cli.commands.app import COMMANDS
-from mhsa_cli.config.load import json_schema
+from mhsa_cli.config.dump import json_schema
 
 ENDINGS = ("svg", "html", "png")
 # The values of options and arguments that their types do not tell, by "command --option" or by metavar.

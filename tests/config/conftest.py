@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, parse
+from mhsa_cli.config.load import parse
+from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.schema import Config
 
 
 def load(text: str, *overrides: str, name: str = "c.yaml") -> Config:

@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mhsa_cli.commands.config import app
-from mhsa_cli.config.load import Config, ConfigError, load_config, parse
+from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import MhsaError, StorageError, UsageError
 from tests.environment import plain
 

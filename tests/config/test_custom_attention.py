@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.config.custom_attention import file_problem, is_file, split
-from mhsa_cli.config.load import Config, ConfigError, Problem, load_config, parse
+from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.problems import ConfigError, Problem
+from mhsa_cli.config.schema import Config
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]

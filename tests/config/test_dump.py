@@ -7,8 +7,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mhsa_cli.config.load import Config, ConfigError, dump_yaml, json_schema, parse, template
-from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.dump import dump_yaml, json_schema, template
+from mhsa_cli.config.load import parse
+from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 
 lengths = st.integers(1, 40)
 paths = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1).filter(lambda text: "${" not in text)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.estimate import estimate, parameters
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from mhsa_cli.config.aliases import suggest
-from mhsa_cli.config.load import Config
 from mhsa_cli.config.pydantic_errors import all_keys
+from mhsa_cli.config.schema import Config
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand
-from mhsa_cli.config.load import ConfigError, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.value_lists import split_values
 from mhsa_cli.errors import UsageError
 
@@ -220,7 +221,7 @@ def test_too_many_trials_are_refused_before_anything_is_read(monkeypatch: pytest
     def never(*_: object) -> Grid:
         raise AssertionError("something was expanded")
 
-    for name in ("_axes", "_config", "read_bytes", "_seeded"):
+    for name in ("_axes", "_config", "read_file", "_seeded"):
         monkeypatch.setattr(f"mhsa_cli.config.grid.{name}", never)
     ten = ",".join(map(str, range(1, 11)))
     keys = ("lr", "weight_decay", "dropout", "epochs", "batch_size", "n_layers")
@@ -235,8 +236,8 @@ def test_ten_thousand_trials_read_the_file_once(file: str, monkeypatch: pytest.M
     from mhsa_cli.config import grid, overrides
 
     read: list[str] = []
-    read_bytes, read_value = grid.read_bytes, overrides.read_value
-    monkeypatch.setattr(grid, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    read_file, read_value = grid.read_file, overrides.read_value
+    monkeypatch.setattr(grid, "read_file", lambda path: read.append(path) or read_file(path))
     monkeypatch.setattr(overrides, "read_value", lambda text, *rest: read.append(text) or read_value(text, *rest))
     found = expand(file, ["n_heads=2,4,8", "epochs=" + ",".join(map(str, range(1, 21)))], 167)
     assert found.trials == 3 * 20 * 167

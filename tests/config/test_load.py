@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, load_config, parse
+from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.schema import Config
 from tests.environment import plain
 
 Complain = Callable[..., str]
 
 SCRIPT = """
 import sys
-from mhsa_cli.config.load import ConfigError, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.problems import ConfigError
 try:
     print(load_config(sys.argv[1], sys.argv[2:]).train.lr)
 except ConfigError as error:

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, dump_yaml, load_config
+from mhsa_cli.config.dump import dump_yaml
+from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import is_override, resolve_key
-from mhsa_cli.config.problems import Mark, Source
+from mhsa_cli.config.problems import ConfigError, Mark, Source
+from mhsa_cli.config.schema import Config
 from tests.refusals import codes, faults
 
 Load = Callable[..., Config]

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.load import Config, ConfigError, load_config, parse
+from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.reader import MAX_BYTES
+from mhsa_cli.config.schema import Config
 from tests.refusals import codes, faults
 
 Load = Callable[..., Config]

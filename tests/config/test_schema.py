@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mhsa_cli.config.load import Config
-from mhsa_cli.config.schema import MAX_STEPS, ModelConfig, TrainConfig
+from mhsa_cli.config.schema import MAX_STEPS, Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.refusals import codes, faults
 

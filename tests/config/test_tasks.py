@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from tests.refusals import codes, faults
 
 Load = Callable[..., Config]

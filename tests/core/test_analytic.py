@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.analytic import attention, backward

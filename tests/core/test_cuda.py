@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Generator
 
-from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import self_check
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.heads.causal import ablate

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of

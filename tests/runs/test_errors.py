@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.load import ConfigError
+from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.errors import IS, DamageError, MhsaError, StorageError, UsageError
 from mhsa_cli.records.verify import Check
 from mhsa_cli.runs.run_dir import RunDir

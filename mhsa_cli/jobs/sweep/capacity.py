@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mhsa_cli.config.estimate import trial_disk, trial_memory
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY
 from mhsa_cli.runs.new_folder import check_disk_space

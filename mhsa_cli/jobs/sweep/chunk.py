@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.load import dump_yaml
+from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.core.devices import cpu_kind
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.tasks import build_task

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.load import dump_yaml
+from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, stated_config

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.grid import MAX_TRIALS
-from mhsa_cli.config.load import Config, check_data
+from mhsa_cli.config.load import check
+from mhsa_cli.config.problems import Source
+from mhsa_cli.config.schema import Config
+from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.run_config import other_version
 from mhsa_cli.runs.codec import is_number
@@ -42,7 +45,7 @@ def planned_trials(plan: Mapping[str, Any]) -> list[Trial]:
         if not 1 <= sum(seeds for _, seeds in cells) <= MAX_TRIALS or not is_number(plan["target"]):
             raise ValueError("no trial, too many, or no target")
         for number, (cell, (settings, seeds)) in enumerate(zip(plan["cells"], cells, strict=True)):
-            first = check_data(settings, SWEEP)
+            first = check(Document(Source(SWEEP), settings), files=False)
             for seed in range(first.train.seed, first.train.seed + seeds):
                 config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
                 name = trial_name(cell["overrides"], seed, number)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.signals import NAMES
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell

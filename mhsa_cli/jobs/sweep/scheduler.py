@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits

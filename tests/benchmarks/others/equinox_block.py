@@ -11,7 +11,7 @@ from others.jax_block import arrays, ids, make_step, positions, start
 from others.turns import Batches, Pause
 from torch import Tensor
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 VERSION = eqx.__version__
 

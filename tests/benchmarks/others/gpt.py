@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from others.turns import Batches, Pause, count, load_in_order
 from torch import Tensor, nn
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 
 class Attention(nn.Module):

@@ -11,7 +11,7 @@ from others.turns import Batches, Pause, count
 from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 VERSION = transformers.__version__
 

@@ -12,7 +12,7 @@ import numpy as np
 from others.turns import Batches, Pause
 from torch import Tensor
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 VERSION = jax.__version__
 Tree = Any

@@ -9,7 +9,7 @@ from lesson_loop import LessonLoop, LessonModel
 from others.turns import Batches, Pause, count, load_in_order
 from torch import Tensor, nn
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 
 class Lesson:

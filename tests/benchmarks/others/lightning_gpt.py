@@ -13,7 +13,7 @@ from others.turns import Batches, Pause, count, load_in_order
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning.*")

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mhsa_cli.config.load import Config, load_config
+from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.tasks.base import TrainBatches
 from mhsa_cli.core.training.lockstep import build_model

@@ -9,7 +9,7 @@ from others.turns import Batches, Pause, count, load_in_order
 from torch import Tensor, nn
 from x_transformers import Decoder, TransformerWrapper
 
-from mhsa_cli.config.load import Config
+from mhsa_cli.config.schema import Config
 
 VERSION = version("x-transformers")
 

@@ -117,7 +117,8 @@ def unknown_keys_are_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def refused(path: str, overrides: tuple[str, ...]) -> tuple[Any, Any]:
     """Load a config, and give what it is or why it was refused; nothing else may come out, and not late."""
-    from mhsa_cli.config.load import ConfigError, load_config
+    from mhsa_cli.config.load import load_config
+    from mhsa_cli.config.problems import ConfigError
 
     config, reason, began = None, None, time.process_time()
     try:

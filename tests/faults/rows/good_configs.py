@@ -140,7 +140,9 @@ def drawn(number: int) -> tuple[bytes, list[str], dict[str, Any]]:
 
 def check(case: Case, place: Place) -> None:
     """Load it, and what was saved of it."""
-    from mhsa_cli.config.load import ConfigError, dump_yaml, load_config, parse
+    from mhsa_cli.config.dump import dump_yaml
+    from mhsa_cli.config.load import load_config, parse
+    from mhsa_cli.config.problems import ConfigError
 
     data, overrides, wanted = by_hand(case.which) if case.kind == "by hand" else drawn(case.which)
     path = place.path / "c.yaml"
