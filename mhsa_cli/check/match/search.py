@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from mhsa_cli.check.faults.fault import Form
+from mhsa_cli.check.faults import Form
 from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
 from mhsa_cli.check.read.reference import Spec
 from mhsa_cli.check.tensors import distance

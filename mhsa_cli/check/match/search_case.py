@@ -11,8 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.faults import FAULTS
-from mhsa_cli.check.faults.fault import Form
+from mhsa_cli.check.faults import FAULTS, Form
 from mhsa_cli.check.read.reference import FRAMES, ROPES, Reference, Spec
 from mhsa_cli.check.read.weight_layouts import Layout
 from mhsa_cli.check.tensors import worst
