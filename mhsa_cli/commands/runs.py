@@ -11,17 +11,8 @@ from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.ticks import nats
+from mhsa_cli.runs import listing
 from mhsa_cli.runs.json_file import UPDATE
-from mhsa_cli.runs.listing import (
-    TRAIN_ONE,
-    final_figures,
-    find_run,
-    list_inside,
-    list_runs,
-    list_sweeps,
-    run_argument,
-    summarise,
-)
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape, plural
 
@@ -33,13 +24,13 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
     if run is not None:
         _show_one(root, run, as_json)
         return
-    found = [_row(summary) for summary in list_runs(runs_root(root))]
+    found = [_row(summary) for summary in listing.list_runs(runs_root(root))]
     if as_json:
         print_json(found)
         return
     paper = Paper()
     if not found:
-        paper.say(f"no run in {runs_root(root)} yet; {TRAIN_ONE}")
+        paper.say(f"no run in {runs_root(root)} yet; {listing.TRAIN_ONE}")
         _say_sweeps(paper, runs_root(root))
         return
     columns = [
@@ -61,7 +52,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
     """Say how one run stands, damage included: a line for each thing that is known of it."""
-    summary = summarise(find_run(runs_root(root), name))
+    summary = listing.summarise(listing.find_run(runs_root(root), name))
     row = _row(summary)
     if as_json:
         print_json(row)
@@ -72,20 +63,22 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
             paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
     if summary.problem == "newer":
         more = UPDATE
+    elif summary.problem is None:
+        more = next_look(summary.path)
     else:
-        more = next_look(summary.path) if summary.problem is None else f"mhsa verify {run_argument(summary.path)}"
+        more = f"mhsa verify {listing.run_argument(summary.path)}"
     paper.next(more)
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:
     """Name the sweeps, whose trials are runs in folders of their own."""
-    for path, trials in list_sweeps(root):
-        paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {list_inside(path)}")
+    for path, trials in listing.list_sweeps(root):
+        paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {listing.list_inside(path)}")
 
 
 def _row(summary: Any) -> dict[str, Any]:
     facts = {key: summary.info.get(key) for key in ("task", "n_heads", "step", "parameters", "seed", "weights_sha256")}
-    figures = final_figures(summary.info)
+    figures = listing.final_figures(summary.info)
     return {
         "run": str(summary.path),
         "status": summary.status,

@@ -6,19 +6,8 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetPydanticSchema,
-    PlainValidator,
-    Tag,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-)
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, field_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 MAX_VOCAB = 2**20
@@ -172,7 +161,7 @@ class Text(Section):
 
     name: Literal["text"] = Field(default="text", description="say the next character of a text file")
     path: Annotated[
-        str, PlainValidator(_path), WithJsonSchema({"type": "string"}), Wanted("the path of a text file")
+        str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"}), Wanted("the path of a text file")
     ] = Field(description="the text file, from the directory you are in")
     seq_len: SeqLen = Field(default=64, description="characters in a row")
     eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(
@@ -193,9 +182,9 @@ def task_name(value: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _by_name(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    tagged = [Annotated[schema, Tag(name)] for name, schema in TASK_SCHEMAS.items()]
-    return handler(Annotated[reduce(or_, tagged), Discriminator(task_name)])
+def _by_name(union: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+    tagged = [Annotated[schema, pydantic.Tag(name)] for name, schema in TASK_SCHEMAS.items()]
+    return handler(Annotated[reduce(or_, tagged), pydantic.Discriminator(task_name)])
 
 
-AnyTask = Annotated[TaskConfig, GetPydanticSchema(_by_name)]
+AnyTask = Annotated[TaskConfig, pydantic.GetPydanticSchema(_by_name)]

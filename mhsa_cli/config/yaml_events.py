@@ -11,16 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
+from yaml import events
 
 from mhsa_cli.config import not_yaml
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
@@ -89,7 +80,7 @@ class Walk:
 
     def _documents(self, path: Path) -> Any:
         self.loader.get_event()  # the start of the stream
-        if isinstance(self.loader.peek_event(), StreamEndEvent):
+        if isinstance(self.loader.peek_event(), events.StreamEndEvent):
             return None
         start = self.loader.get_event()
         if start.version or start.tags:
@@ -97,7 +88,7 @@ class Walk:
         root = self._value(self.loader.get_event(), path, 0)
         self.loader.get_event()  # the end of the document
         after = self.loader.get_event()
-        if not isinstance(after, StreamEndEvent):
+        if not isinstance(after, events.StreamEndEvent):
             self._complain(
                 after, "documents", "found a second document, wanted one", "remove everything from this `---` on"
             )
@@ -108,11 +99,11 @@ class Walk:
         span = end.column - start.column if end.line == start.line else 1
         return Mark(self.document.source, start.line + 1, start.column + 1 + self.shift, span)
 
-    def _complain(self, event: Event, code: str, message: str, hint: str | None = None) -> Any:
+    def _complain(self, event: events.Event, code: str, message: str, hint: str | None = None) -> Any:
         self.document.problems.append(self._mark(event).problem(code, message, hint))
         return BAD
 
-    def _value(self, event: Event, path: Path, depth: int) -> Any:
+    def _value(self, event: events.Event, path: Path, depth: int) -> Any:
         self.values += 1
         if depth > MAX_DEPTH or self.values > MAX_VALUES:
             what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"more than {MAX_VALUES:,} values"
@@ -129,21 +120,21 @@ class Walk:
         # An override is read as the value of `x`, but belongs to its own key.
         return self.at + path[1:] if self.at else path
 
-    def _node(self, event: Event, path: Path, depth: int) -> Any:
-        if isinstance(event, AliasEvent):
+    def _node(self, event: events.Event, path: Path, depth: int) -> Any:
+        if isinstance(event, events.AliasEvent):
             message = f"found the alias `*{clip(str(event.anchor))}`: aliases are not supported"
             return self._complain(event, "alias", message, "write the value out again")
         refused = self._decorated(event)
-        if isinstance(event, MappingStartEvent):
+        if isinstance(event, events.MappingStartEvent):
             mapping = self._mapping(path, depth)
             return BAD if refused else mapping
-        if isinstance(event, SequenceStartEvent):
+        if isinstance(event, events.SequenceStartEvent):
             items: list[Any] = []
-            while not isinstance(self.loader.peek_event(), SequenceEndEvent):
+            while not isinstance(self.loader.peek_event(), events.SequenceEndEvent):
                 items.append(self._value(self.loader.get_event(), (*path, len(items)), depth + 1))
             self.loader.get_event()
             return BAD if refused else items
-        assert isinstance(event, ScalarEvent)
+        assert isinstance(event, events.ScalarEvent)
         return BAD if refused else self._scalar(event, self._own(path))
 
     def _decorated(self, event: Any) -> bool:
@@ -156,7 +147,7 @@ class Walk:
             self._complain(event, "tag", message, "write the plain value")
         return event.anchor is not None or event.tag is not None
 
-    def _scalar(self, event: ScalarEvent, own: Path) -> Any:
+    def _scalar(self, event: events.ScalarEvent, own: Path) -> Any:
         text = event.value
         if "${" in text:
             message = f"found `{clip(text)}`: interpolation is not supported"
@@ -170,7 +161,7 @@ class Walk:
 
     def _mapping(self, path: Path, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
-        while not isinstance(self.loader.peek_event(), MappingEndEvent):
+        while not isinstance(self.loader.peek_event(), events.MappingEndEvent):
             key = self._key(self.loader.get_event(), mapping, path)
             event = self.loader.get_event()
             if key is None or key in mapping:  # complained about already: read on, and keep the first
@@ -184,7 +175,7 @@ class Walk:
         self.loader.get_event()
         return mapping
 
-    def _skip(self, event: Event, depth: int) -> None:
+    def _skip(self, event: events.Event, depth: int) -> None:
         kept = Document(self.document.source, problems=self.document.problems)
         self.document, kept = kept, self.document
         try:
@@ -192,8 +183,8 @@ class Walk:
         finally:
             self.document = kept
 
-    def _key(self, event: Event, mapping: dict[str, Any], path: Path) -> str | None:
-        if not isinstance(event, ScalarEvent):
+    def _key(self, event: events.Event, mapping: dict[str, Any], path: Path) -> str | None:
+        if not isinstance(event, events.ScalarEvent):
             self._complain(event, "key", "found a list, mapping or alias as a key, wanted a plain word")
             raise _Stop
         key = event.value

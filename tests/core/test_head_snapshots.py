@@ -120,7 +120,7 @@ def test_a_resumed_run_gives_the_records_of_an_unbroken_one(stop_at: int) -> Non
     before, _ = run(of, stop=stopping())
     seen += looks(before)
     assert looks(before)[-1].step <= stop_at
-    after, _ = run(of, resume=saved(before)[stop_at].files)
+    after, _ = run(of, resume=[saved(before)[stop_at].files])
     seen += looks(after)
     same(seen, looks(whole))
 

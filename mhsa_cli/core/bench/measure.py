@@ -20,16 +20,8 @@ from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import autocast, parameter_dtype
-from mhsa_cli.records import (
-    AttentionSpeed,
-    BenchRecord,
-    ImportSpeed,
-    Machine,
-    NotMeasured,
-    Spread,
-    StackSpeed,
-    StepSpeed,
-)
+from mhsa_cli.records import bench
+from mhsa_cli.records.bench import BenchRecord, NotMeasured, Spread
 from mhsa_cli.text import plural
 
 LARGEST = 4e9  # bytes; a stack that would hold more is left out
@@ -71,10 +63,10 @@ def measure(config: Config, device: torch.device, effort: Effort) -> Iterator[Be
         torch.set_num_threads(before)
 
 
-def machine(config: Config, device: torch.device) -> Machine:
+def machine(config: Config, device: torch.device) -> bench.Machine:
     """Describe what the figures depend on."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return Machine(cpu_name(), cores(), str(device), gpu, str(torch.__version__), config.train.threads)
+    return bench.Machine(cpu_name(), cores(), str(device), gpu, str(torch.__version__), config.train.threads)
 
 
 def cores() -> int:
@@ -117,7 +109,7 @@ def step_seconds(
     return {count: spread(values) for count, values in tick.rounds.items() if values}, group.stack.size // models
 
 
-def step_speeds(name: str, config: Config, device: torch.device, seconds: float) -> Iterator[StepSpeed | NotMeasured]:
+def step_speeds(name: str, config: Config, device: torch.device, seconds: float) -> Iterator[BenchRecord]:
     """Measure the training step of one size: on a CPU with one thread, with the config's number and with all cores."""
     m, train, T = config.model, config.train, build_task(config.task).seq_len
     counts = sorted({1, train.threads, cores()}) if device.type == "cpu" else [train.threads]
@@ -133,7 +125,7 @@ def step_speeds(name: str, config: Config, device: torch.device, seconds: float)
     for count in counts:
         rate = 1 / found[count][1]
         tokens = rate * train.batch_size * T
-        yield StepSpeed(name, size, parameters, count, milliseconds(found[count]), rate, tokens, count == best)
+        yield bench.StepSpeed(name, size, parameters, count, milliseconds(found[count]), rate, tokens, count == best)
     slow = max(values[1] for values in found.values())
     for count in left:
         yield NotMeasured("steps", f"{name}, {plural(count, 'thread')}", f"a step takes about {slow:.0f} s")
@@ -145,7 +137,7 @@ def milliseconds(seconds: Spread) -> Spread:
     return low, middle, high
 
 
-def stack_speeds(config: Config, device: torch.device, effort: Effort) -> Iterator[StackSpeed | NotMeasured]:
+def stack_speeds(config: Config, device: torch.device, effort: Effort) -> Iterator[BenchRecord]:
     """Measure stacks of the config; those that would hold or take too much are named instead."""
     threads, single = config.train.threads, 0.0
     size = estimate(config.task, config.model, config.train)
@@ -159,10 +151,10 @@ def stack_speeds(config: Config, device: torch.device, effort: Effort) -> Iterat
             continue
         found, _ = step_seconds(config, models, device, effort.seconds, [threads])
         single = found[threads][1] / models
-        yield StackSpeed(models, milliseconds(found[threads]), models / found[threads][1])
+        yield bench.StackSpeed(models, milliseconds(found[threads]), models / found[threads][1])
 
 
-def attention_speeds(config: Config, device: torch.device, effort: Effort) -> Iterator[AttentionSpeed | NotMeasured]:
+def attention_speeds(config: Config, device: torch.device, effort: Effort) -> Iterator[BenchRecord]:
     """Measure the ways through one attention block of the config's form and dtype, for a row of T tokens."""
     for path in PATHS:
         before = 0.0
@@ -176,7 +168,7 @@ def attention_speeds(config: Config, device: torch.device, effort: Effort) -> It
             before = clock(device) - start  # with what the first call loads
             found = spread(call_seconds(work, device, effort.seconds / 4))
             extra = peak_bytes(work, device)
-            yield AttentionSpeed(path, T, milliseconds(found), None if extra is None else extra / 1e6)
+            yield bench.AttentionSpeed(path, T, milliseconds(found), None if extra is None else extra / 1e6)
 
 
 def trained(config: Config, T: int, device: torch.device) -> Callable[[], object]:
@@ -226,12 +218,12 @@ def every_weight(config: Config, T: int, device: torch.device) -> Callable[[], o
 PATHS = {"fused": trained, "linear": trained_linear, "weights": every_weight}
 
 
-def import_speed(rounds: int) -> ImportSpeed | NotMeasured:
+def import_speed(rounds: int) -> bench.ImportSpeed | NotMeasured:
     """Measure `import torch` in processes of their own."""
     code = "import time; start = time.perf_counter(); import torch; print(time.perf_counter() - start)"
     command = [sys.executable, "-P", "-c", code]  # -P: no torch.py of the folder one stands in
     try:
         texts = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(rounds)]
-        return ImportSpeed(spread([float(text) for text in texts]))
+        return bench.ImportSpeed(spread([float(text) for text in texts]))
     except (OSError, subprocess.SubprocessError, ValueError):
         return NotMeasured("import_torch", "import torch", "no second Python process could be started")

@@ -12,17 +12,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
-from mhsa_cli.core.training.checkpoint import (
-    copy_into,
-    digest,
-    load_weights,
-    moments_of,
-    read_state,
-    restore,
-    unpack,
-    weights_of,
-    weights_sha256,
-)
+from mhsa_cli.core.training import checkpoint
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, unstack
 
@@ -38,8 +28,8 @@ def load_trained(
 
     Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
-    check(read_state(files)["config"])
-    return load_weights(build_model(config, task, custom=custom), files)
+    check(checkpoint.read_state(files)["config"])
+    return checkpoint.load_weights(build_model(config, task, custom=custom), files)
 
 
 def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:
@@ -50,18 +40,18 @@ def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[s
     if is_file(config.model.attention):  # its model is not built, for that would run somebody's code
         return _check_alone(files)
     stack = Stack([build_model(config, task)], [config.train.seed], config.train, torch.device("cpu"))
-    restore(stack, 0, files)
+    checkpoint.restore(stack, 0, files)
     finite = all(bool(flat.isfinite().all()) for flat in (stack.weights, stack.moment1, stack.moment2))
-    return weights_sha256(unstack(stack.model, 0)), finite
+    return checkpoint.weights_sha256(unstack(stack.model, 0)), finite
 
 
 def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
-    weights, moments = weights_of(files), moments_of(files)
-    read_state(files)
+    weights, moments = checkpoint.weights_of(files), checkpoint.moments_of(files)
+    checkpoint.read_state(files)
     for mine in moments:
-        copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
+        checkpoint.copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
     finite = all(bool(t.isfinite().all()) for part in (weights, *moments) for t in part.values())
-    return digest(weights), finite
+    return checkpoint.digest(weights), finite
 
 
 def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> str:
@@ -69,7 +59,7 @@ def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> 
     name = next((name for name in ours if ours[name] != theirs[name]), None)
     if name is None or not name.endswith(".safetensors"):
         return "" if name is None else f"{name}: {ours[name].decode()!r} and {theirs[name].decode()!r}"
-    mine, others = unpack(ours, name), unpack(theirs, name)
+    mine, others = checkpoint.unpack(ours, name), checkpoint.unpack(theirs, name)
     for key in mine:
         first, second = mine[key].flatten(), others[key].flatten()
         bits = torch.int64 if first.dtype == torch.float64 else torch.int32

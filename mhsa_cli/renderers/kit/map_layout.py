@@ -9,15 +9,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from mhsa_cli.records import HeadSummary
-from mhsa_cli.renderers.kit.cells import (
-    DIGIT_CELL,
-    FULL_CELL,
-    HALF_CELL,
-    PERCENT_CELL,
-    WIDE_DIGIT_CELL,
-    CellKind,
-    Cells,
-)
+from mhsa_cli.renderers.kit import cells as cell_kinds
+from mhsa_cli.renderers.kit.cells import CellKind, Cells
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import escape
@@ -64,7 +57,7 @@ def choose_plan(rows: Rows, length: int, tokens: Sequence[str], surface: Surface
     width = surface.width
     axis = min(MAX_TOKEN, max((cell_len(escape(token)) for token in tokens), default=0)) + 1
     if sum(map(len, rows)) == 1:
-        for kind in (PERCENT_CELL, *_kinds(surface, wide=True)):
+        for kind in (cell_kinds.PERCENT_CELL, *_kinds(surface, wide=True)):
             if kind.tall == 1 and (plan := _lay_out(rows, kind, 1, axis, length, width)):
                 return plan
     kinds = _kinds(surface, wide=length <= FULL_UP_TO)
@@ -85,9 +78,9 @@ def choose_plan(rows: Rows, length: int, tokens: Sequence[str], surface: Surface
 def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
     """List the cell kinds this surface can show, the best first."""
     if not surface.paints:
-        return [WIDE_DIGIT_CELL, DIGIT_CELL] if wide else [DIGIT_CELL]
-    half = [HALF_CELL] if surface.glyphs.half else []
-    return [FULL_CELL, *half] if wide or not half else half
+        return [cell_kinds.WIDE_DIGIT_CELL, cell_kinds.DIGIT_CELL] if wide else [cell_kinds.DIGIT_CELL]
+    half = [cell_kinds.HALF_CELL] if surface.glyphs.half else []
+    return [cell_kinds.FULL_CELL, *half] if wide or not half else half
 
 
 def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, width: int) -> Plan | None:

@@ -7,16 +7,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from mhsa_cli.records import (
-    AttentionSpeed,
-    BenchRecord,
-    ImportSpeed,
-    Machine,
-    NotMeasured,
-    Spread,
-    StackSpeed,
-    StepSpeed,
-)
+from mhsa_cli.records import bench
+from mhsa_cli.records.bench import BenchRecord, NotMeasured, Spread
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, table
@@ -38,7 +30,7 @@ def bench_section(records: Sequence[BenchRecord], surface: Surface) -> Lines:
 def _machine(records: Sequence[BenchRecord], surface: Surface) -> Lines:
     phrases = []
     for r in records:
-        assert isinstance(r, Machine)
+        assert isinstance(r, bench.Machine)
         device = r.device if r.gpu is None else f"{r.device} ({r.gpu})"
         threads = f"train.threads={r.threads}"
         phrases += [f"{r.cpu}, {plural(r.cores, 'core')}", f"device {device}", f"torch {r.torch}", threads]
@@ -46,8 +38,8 @@ def _machine(records: Sequence[BenchRecord], surface: Surface) -> Lines:
 
 
 def _steps(records: Sequence[BenchRecord], surface: Surface) -> Lines:
-    rows = [r for r in records if isinstance(r, StepSpeed)]
-    columns: list[Column[StepSpeed]] = [
+    rows = [r for r in records if isinstance(r, bench.StepSpeed)]
+    columns: list[Column[bench.StepSpeed]] = [
         Column("size", lambda r: r.name, flexible=True),
         Column("threads", lambda r: str(r.threads), "right"),
         Column("ms a step", lambda r: spread_text(r.step_ms, surface), "right"),
@@ -61,7 +53,7 @@ def _steps(records: Sequence[BenchRecord], surface: Surface) -> Lines:
     return _titled("training step", table(columns, rows, surface), notes, surface)
 
 
-def _size(r: StepSpeed) -> str:
+def _size(r: bench.StepSpeed) -> str:
     mlp = f", d_mlp {r.size['d_mlp']}" if r.size["d_mlp"] else ""
     rows = f"{plural(r.size['batch_size'], 'row')} of {plural(r.size['seq_len'], 'token')}"
     block = f"{plural(r.size['n_layers'], 'block')} of d_model {r.size['d_model']}, {plural(r.size['n_heads'], 'head')}"
@@ -69,17 +61,17 @@ def _size(r: StepSpeed) -> str:
 
 
 def _stacks(records: Sequence[BenchRecord], surface: Surface) -> Lines:
-    columns: list[Column[StackSpeed]] = [
+    columns: list[Column[bench.StackSpeed]] = [
         Column("models", lambda r: str(r.models), "right"),
         Column("ms a step of all", lambda r: spread_text(r.step_ms, surface), "right"),
         Column("model-steps/s", lambda r: rate(r.model_steps_per_second), "right", drop=1),
     ]
-    picture = table(columns, [r for r in records if isinstance(r, StackSpeed)], surface)
+    picture = table(columns, [r for r in records if isinstance(r, bench.StackSpeed)], surface)
     return _titled("models of the config as one stack", picture, [_times(surface)], surface)
 
 
 def _attention(records: Sequence[BenchRecord], surface: Surface) -> Lines:
-    found = {(r.path, r.seq_len): r for r in records if isinstance(r, AttentionSpeed)}
+    found = {(r.path, r.seq_len): r for r in records if isinstance(r, bench.AttentionSpeed)}
     lengths = sorted({T for _, T in found})
 
     def speed(path: str, T: int) -> str:
@@ -105,7 +97,7 @@ PATHS = ["fused, linear: forward and backward", "weights: every exact weight rea
 
 
 def _import(records: Sequence[BenchRecord], surface: Surface) -> Lines:
-    texts = [f"import torch: {spread_text(r.seconds, surface)} s" for r in records if isinstance(r, ImportSpeed)]
+    texts = [f"import torch: {spread_text(r.seconds, surface)} s" for r in records if isinstance(r, bench.ImportSpeed)]
     return wrap_phrases(texts, surface.width)
 
 

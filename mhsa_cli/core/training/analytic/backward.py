@@ -11,19 +11,9 @@ from mhsa_cli.core.model import layers
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.positions import LearnedPositions, Positions, SinusoidalPositions
 from mhsa_cli.core.model.transformer import Block, TransformerLM
+from mhsa_cli.core.training.analytic import layers as written
 from mhsa_cli.core.training.analytic.attention import SHORT, Attention, FusedAttention
-from mhsa_cli.core.training.analytic.layers import (
-    Embedding,
-    Gelu,
-    Join,
-    LayerNorm,
-    Linear,
-    Named,
-    Pair,
-    Part,
-    Skip,
-    Take,
-)
+from mhsa_cli.core.training.analytic.layers import Named, Pair, Part, Take
 from mhsa_cli.core.training.analytic.loss import Answers
 
 TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
@@ -97,7 +87,7 @@ class _Layout:
         table = weights["tok_emb.weight"]
         (V, D), self.dtype, self.rows = table.shape[1:], table.dtype, (len(table), B * T)
         x = self._pair("x", D)
-        self.embedding = Embedding(model.positions, weights, gradients, take, x, T)
+        self.embedding = written.Embedding(model.positions, weights, gradients, take, x, T)
         self.parts: list[Part] = [self.embedding]
         for layer, block in enumerate(model.blocks):
             x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
@@ -139,7 +129,7 @@ class _Layout:
         out = self._enter(block, x, y, f"after.{layer}")
         normed = self._norm(block.mlp_norm, f"{name}.mlp_norm", x)
         self._linear(f"{name}.mlp.up", normed, hidden)
-        self.parts.append(Gelu(self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)))
+        self.parts.append(written.Gelu(self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)))
         self._linear(f"{name}.mlp.down", active, (y[0], out[1]))
         self._leave(block, x, y, out)
         return out
@@ -149,22 +139,22 @@ class _Layout:
         if not block.residual:
             return y
         out = self._pair(name, x[0].size(-1))
-        self.parts.append(Skip(x[1], out[1]))
+        self.parts.append(written.Skip(x[1], out[1]))
         return out
 
     def _leave(self, block: Block, x: Pair, y: Pair, out: Pair) -> None:
         if block.residual:
-            self.parts.append(Join(x[0], y[0], out[0]))
+            self.parts.append(written.Join(x[0], y[0], out[0]))
 
     def _linear(self, name: str, x: Pair, y: Pair) -> None:
-        self.parts.append(Linear(name, self.weights, self.gradients, x, y))
+        self.parts.append(written.Linear(name, self.weights, self.gradients, x, y))
 
     def _norm(self, norm: nn.Module, name: str, x: Pair) -> Pair:
         """Lay out a norm of x, if there is one; returns its output."""
         if isinstance(norm, nn.Identity):
             return x
         y = self._pair(name, x[0].size(-1))
-        self.parts.append(LayerNorm(name, self.weights, self.gradients, x, y))
+        self.parts.append(written.LayerNorm(name, self.weights, self.gradients, x, y))
         return y
 
     def _pair(self, name: str, width: int) -> Pair:
