@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.core.export import EXPORTS, SINGLE, exported
-from mhsa_cli.core.export.source import Source, Trained
+from mhsa_cli.core.export.source import Source
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import run_config
@@ -14,6 +15,9 @@ from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, METRICS, SCORES
 from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.runs.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from mhsa_cli.jobs.trained_run import TrainedRun
 
 
 def check_format(to: str) -> None:
@@ -61,8 +65,7 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
     return dict(loaded.files)
 
 
-def _trained(folder: RunDir, attention: str | None) -> Trained:
+def _trained(folder: RunDir, attention: str | None) -> TrainedRun:
     from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
 
-    model, task, _, step = load_trained_run(folder, attention)
-    return Trained(model, task, step)
+    return load_trained_run(folder, attention)

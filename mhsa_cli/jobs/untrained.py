@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
-from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.tasks.show import examples
+from mhsa_cli.core.tasks import build_task, examples
 from mhsa_cli.core.trace.run import tell
 from mhsa_cli.jobs.train import prepare_device
 from mhsa_cli.records import BenchRecord, Trace

@@ -10,10 +10,10 @@ from mhsa_cli.records.labels import Label
 from mhsa_cli.text import Head
 
 
+@dataclass(frozen=True, slots=True)
 class OfHead:
     """What is known of one head: `layer` and `head` are its address."""
 
-    __slots__ = ()
     layer: int
     head: int
 
@@ -36,8 +36,6 @@ class HeadSummary(OfHead):
     what a uniform head puts there. Both are None where the task has no such position.
     """
 
-    layer: int
-    head: int
     entropy: float | None
     source_weight: float | None = None
     source_chance: float | None = None
@@ -84,8 +82,6 @@ class HeadScore(OfHead):
     on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
     """
 
-    layer: int
-    head: int
     scores: Mapping[str, TargetScore]
     entropy: float | None = None
     uniformity: float | None = None
@@ -163,8 +159,6 @@ class HeadCircuits(OfHead):
     logit, less that to the mean of all logits.
     """
 
-    layer: int
-    head: int
     qk_shares: Mapping[str, float] | None
     ov_top1: float | None
     ov_copying: float | None
@@ -204,8 +198,6 @@ class HeadSnapshot(OfHead):
     `offsets` are the lifts of every offset tried, by distance.
     """
 
-    layer: int
-    head: int
     lifts: Mapping[str, float]
     distance: int | None
     entropy: float | None
@@ -237,8 +229,6 @@ class HeadHistory(OfHead):
     best offset's at the end, where the offset is the target.
     """
 
-    layer: int
-    head: int
     target: str
     label: str
     steps: Sequence[int]

@@ -15,7 +15,7 @@ from mhsa_cli.jobs.sweep import chunk as chunks
 from mhsa_cli.jobs.sweep.chunk import Chunk
 from mhsa_cli.jobs.sweep.plan import planned_trials
 from mhsa_cli.jobs.sweep.ray import train_away
-from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.records.sweep import ChunkProgress
 from mhsa_cli.runs.archive import pack_run, unpack_runs
 from mhsa_cli.runs.sweep_dir import SweepDir
 from tests.commands.shell import facts, mhsa, tree

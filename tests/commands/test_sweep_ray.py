@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.jobs.sweep.ray import RayEngine
-from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.records.sweep import ChunkProgress
 from tests.commands.shell import facts, mhsa
 from tests.commands.test_sweep_resume import kept
 

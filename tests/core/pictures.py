@@ -77,7 +77,7 @@ def picture(name: str) -> str:
     lines = [*heatmap(weights[0, 0], tokens), "", "lift: " + ", ".join(said)]
     if name == "uniform":
         figures = shape(weights, visible)
-        lines.append(f"entropy {float(figures.entropy[0]):.2f}, uniformity {float(figures.uniformity[0]):.2f}")
+        lines.append(f"entropy {float(figures['entropy'][0]):.2f}, uniformity {float(figures['uniformity'][0]):.2f}")
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from mhsa_cli.config.load import load_config
+from mhsa_cli.config.load import Config, load_config
 from mhsa_cli.core.export import SINGLE, exported
-from mhsa_cli.core.export.source import Source, Trained, flat
+from mhsa_cli.core.export.source import Source, flat
 from mhsa_cli.core.export.tensorboard import PIXELS, head_scalars, layer_images
 from mhsa_cli.core.heads.capture import head_maps
-from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError
 
@@ -42,9 +43,9 @@ METRICS = [
 
 
 def source(heads: Any = HEADS, scores: Any = ()) -> Source:
-    def trained() -> Trained:
+    def trained() -> tuple[TransformerLM, Task, Config, int]:
         task = build_task(CONFIG.task)
-        return Trained(build_model(CONFIG, task).eval(), task, 7)
+        return build_model(CONFIG, task).eval(), task, CONFIG, 7
 
     return Source("a run", CONFIG, {"final": {"eval_loss": 0.5}}, heads, METRICS, scores, trained)
 
@@ -93,16 +94,16 @@ def test_the_document_is_strict_json_of_everything() -> None:
 def test_arrays_are_the_models_and_need_no_pickle() -> None:
     run = source()
     found = np.load(io.BytesIO(exported(run, "npz")[""]), allow_pickle=False)
-    trained = run.trained()
-    for name, parameter in trained.model.named_parameters():
+    model, task, *_ = run.trained()
+    for name, parameter in model.named_parameters():
         assert np.array_equal(found[f"model.{name}"], parameter.detach().numpy())
-    assert sum(name.startswith("model.") for name in found) == len(list(trained.model.named_parameters()))
+    assert sum(name.startswith("model.") for name in found) == len(list(model.named_parameters()))
     attention = found["attention"]
     assert attention.shape == (64, 2, 3, 8, 8) and np.allclose(attention.sum(-1), 1, atol=1e-6)
     assert found["tokens"].shape == found["symbols"].shape == found["targets"].shape == (64, 8)
-    maps = head_maps(trained.model, trained.task, CONFIG.train.seed, 7)
+    maps = head_maps(model, task, CONFIG.train.seed, 7)
     assert np.allclose(attention[0], np.array(maps.weights), atol=1e-6) and list(found["symbols"][0]) == maps.tokens
-    _, weights = trained.model(torch.tensor(found["tokens"][5:6]), return_weights=True)
+    _, weights = model(torch.tensor(found["tokens"][5:6]), return_weights=True)
     for layer in range(2):
         assert np.allclose(attention[5, layer], weights[layer][0].detach().numpy(), atol=1e-6)
     assert int(found["step"]) == 7 and json.loads(str(found["config"]))["model"]["n_heads"] == 3

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import Shift
-from mhsa_cli.core.export.source import Source, Trained
+from mhsa_cli.core.export.source import Source
 from mhsa_cli.core.export.transformer_lens import CONFIG, WEIGHTS, obstacles, to_transformer_lens
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -48,7 +48,7 @@ def made(settings: dict[str, Any]) -> tuple[TransformerLM, dict[str, Tensor], di
         model.tie()
     task = Shift(vocab_size=V, seq_len=T)
     whole = Config(task=task, model=config, train=TrainConfig())
-    trained = Trained(model.eval(), build_task(task), 7)
+    trained = (model.eval(), build_task(task), whole, 7)
     files = to_transformer_lens(Source("x", whole, {}, None, [], [], lambda: trained))
     assert set(files) == {WEIGHTS, CONFIG}
     return model, load(files[WEIGHTS]), json.loads(files[CONFIG])

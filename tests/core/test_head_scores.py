@@ -165,7 +165,7 @@ def test_shapes_are_those_of_plain_loops(window: int | None) -> None:
                 sure.append(max(row))
                 same.append(1 - sum(abs(p - m) for p, m in zip(row, mean, strict=True)) / 2)
         wanted = [sum(values) / len(values) for values in (entropy, alike, sure, same)]
-        got = [float(x[head]) for x in (found.entropy, found.uniformity, found.confidence, bound)]
+        got = [float(x[head]) for x in (*found.values(), bound)]
         assert got == pytest.approx(wanted, abs=1e-6)
 
 
@@ -173,10 +173,10 @@ def test_shapes_of_an_even_a_sharp_and_a_changing_head() -> None:
     visible = causal_window(9, 9)
     even, sharp = uniform_weights(visible, torch.float32), torch.eye(9)
     found = shape(torch.stack([even, sharp]).expand(5, 2, 9, 9), visible)
-    assert found.entropy.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
-    assert found.uniformity[0] == pytest.approx(1.0, abs=1e-6)
-    assert found.uniformity[1] == pytest.approx(sum(1 / (q + 1) for q in range(1, 9)) / 8, abs=1e-6)
-    assert found.confidence.tolist() == pytest.approx([sum(1 / (q + 1) for q in range(1, 9)) / 8, 1.0], abs=1e-6)
+    assert found["entropy"].tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert found["uniformity"][0] == pytest.approx(1.0, abs=1e-6)
+    assert found["uniformity"][1] == pytest.approx(sum(1 / (q + 1) for q in range(1, 9)) / 8, abs=1e-6)
+    assert found["confidence"].tolist() == pytest.approx([sum(1 / (q + 1) for q in range(1, 9)) / 8, 1.0], abs=1e-6)
     one_each = torch.zeros(2, 1, 9, 9)  # row 0 looks at the first token, row 1 at itself: half of each mean
     one_each[0, 0, :, 0], one_each[1, 0] = 1.0, torch.eye(9)
     assert float(positionality(one_each, visible)) == pytest.approx(0.5)
@@ -227,7 +227,8 @@ def test_scores_do_not_depend_on_threads() -> None:
             torch.set_num_threads(threads)
             weights = heads_together(walk(model, probe.ids).weights)
             figures = [one.lift for one in lifts(weights, probe).values()]
-            found.append(torch.cat([*figures, *shape(weights, probe.visible), positionality(weights, probe.visible)]))
+            looks = shape(weights, probe.visible).values()
+            found.append(torch.cat([*figures, *looks, positionality(weights, probe.visible)]))
     finally:
         torch.set_num_threads(1)
     assert float((found[0] - found[1]).abs().max()) < 1e-6
@@ -253,8 +254,8 @@ def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkey
     monkeypatch.setattr(scores, "MAX_WEIGHTS", room)
     model, task, length = small(0, n_layers=2, residual=True), Period(6), 13
     found, visible = gap_lifts(model, task, seed=1), causal_window(length, length)
-    assert len(found.trained) == 1 and len(found.unseen) == len(found.duplicate) == 4
-    for name, part in (("induction", {**found.trained, **found.unseen}), ("duplicate", found.duplicate)):
+    assert len(found["trained"]) == 1 and len(found["unseen"]) == len(found["duplicate"]) == 4
+    for name, part in (("induction", {**found["trained"], **found["unseen"]}), ("duplicate", found["duplicate"])):
         for gap, lift in part.items():
             ids = repeated_blocks(task, gap, length, seed=1)
             target = aim(SCORES[name].target(ids), visible)
@@ -266,9 +267,11 @@ def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkey
 
 def test_only_content_finds_repeats_at_every_distance() -> None:
     found = gap_lifts(induction(), Period(6), seed=1)
-    assert list(found.trained) == [6] and list(found.unseen) == [4, 7, 10, 12] == list(found.duplicate)
-    assert all(float(lift[1]) == pytest.approx(1.0, abs=1e-6) for lift in (*found.unseen.values(), found.trained[6]))
-    assert all(float(lift[1]) < 0 for lift in found.duplicate.values())
+    assert list(found["trained"]) == [6] and list(found["unseen"]) == [4, 7, 10, 12] == list(found["duplicate"])
+    assert all(
+        float(lift[1]) == pytest.approx(1.0, abs=1e-6) for lift in (*found["unseen"].values(), found["trained"][6])
+    )
+    assert all(float(lift[1]) < 0 for lift in found["duplicate"].values())
     fixed = gap_lifts(handmade("period 6"), Period(6), seed=1)
-    assert float(fixed.trained[6]) == pytest.approx(1.0, abs=1e-6)
-    assert all(float(lift) < 0 for lift in fixed.unseen.values())
+    assert float(fixed["trained"][6]) == pytest.approx(1.0, abs=1e-6)
+    assert all(float(lift) < 0 for lift in fixed["unseen"].values())

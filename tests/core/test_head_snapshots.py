@@ -87,7 +87,7 @@ def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> Non
             )
             assert found["offset"].distance is not None and head.distance == int(found["offset"].distance[i])
             figures = [head.entropy, head.uniformity, head.confidence, head.positionality]
-            assert figures == pytest.approx([float(x[i]) for x in (*spread, bound)], abs=1e-6)
+            assert figures == pytest.approx([float(x[i]) for x in (*spread.values(), bound)], abs=1e-6)
             for q, row in enumerate(look.maps[head.layer][head.head]):
                 assert len(row) == q + 1
                 wanted = [100 * float(own[0, i, q, k]) for k in range(q + 1)]

@@ -12,8 +12,7 @@ from torch import Tensor
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import TrainBatches, build_task
-from mhsa_cli.core.tasks.base import IGNORE
-from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.tasks.base import IGNORE, sums
 from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import build_model

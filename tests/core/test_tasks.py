@@ -13,9 +13,8 @@ import torch
 from torch import Generator
 
 from mhsa_cli.config.tasks import TASK_SCHEMAS
-from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, example, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
-from mhsa_cli.core.tasks.show import example
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
 from tests import settings

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from mhsa_cli.renderers.files.html import to_html
+from mhsa_cli.renderers.files.formats import to_html
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import falling, on
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
+from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep

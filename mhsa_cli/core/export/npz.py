@@ -28,8 +28,7 @@ def to_npz(run: Source) -> Files:
     """
     if run.checkpoint is not None:
         return _without_model(run, run.checkpoint)
-    trained = run.trained()
-    model, task = trained.model, trained.task
+    model, task, _, step = run.trained()
     size = len(model.heads) * task.seq_len**2
     if size > LARGEST:
         hint = "the weights alone: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
@@ -42,7 +41,7 @@ def to_npz(run: Source) -> Files:
         "tokens": rows.numpy(),
         "symbols": np.array([task.symbols(row) for row in rows.tolist()]),
         "targets": batch.targets[:n_rows].numpy(),
-        "step": np.array(trained.step),
+        "step": np.array(step),
         "config": np.array(json.dumps(run.config.to_dict())),
     }
     arrays |= {f"model.{name}": parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}

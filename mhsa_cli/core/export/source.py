@@ -17,17 +17,9 @@ Files = Mapping[str, bytes | Iterable[bytes]]  # whole, or in pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """A trained model in eval mode, with its task and the step it was saved at."""
-
-    model: TransformerLM
-    task: Task
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
-    """One run. `heads` is None where heads.json is not written yet; `trained` loads the model when it is called.
+    """One run. `heads` is None where heads.json is not written yet; `trained` loads the model in eval mode, its task,
+    its config and the step that it was saved at.
 
     `checkpoint` are the files of the newest one where the model may not be built: it is somebody's own code.
     `info` is run.json, `metrics` and `head_scores` are the lines of metrics.jsonl and heads.jsonl, NaN restored, which
@@ -40,7 +32,7 @@ class Source:
     heads: Mapping[str, Any] | None
     metrics: Iterable[Mapping[str, Any]]
     head_scores: Iterable[Mapping[str, Any]]
-    trained: Callable[[], Trained]
+    trained: Callable[[], tuple[TransformerLM, Task, Config, int]]
     checkpoint: Mapping[str, bytes] | None = None
 
 

@@ -33,7 +33,7 @@ def to_transformer_lens(run: Source) -> Files:
     if reasons:
         means = "TransformerLens cannot compute what this model does:\n  " + "\n  ".join(reasons)
         raise UsageError(means, "its weights as they are: --to npz; one that it can: configs/gpt_block.yaml")
-    model = run.trained().model
+    model, *_ = run.trained()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict(model).items()}
     config = hooked_config(run.config.model, model.tok_emb.weight.size(0), model.max_seq_len)
     return {WEIGHTS: save(tensors), CONFIG: (json.dumps(config, indent=1) + "\n").encode()}

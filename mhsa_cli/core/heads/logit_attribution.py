@@ -17,17 +17,6 @@ BLOCK_CELLS = 2**20  # weights held at once
 EPS = 1e-5  # that of both norms
 
 
-class Stream(NamedTuple):
-    """A forward pass taken apart: the embedding (B, T, D), per layer the heads' results z (B, H, T, d) and the MLP's
-    output (B, T, D), None without an MLP, and the final x (B, T, D).
-    """
-
-    embedding: Tensor
-    results: list[Tensor]
-    mlps: list[Tensor | None]
-    final: Tensor
-
-
 class HeldNorm(NamedTuple):
     """A norm with its measured scale held fixed: a linear map of x (B, T, D) and a shift, equal to the norm on that x.
 
@@ -71,24 +60,6 @@ def head_results(attn: MultiHeadSelfAttention, x: Tensor, pos: Tensor) -> Tensor
     return z
 
 
-def walk_stream(model: TransformerLM, ids: Tensor) -> Stream:
-    """Run ids (B, T) through a model in eval mode and keep every part."""
-    pos = model.pos[: ids.size(1)]
-    x = model.embed(ids, pos)
-    embedding, results, mlps = x, [], []
-    for block in model.blocks:
-        z = head_results(block.inner, block.attn_norm(x), pos)
-        y = block.inner.out_proj(merge_heads(z))
-        x = x + y if block.residual else y
-        out = None
-        if block.mlp is not None and block.mlp_norm is not None:
-            out = block.mlp(block.mlp_norm(x))
-            x = x + out if block.residual else out
-        results.append(z)
-        mlps.append(out)
-    return Stream(embedding, results, mlps, x)
-
-
 def direct_layers(model: TransformerLM) -> list[int]:
     """List the layers whose heads reach the final vector by addition alone."""
     last = model.blocks[-1]
@@ -102,16 +73,32 @@ def per_head(attn: MultiHeadSelfAttention) -> Tensor:
     return attn.out_proj.weight.t().unflatten(0, (attn.n_heads, attn.d_head))
 
 
-def sum_of_parts(model: TransformerLM, stream: Stream) -> Tensor:
-    """Add up what reaches the final vector: embedding, each head, output biases, MLPs. Shape (B, T, D)."""
-    total = stream.embedding if model.blocks[0].residual else torch.zeros_like(stream.embedding)
-    for layer in direct_layers(model):
-        attn, out = model.attention[layer], stream.mlps[layer]
-        for z, W_O in zip(stream.results[layer].unbind(1), per_head(attn), strict=True):
-            total = total + z @ W_O
-        total = total if attn.out_proj.bias is None else total + attn.out_proj.bias
-        total = total if out is None else total + out
-    return total
+def split_stream(model: TransformerLM, ids: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
+    """Run ids (B, T) through a model in eval mode, keeping apart what reaches the final vector by addition.
+
+    Returns the results z (B, H, T, d) of the direct layers' heads; the sum of embedding, each head, output biases and
+    MLPs, as far as they are direct, (B, T, D); and the final vector itself, (B, T, D).
+    """
+    pos = model.pos[: ids.size(1)]
+    x = model.embed(ids, pos)
+    total = x if model.blocks[0].residual else torch.zeros_like(x)
+    results: dict[int, Tensor] = {}
+    direct = direct_layers(model)
+    for layer, block in enumerate(model.blocks):
+        attn, out = block.inner, None
+        z = head_results(attn, block.attn_norm(x), pos)
+        y = attn.out_proj(merge_heads(z))
+        x = x + y if block.residual else y
+        if block.mlp is not None and block.mlp_norm is not None:
+            out = block.mlp(block.mlp_norm(x))
+            x = x + out if block.residual else out
+        if layer in direct:
+            results[layer] = z
+            for one, W_O in zip(z.unbind(1), per_head(attn), strict=True):
+                total = total + one @ W_O
+            total = total if attn.out_proj.bias is None else total + attn.out_proj.bias
+            total = total if out is None else total + out
+    return results, total, x
 
 
 @torch.no_grad()
@@ -121,12 +108,11 @@ def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[d
     `logits` (B, T, V) are those the parts must add up to. Returns the figures by (layer, head), without the heads
     that have no direct path, and the largest |sum of parts - logits|, None where nothing is direct.
     """
-    layers = direct_layers(model)
-    if not layers:
+    if not direct_layers(model):
         return {}, None
-    stream = walk_stream(model, batch.inputs)
-    norm, head = held_norm(model.final_norm, stream.final), model.lm_head
-    total = (norm.apply(sum_of_parts(model, stream)) + norm.shift) @ head.weight.t()
+    results, parts, final = split_stream(model, batch.inputs)
+    norm, head = held_norm(model.final_norm, final), model.lm_head
+    total = (norm.apply(parts) + norm.shift) @ head.weight.t()
     error = float((total + (0.0 if head.bias is None else head.bias) - logits).abs().max())
     scored = batch.targets != IGNORE
     if not bool(scored.any()):
@@ -135,9 +121,8 @@ def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[d
     direction = head.weight[batch.targets.clamp(min=0)] - head.weight.mean(0)
     direction = norm.pull(direction)  # (B, T, D)
     figures = {}
-    for layer in layers:
-        attn, z = model.attention[layer], stream.results[layer]
-        for h, W_O in enumerate(per_head(attn)):
+    for layer, z in results.items():
+        for h, W_O in enumerate(per_head(model.attention[layer])):
             added = (z[:, h] * (direction @ W_O.t())).sum(-1)  # (B, T)
             figures[Head(layer, h)] = float(added[scored].mean())
     return figures, error

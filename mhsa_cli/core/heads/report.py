@@ -19,7 +19,7 @@ from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import Task
-from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.tasks.base import sums
 from mhsa_cli.records import Claim, HeadReport, HeadScore, Status, TargetScore, Verdict
 from mhsa_cli.records.claims import Predicate
 
@@ -93,9 +93,9 @@ def _scored(
     found, limits = lifts(weights, probe), null_limits(model, task) if limits is None else limits
     rows = {name: _columns(one) for name, one in found.items()}
     bound = positionality(heads_together(head_weights(model, probe.random)), probe.visible)
-    looks = {**shape(weights, probe.visible)._asdict(), "positionality": bound}
+    looks = {**shape(weights, probe.visible), "positionality": bound}
     columns = {name: values.tolist() for name, values in looks.items()}
-    gaps = gap_lifts(model, task, seed)._asdict()
+    gaps = gap_lifts(model, task, seed)
     by_gap = {f"{name}_gaps": {gap: lift.tolist() for gap, lift in part.items()} for name, part in gaps.items()}
     heads = []
     for i, address in enumerate(model.heads):

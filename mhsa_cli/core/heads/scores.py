@@ -67,18 +67,11 @@ def best_offset(mean: Tensor, offsets: dict[int, float]) -> Lift:
     return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], chance[best[0]], where, every)
 
 
-class Shape(NamedTuple):
-    """How N heads spread their weight, each (N,) in 0..1, over the queries that see more than one key."""
+def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
+    """Measure entropy over ln(keys in sight), uniformity (likeness to the uniform head), confidence (largest weight).
 
-    entropy: Tensor
-    uniformity: Tensor
-    confidence: Tensor
-
-
-def shape(weights: Tensor, visible: Tensor) -> Shape:
-    """Measure entropy over ln(keys in sight), likeness to the uniform head, and the largest weight of each head.
-
-    Shapes: (B, N, T, T) to (N,). Likeness is 1 - total variation distance. All NaN where no query has a choice.
+    Shapes: (B, N, T, T) to (N,), each in 0..1, over the queries that see more than one key; all NaN where none does.
+    Likeness is 1 - total variation distance.
     """
     seen = visible.sum(-1)
     choice = (seen > 1).nonzero().squeeze(1)
@@ -87,7 +80,8 @@ def shape(weights: Tensor, visible: Tensor) -> Shape:
     entropy = -torch.xlogy(rows, rows).sum(-1) / seen.log()
     uniform = visible.double() / seen.unsqueeze(-1)
     distance = (rows - uniform).abs().sum(-1) / 2
-    return Shape(*(x.mean((0, 2)) for x in (entropy, 1 - distance, rows.amax(-1))))
+    each = {"entropy": entropy, "uniformity": 1 - distance, "confidence": rows.amax(-1)}
+    return {name: x.mean((0, 2)) for name, x in each.items()}
 
 
 def positionality(weights: Tensor, visible: Tensor) -> Tensor:
@@ -110,24 +104,18 @@ def heads_together(weights: list[Tensor]) -> Tensor:
     return joined if joined.dim() == 4 else joined.transpose(0, 1).flatten(1, 2)
 
 
-class GapLifts(NamedTuple):
-    """Content lifts of N heads (N,) by distance between repeats: induction at trained and at never trained distances,
-    duplicate at the latter."""
-
-    trained: dict[int, Tensor]
-    unseen: dict[int, Tensor]
-    duplicate: dict[int, Tensor]
-
-
-def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
+def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int, Tensor]]:
     """Measure whether heads find repeats by their content, at distances that training used and at others.
 
+    Returns the content lifts of N heads (N,) by distance between repeats: of induction at "trained" and at "unseen"
+    distances, of "duplicate" at the latter.
     The rows are as long as the model takes, and made of distinct random symbols: only what came before tells the next.
     """
     length = min(model.max_seq_len, MAX_GAP_LENGTH)
     visible = model.mixers[0].causal_mask[:length, :length].cpu()
     trained, unseen = gaps_to_try(task, length)
-    found, gaps = GapLifts({}, {}, {}), (*trained, *unseen)
+    gaps = (*trained, *unseen)
+    found: dict[str, dict[int, Tensor]] = {"trained": {}, "unseen": {}, "duplicate": {}}
     if not gaps:
         return found
     blocks = torch.stack([repeated_blocks(task, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
@@ -137,7 +125,7 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> GapLifts:
         weights = heads_together(head_weights(model, part.flatten(0, 1)))
         means.append(weights.unflatten(0, part.shape[:2]).mean(1, dtype=torch.float64))
     mean = torch.cat(means)  # (gaps, N, length, length)
-    for name, new, used in (("induction", found.unseen, found.trained), ("duplicate", found.duplicate, {})):
+    for name, new, used in (("induction", found["unseen"], found["trained"]), ("duplicate", found["duplicate"], {})):
         # A gap's rows have one target: the symbols of a block are distinct.
         share, chance = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
         mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))

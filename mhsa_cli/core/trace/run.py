@@ -9,7 +9,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.kv_cache import KVCache
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, TrainBatches
-from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.tasks.base import sums
 from mhsa_cli.core.trace.checks import attention_formula, attention_parameters, checks, gradients_check
 from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
 from mhsa_cli.core.training.lockstep import build_model

@@ -83,7 +83,7 @@ class Snapshots:
         """Score one model's heads at several steps: weights (2B, K * n, T, T), task rows first, then random rows."""
         own, random = weights.split(len(probe.ids))
         found, spread = lifts(own, probe), shape(own, probe.visible)
-        columns = [values.tolist() for values in (*spread, positionality(random, probe.visible))]
+        columns = [values.tolist() for values in (*spread.values(), positionality(random, probe.visible))]
         lift = {name: one.lift.tolist() for name, one in found.items()}
         best = found.get("offset")
         distance = None if best is None or best.distance is None else best.distance.tolist()

@@ -16,8 +16,7 @@ from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.layers import Dropout, padded
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.ranges import check_indices
-from mhsa_cli.core.tasks.base import check_targets, stream_generator
-from mhsa_cli.core.tasks.loss import sums
+from mhsa_cli.core.tasks.base import check_targets, stream_generator, sums
 from mhsa_cli.core.training.analytic.backward import WrittenGradient, is_written_out
 from mhsa_cli.core.training.analytic.loss import Answers
 from mhsa_cli.errors import NonFiniteError

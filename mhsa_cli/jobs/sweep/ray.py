@@ -18,7 +18,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.signals import NAMES
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell
 from mhsa_cli.jobs.sweep.local import WAIT_SECONDS, EndedChunks, Fault, attempt
-from mhsa_cli.records.progress import ChunkProgress
+from mhsa_cli.records.sweep import ChunkProgress
 from mhsa_cli.runs.archive import Parcel, pack_run, unpack_runs
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape

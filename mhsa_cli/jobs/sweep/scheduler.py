@@ -18,7 +18,7 @@ from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
 from mhsa_cli.jobs.sweep.ray import RayEngine
-from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
+from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
 

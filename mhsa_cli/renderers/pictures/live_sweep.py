@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from rich.console import Console
 from rich.text import Text
 
-from mhsa_cli.records.progress import ChunkPlan, ChunkProgress
+from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.text_lines import Lines
