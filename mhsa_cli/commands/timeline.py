@@ -45,7 +45,7 @@ def timeline(
     tell_edited(folder)
     found = timeline_of(folder, target)
     baseline = baseline_of([folder])
-    drawn = [Thinned(zip(one.steps, one.values, strict=True)).series(one.name, one.role) for one in found.series]
+    drawn = [Thinned(one.points).series(one.name, one.role) for one in found.series]
 
     def picture(surface: Surface) -> Lines:
         return timeline_picture(drawn, found.histories, surface, baseline=baseline, drop=found.drop, target=target)
@@ -86,9 +86,7 @@ def _replay(paper: Paper, found: Timeline) -> None:
 
 def _loss_at(step: int, series: Sequence[Series]) -> float | None:
     """Find the loss known at a step: the last one measured up to it."""
-    points = (
-        p for one in series if one.role == "train" for p in zip(*map(reversed, (one.steps, one.values)), strict=True)
-    )
+    points = (point for one in series if one.role == "train" for point in reversed(one.points))
     return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
 
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 
-def check_size(name: str, size: int, least: int = 1) -> None:
-    """Refuse what is no whole number of at least `least`."""
+def check_size(name: str, size: int) -> None:
+    """Refuse what is no whole number of at least 1."""
     if not isinstance(size, Integral) or isinstance(size, bool):
         raise ValueError(f"{name} ({size!r}) must be a whole number")
-    if size < least:
-        raise ValueError(f"{name} ({size}) must be at least {least}")
+    if size < 1:
+        raise ValueError(f"{name} ({size}) must be at least 1")
 
 
 def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:

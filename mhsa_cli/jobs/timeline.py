@@ -86,7 +86,7 @@ def _points(series: Sequence[Series]) -> Iterator[tuple[int, float]]:
     """Go through the training losses, one after the other."""
     for one in series:
         if one.role == "train":
-            yield from ((step, loss) for step, loss in zip(one.steps, one.values, strict=True) if loss is not None)
+            yield from ((step, loss) for step, loss in one.points if loss is not None)
 
 
 def _stored(folder: RunDir) -> tuple[HeadMaps | None, bool]:

@@ -64,7 +64,7 @@ class Label:
         """The label in words."""
         if self.role is None:
             return SHAPES[self.kind]
-        return ROLES[self.role].format(target=target_words(self.kind, self.distance))
+        return ROLES[self.role].format(target=TARGETS[self.kind].format(distance=self.distance))
 
     @property
     def _order(self) -> tuple[int, int, int, str]:
@@ -94,11 +94,6 @@ class Label:
 
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
-
-
-def target_words(target: str, distance: int | None) -> str:
-    """Name a target, the offset with its distance."""
-    return TARGETS[target].format(distance=distance)
 
 
 def in_order(labels: Iterable[Label]) -> tuple[Label, ...]:

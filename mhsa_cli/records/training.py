@@ -67,6 +67,11 @@ class Series:
     role: str = "train"
     run: str | None = None
 
+    @property
+    def points(self) -> list[tuple[int, float | None]]:
+        """The line's points, (step, value)."""
+        return list(zip(self.steps, self.values, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:

@@ -19,7 +19,6 @@ from mhsa_cli.core.heads.targets import (
     duplicates,
     first_token,
     followers,
-    itself,
     offset_chances,
 )
 from mhsa_cli.core.model.attention import causal_window, uniform_weights
@@ -192,7 +191,7 @@ def test_targets_and_rows_that_count_by_hand() -> None:
 
     assert sets(duplicates(ids)) == [[], [], [0], [0, 2]]
     assert sets(followers(ids)) == [[], [], [1], [1, 3]]
-    assert sets(itself(ids)) == [[0], [1], [2], [3]]
+    assert sets(at_distance(0)(ids)) == [[0], [1], [2], [3]]
     assert sets(first_token(ids)) == [[], [0], [0], [0]]
     assert sets(followers(torch.full((1, 4), 2))) == [[], [1], [1, 2], [1, 2, 3]]
 
@@ -201,10 +200,10 @@ def test_targets_and_rows_that_count_by_hand() -> None:
         return None if found is None else found.chance
 
     assert chance(duplicates(ids)) == pytest.approx((1 / 3 + 2 / 4) / 2)
-    assert chance(itself(ids)) == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)  # query 0 sees nothing else: left out
+    assert chance(at_distance(0)(ids)) == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)  # query 0 has no other: left out
     assert chance(first_token(ids), window=2) == pytest.approx(1 / 2)  # only query 1 still sees it
     assert chance(duplicates(ids), window=2) == pytest.approx(1 / 2)  # only query 3, and of its two keys the nearer
-    assert chance(itself(ids), window=1) is None and chance(duplicates(torch.tensor([[0, 1, 2, 3]]))) is None
+    assert chance(at_distance(0)(ids), window=1) is None and chance(duplicates(torch.tensor([[0, 1, 2, 3]]))) is None
     everything = torch.tensor([[True] * 4] * 4).tril().unsqueeze(0)
     assert chance(everything) is None  # no query has a choice to miss
 

@@ -6,10 +6,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import Thinned, thin
-from mhsa_cli.renderers.kit.ticks import Axis, linear_ticks, log_ticks, nice_step, short, step_text, tick_texts
+from mhsa_cli.renderers.kit.text_lines import cut_middle
+from mhsa_cli.renderers.kit.ticks import (
+    Axis,
+    linear_ticks,
+    log_ticks,
+    nice_step,
+    short,
+    step_text,
+    tick_texts,
+    with_unit,
+)
 from mhsa_cli.renderers.pictures import curve
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden, on
@@ -255,3 +266,15 @@ def test_the_lines_of_a_run_share_its_colour_whatever_they_are_called() -> None:
     series = [Series(name, [1, 2], [0.5, 0.25], role, run) for name, role, run in runs]
     styles = [line.style for line in curve._prepare(series, COLOR)]
     assert styles[0] == styles[1] and len(set(styles)) == 3
+
+
+def test_a_number_in_units_has_three_digits_however_large_it_is() -> None:
+    numbers = [9_999, 10_000, 999_499, 999_500, 9.99e20, 1e21, math.inf]
+    assert [with_unit(number) for number in numbers] == ["9,999", "10k", "999k", "1M", "999E", "1e21", "inf"]
+
+
+def test_a_name_cut_in_its_middle_keeps_each_accent_on_its_letter() -> None:
+    text = "e\u0301ta\u0302/" * 4
+    found = [cut_middle(text, width) for width in range(1, 18)]
+    assert found[0] == "…" and found[4] == "e\u0301t…a\u0302/" and found[-1] == text
+    assert all(cell_len(cut) == width for width, cut in enumerate(found[:16], 1)) and "…\u0302" not in "".join(found)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,18 +172,6 @@ def attention_speeds(config: Config, device: torch.device, effort: Effort) -> It
             yield bench.AttentionSpeed(path, T, milliseconds(found), None if extra is None else extra / 1e6)
 
 
-def trained(config: Config, T: int, device: torch.device) -> Callable[[], object]:
-    """Prepare one attention block's forward and backward pass over T tokens, with the fused kernel."""
-    return _pass(changed(config, {"model": {"attention": "softmax"}}), T, device)
-
-
-def trained_linear(config: Config, T: int, device: torch.device) -> Callable[[], object]:
-    """Prepare the same with linear attention, which takes neither a window nor a bias."""
-    positions = "none" if config.model.positions == "alibi" else config.model.positions
-    linear = {"attention": "linear", "window": None, "positions": positions}
-    return _pass(changed(config, {"model": linear}), T, device)
-
-
 def _one_block(config: Config, T: int, device: torch.device) -> TransformerLM:
     """Build one block for T tokens, without an MLP and without dropout."""
     plain = config.model.model_copy(update={"n_layers": 1, "d_mlp": 0, "dropout": 0.0, "max_seq_len": T})
@@ -190,7 +179,12 @@ def _one_block(config: Config, T: int, device: torch.device) -> TransformerLM:
     return model.to(device, parameter_dtype(config.train))
 
 
-def _pass(config: Config, T: int, device: torch.device) -> Callable[[], object]:
+def one_pass(kind: str, config: Config, T: int, device: torch.device) -> Callable[[], object]:
+    """Prepare one block's forward and backward pass over T tokens: with the fused kernel, or with linear attention."""
+    model: dict[str, Any] = {"attention": kind}
+    if kind == "linear":  # it takes neither a window nor a bias
+        model |= {"window": None, "positions": config.model.positions.replace("alibi", "none")}
+    config = changed(config, {"model": model})
     block, dtype = _one_block(config, T, device).attention[0], parameter_dtype(config.train)
     x = torch.randn(1, T, config.model.d_model, generator=torch.Generator().manual_seed(1)).to(device, dtype)
     leaves = list(block.parameters())
@@ -215,7 +209,11 @@ def every_weight(config: Config, T: int, device: torch.device) -> Callable[[], o
     return work
 
 
-PATHS = {"fused": trained, "linear": trained_linear, "weights": every_weight}
+PATHS: dict[str, Callable[[Config, int, torch.device], Callable[[], object]]] = {
+    "fused": partial(one_pass, "softmax"),
+    "linear": partial(one_pass, "linear"),
+    "weights": every_weight,
+}
 
 
 def import_speed(rounds: int) -> bench.ImportSpeed | NotMeasured:

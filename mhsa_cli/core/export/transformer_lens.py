@@ -15,12 +15,12 @@ from torch import Tensor
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.export.source import Files, Source
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
+from mhsa_cli.core.model.layers import EPS
 from mhsa_cli.core.model.positions import LearnedPositions, RopePositions, SinusoidalPositions
 from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
 from mhsa_cli.errors import UsageError
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-EPS = 1e-5  # of both norms here: F.layer_norm's default, and what RMSNorm passes
 
 
 def to_transformer_lens(run: Source) -> Files:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhsa_cli.core.heads.capture import figure
+from mhsa_cli.core.heads.capture import BLOCK_CELLS, figure
 from mhsa_cli.core.heads.composition import MAX_PAIRS, compositions, n_pairs
 from mhsa_cli.core.heads.logit_attribution import direct_layers, direct_logits, per_head
 from mhsa_cli.core.model.attention import attention_scores, share_heads, split_heads
@@ -28,7 +28,6 @@ from mhsa_cli.text import Head, plural
 PROBE = 64  # rows that are looked at, fewer where they are long
 PROBE_CELLS = 2**23  # weights or logits of all these rows
 PROBE_PRODUCTS = 2**32  # multiplications of one forward pass over them, a second or two in float64
-BLOCK_CELLS = 2**20  # numbers held at once while they are only read through
 TOP1_CELLS = 2**24  # logits computed for a head's top-1: every token up to a vocabulary of 4,096
 NOISE = 1e-8  # beside its factors, a number smaller than that is below what float32 can tell from zero
 

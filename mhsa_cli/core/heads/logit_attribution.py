@@ -7,14 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mhsa_cli.core.heads.capture import BLOCK_CELLS
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, merge_heads, share_heads
-from mhsa_cli.core.model.layers import LayerNorm, RMSNorm
+from mhsa_cli.core.model.layers import EPS, LayerNorm, RMSNorm
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, Batch
 from mhsa_cli.text import Head
-
-BLOCK_CELLS = 2**20  # weights held at once
-EPS = 1e-5  # that of both norms
 
 
 class HeldNorm(NamedTuple):

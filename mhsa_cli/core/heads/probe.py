@@ -83,11 +83,11 @@ def gaps_to_try(task: Task, length: int) -> tuple[list[int], list[int]]:
     return spread(trained), spread(unseen)
 
 
-def spread(values: Sequence[int], most: int = GAPS) -> list[int]:
-    """Take at most `most` of the values, evenly, with the first and the last."""
-    if len(values) <= most:
+def spread(values: Sequence[int]) -> list[int]:
+    """Take at most GAPS of the values, evenly, with the first and the last."""
+    if len(values) <= GAPS:
         return list(values)
-    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
+    return [values[round(i * (len(values) - 1) / (GAPS - 1))] for i in range(GAPS)]
 
 
 def repeated_blocks(task: Task, gap: int, length: int, seed: int, rows: int = GAP_ROWS) -> Tensor:

@@ -43,11 +43,6 @@ def first_token(ids: Tensor) -> Tensor:
     return target
 
 
-def itself(ids: Tensor) -> Tensor:
-    """Look at the query's own position: {q}, q >= 1."""
-    return at_distance(0)(ids)
-
-
 def duplicates(ids: Tensor) -> Tensor:
     """Look at earlier occurrences of the query's token: {k < q : x_k = x_q}."""
     return (ids.unsqueeze(-1) == ids.unsqueeze(-2)).tril(-1)
@@ -63,7 +58,7 @@ def followers(ids: Tensor) -> Tensor:
 # The offset score is the best of at_distance(d) for d >= 2; its target stands here with the smallest one.
 SCORES: dict[str, Score] = {
     "previous": Score(at_distance(1)),
-    "self": Score(itself),
+    "self": Score(at_distance(0)),
     "first": Score(first_token),
     "offset": Score(at_distance(2)),
     "duplicate": Score(duplicates, content=True),

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from mhsa_cli.core.ranges import check_dtype, check_indices
 
 AnyDevice = torch.device | str | None  # as torch's own layers take it
+EPS = 1e-5  # of both norms; it is torch's own for layer_norm
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -181,7 +182,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], eps=1e-5) * broadcast(self.weight, x)
+        return F.rms_norm(x, x.shape[-1:], eps=EPS) * broadcast(self.weight, x)
 
 
 class Dropout(nn.Module):

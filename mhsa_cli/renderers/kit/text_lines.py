@@ -64,8 +64,9 @@ def cut_middle(text: str, width: int, mark: str = "…") -> str:
     if cell_len(text) <= width or room < 2:
         return cut(text, width, mark)
     head = cut(text, room // 2, "")
-    tail = cut(text[::-1], room - cell_len(head), "")[::-1]
-    return head + mark + tail
+    room -= cell_len(head)
+    fits = (i for i, char in enumerate(text) if cell_len(text[i:]) <= room and cell_len(char))  # no accent comes first
+    return head + mark + text[next(fits, len(text)) :]
 
 
 def pad(text: str, width: int, align: str = "left") -> str:
@@ -114,6 +115,11 @@ def hanging(sentence: Phrase, width: int, style: Style = PLAIN, indent: str = ""
     """Set a sentence, all of it indented, and its later lines more."""
     first, *rest = wrap_phrases([sentence], width - len(indent) - len(INDENT), style) or [Text()]
     return Lines([Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)])
+
+
+def paragraphs(texts: Iterable[str], width: int, style: Style = PLAIN) -> Lines:
+    """Set each text on lines of its own."""
+    return Lines(line for text in texts for line in wrap_phrases([text], width, style))
 
 
 def wrap_words(text: str, width: int, indent: str = "") -> list[str]:

@@ -135,14 +135,15 @@ def log_tick_text(value: float) -> str:
 
 
 def with_unit(number: float, plain_to: int = 10_000) -> str:
-    """Write a number in three digits and a unit: 32k, 1.5M; one below `plain_to` as it is."""
+    """Write a number in three digits and a unit: 32k, 1.5M; one below `plain_to`, or beyond all units, without."""
     if number < plain_to:
         return f"{number:,.0f}"
-    units = iter("kMGTPE")
-    value, unit = number / 1000, next(units)
-    while value >= 999.5:  # what would be rounded to 1000 is one of the next unit
-        value, unit = value / 1000, next(units)
-    return f"{value:.3g}{unit}"
+    value = number / 1000
+    for unit in "kMGTPE":
+        if value < 999.5:  # what would be rounded to 1000 is one of the next unit
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return short(number)
 
 
 def step_text(step: float) -> str:

@@ -12,7 +12,7 @@ from mhsa_cli.records.bench import BenchRecord, NotMeasured, Spread
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, paragraphs, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.text import plural
 
@@ -111,8 +111,7 @@ SECTIONS: Mapping[str, Callable[[Sequence[BenchRecord], Surface], Lines]] = {
 
 
 def _titled(title: str, picture: Lines, notes: Sequence[str], surface: Surface) -> Lines:
-    said = [line for note in notes for line in wrap_phrases([note], surface.width, DIM)]
-    return wrap_phrases([title], surface.width, BOLD) + picture + said
+    return wrap_phrases([title], surface.width, BOLD) + picture + paragraphs(notes, surface.width, DIM)
 
 
 def _times(surface: Surface) -> str:

@@ -11,7 +11,7 @@ from mhsa_cli.records import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, paragraphs, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import Head
 
@@ -57,9 +57,9 @@ def matched_heads(
     left = zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True)
     after = [f"unmatched in {name}: {', '.join(map(str, heads))}" for name, heads in left if heads]
     return (
-        _paragraphs(told, surface)
+        paragraphs(told, surface.width)
         + table(columns, matching.pairs, surface)
-        + _paragraphs([*after, matching_sentence(matching)], surface)
+        + paragraphs([*after, matching_sentence(matching)], surface.width)
         + _notes(matching, surface)
     )
 
@@ -67,10 +67,6 @@ def matched_heads(
 def unmatched(reason: str, surface: Surface) -> Lines:
     """Say in words why there are no pairs."""
     return wrap_phrases([f"heads cannot be matched: {reason}"], surface.width)
-
-
-def _paragraphs(texts: Sequence[str], surface: Surface) -> Lines:
-    return Lines(line for text in texts for line in wrap_phrases([text], surface.width))
 
 
 def matching_sentence(matching: Matching) -> str:

@@ -107,7 +107,7 @@ def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
         is_eval, index = one.role == "eval", owners.index(one.run or one.name)
         letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
         # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
-        points = thin(list(zip(one.steps, one.values, strict=False)), min(THIN_TO, 6 * surface.width))
+        points = thin(one.points, min(THIN_TO, 6 * surface.width))
         lines.append(_Line(escape(one.name), points, is_eval, line_style(index, surface.depth), letter))
     return lines
 

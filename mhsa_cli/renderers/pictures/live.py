@@ -11,7 +11,7 @@ from types import TracebackType
 from rich.console import Console
 
 from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
-from mhsa_cli.records.thinning import Point, Thinned
+from mhsa_cli.records.thinning import Thinned
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short, with_unit
@@ -47,8 +47,8 @@ class LiveTraining(LiveView):
         super().__init__(console, surface, clock=clock, environ=environ)
         self._total, self._baseline, self._trained = max(1, total_steps), baseline, trained
         self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
-        self._train = Thinned(point for one in history if one.role != "eval" for point in _points(one))
-        self._eval = Thinned(point for one in history if one.role == "eval" for point in _points(one))
+        self._train = Thinned(point for one in history if one.role != "eval" for point in one.points)
+        self._eval = Thinned(point for one in history if one.role == "eval" for point in one.points)
         self._first_step = self._train.last_step
         self._last: StepRecord | None = None
         self._pending: StepRecord | None = None
@@ -155,7 +155,3 @@ class LiveTraining(LiveView):
         if speed := self._tokens_a_second():
             facts.append(f"tok/s={speed:.0f}")
         self.say(" ".join(facts))
-
-
-def _points(series: Series) -> list[Point]:
-    return list(zip(series.steps, series.values, strict=False))

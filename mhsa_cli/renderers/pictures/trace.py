@@ -40,7 +40,7 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
     loss = f"() = {fixed(trace.loss, 4)} nats"
     # What a narrow terminal loses first stands last: strides, then bytes, ... The record None is the loss.
     data: Column[TraceStep | None] = Column("data", lambda s: s.data if s else "", drop=1)
-    std: Column[TraceStep | None] = Column("std", lambda s: _value(s.std) if s else "", "right", drop=5)
+    std: Column[TraceStep | None] = Column("std", lambda s: _figure(s.std) if s else "", "right", drop=5)
     columns: list[Column[TraceStep | None]] = [
         Column("tensor", lambda s: s.name if s else "loss"),
         Column("how", lambda s: s.how if s else "cross-entropy", drop=4),
@@ -48,7 +48,7 @@ def _steps(trace: Trace, surface: Surface) -> Lines:
         data,
         Column("FLOPs", lambda s: with_unit(s.flops) if s and s.flops else "", "right", drop=3),
         std,
-        Column("mean", lambda s: _value(s.mean) if s else "", "right", drop=6),
+        Column("mean", lambda s: _figure(s.mean) if s else "", "right", drop=6),
         Column("bytes", lambda s: with_unit(s.bytes) if s and s.bytes else "", "right", drop=7),
         Column("strides", lambda s: f"({', '.join(map(str, s.strides))})" if s else "", drop=8, dim=True),
     ]
@@ -107,10 +107,10 @@ def _times(formula: str, glyphs: Glyphs) -> str:
     return formula.replace("D*D", "D²").replace("*", "·") if glyphs.name == "full" else formula
 
 
-def _value(value: float | None) -> str:
+def _figure(value: float | None, decimals: int = 3, below: int = 1000) -> str:
     if value is None:
         return ""
-    return f"{value:.3f}" if abs(value) < 1000 and (value == 0 or abs(value) >= 0.0005) else f"{value:.1e}"
+    return f"{value:.{decimals}f}" if value == 0 or 0.0005 <= abs(value) < below else f"{value:.1e}"
 
 
 def _checks(trace: Trace, surface: Surface) -> Lines:
@@ -130,16 +130,10 @@ def _parts(trace: Trace, surface: Surface) -> Lines:
     columns: list[Column[TracePart]] = [
         Column("parameters of", lambda part: part.name),
         Column("number", lambda part: f"{part.parameters:,}", "right"),
-        Column("gradient norm", lambda part: _norm(part.gradient_norm), "right", drop=1, when=trained),
+        Column("gradient norm", lambda part: _figure(part.gradient_norm, 4, 10_000), "right", drop=1, when=trained),
     ]
     sums = [TracePart("all", trace.parameters, None), TracePart("attention alone", trace.attention_parameters, None)]
     return table(columns, [*trace.parts, *sums], surface)
-
-
-def _norm(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if value == 0 or 0.0005 <= value < 10_000 else f"{value:.1e}"
 
 
 def _cache(trace: Trace, surface: Surface) -> Lines:
