@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -146,7 +146,9 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
     """
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
     name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
-    if outer and (_names_something(joined := f"{outer}_{name}", known) or outer not in PLAIN_SECTIONS):
+    joined = f"{outer}_{name}"
+    means = joined in known or _BY_ALIAS.get(joined) in known.values() or sentence_for(joined) is not None
+    if outer and (means or outer not in PLAIN_SECTIONS):
         name = joined
     if name in ("task", "model", "train"):
         inside = f"`{name}:` is a section of its own: write it without indentation"
@@ -178,10 +180,6 @@ def list_keys(keys: Sequence[str]) -> str:
     for dotted in keys:
         names.setdefault(dotted.partition(".")[0], []).append(dotted.partition(".")[2])
     return "\n".join(f"keys of `{section}`: {', '.join(found)}" for section, found in names.items())
-
-
-def _names_something(name: str, known: Mapping[str, str]) -> bool:
-    return name in known or _BY_ALIAS.get(name) in known.values() or sentence_for(name) is not None
 
 
 def _did_you_mean(dotted: str, section: str, extra: str = "") -> str:

@@ -46,11 +46,6 @@ def way(attention: str) -> str:
     return f"to let this command import it: --attention {attention}"
 
 
-def looks_like_file(text: str) -> bool:
-    """Tell whether a text was meant as a file: by its ending, or a colon in it."""
-    return split(text)[0].lower().endswith(SUFFIXES) or ":" in text
-
-
 def form_problem(attention: str) -> Problem | None:
     """Say what is wrong with how a block is named; the file is not looked for."""
     file, name = split(attention)

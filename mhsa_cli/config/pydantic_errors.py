@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from typing import Any, get_origin
 
@@ -14,7 +13,7 @@ from mhsa_cli.config.expected import base_type, describe, options, wanted
 from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
-from mhsa_cli.config.spelling import nearest
+from mhsa_cli.config.spelling import did_you_mean
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
 from mhsa_cli.config.yaml_events import Document, Path
 
@@ -175,7 +174,7 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
     if path == ("task", "name"):
         mark = find(document, path)
         message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}"
-        return mark.problem("unknown-task", message, _several(value, mark) or _did_you_mean(value, TASK_SCHEMAS))
+        return mark.problem("unknown-task", message, _several(value, mark) or did_you_mean(str(value), TASK_SCHEMAS))
     field = _field(path, task)
     known = _get(document.data, path[:1])
     if isinstance(known, dict) and path[1] not in known:
@@ -247,12 +246,7 @@ def _choice_hint(value: Any, choices: tuple[str, ...]) -> str | None:
         return "float16 needs loss scaling; use bfloat16"
     if SPELLINGS.get(word) in choices:
         return f"did you mean `{SPELLINGS[word]}`?"
-    return None if word in OTHER_KINDS else _did_you_mean(word, choices)
-
-
-def _did_you_mean(value: Any, known: Iterable[str]) -> str | None:
-    close = nearest(str(value), known)
-    return f"did you mean `{close}`?" if close else None
+    return None if word in OTHER_KINDS else did_you_mean(word, choices)
 
 
 def _text_hint(value: str, mark: Mark) -> str | None:

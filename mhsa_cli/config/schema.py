@@ -9,10 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 
 from mhsa_cli.config import custom_attention, estimate
 from mhsa_cli.config.problems import clip
-from mhsa_cli.config.spelling import nearest
-from mhsa_cli.config.tasks import MAX_SEQ_LEN, AnyTask, Repeat, Section, Wanted, rule
-
-__all__ = ["Config", "ModelConfig", "TrainConfig"]
+from mhsa_cli.config.spelling import did_you_mean
+from mhsa_cli.config.tasks import AnyTask, Repeat, Section, SeqLen, Wanted, rule
 
 # The option lists, in one place.
 Norm = Literal["none", "layernorm", "rmsnorm"]
@@ -41,9 +39,8 @@ def _device(value: str) -> str:
 def _attention(value: str, info: ValidationInfo) -> str:
     if not custom_attention.is_file(value):
         return value
-    if not custom_attention.looks_like_file(value):
-        close = nearest(value, custom_attention.KINDS)
-        hint = f"did you mean `{close}`?" if close else None
+    if ":" not in value and not value.lower().endswith(custom_attention.SUFFIXES):  # it was not meant as a file
+        hint = did_you_mean(value, custom_attention.KINDS)
         raise rule("value", f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
     problem = custom_attention.form_problem(value)
     if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone
@@ -96,14 +93,12 @@ class ModelConfig(Section):
     attention: Attention = Field(
         default="softmax", description="softmax | linear | uniform (heads that cannot choose) | FILE.py:Class, your own"
     )
-    window: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
+    window: SeqLen | None = Field(
         default=None, description="softmax looks at the last so many tokens only; null = at all"
     )
     bias: bool = Field(default=True, description="biases in the linear layers")
     dropout: Rate = Field(default=0.0, description="share of weights dropped in training")
-    max_seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = Field(
-        default=None, description="longest row the positions reach; null = task.seq_len"
-    )
+    max_seq_len: SeqLen | None = Field(default=None, description="longest row the positions reach; null = task.seq_len")
     tie_embeddings: bool = Field(default=False, description="one matrix for the embedding and the output")
 
     @field_validator("n_heads")

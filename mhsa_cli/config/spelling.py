@@ -24,6 +24,12 @@ def nearest(word: str, known: Iterable[str], shortest: int = SHORTEST) -> str | 
     return found[0] if len(found) == 1 else None
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Offer the one known word that `word` is a slip of; None where there is none, or more than one."""
+    close = nearest(word, known)
+    return f"did you mean `{close}`?" if close else None
+
+
 def _letters(word: str) -> str:
     return word.strip().lower().replace("_", "").replace("-", "")
 

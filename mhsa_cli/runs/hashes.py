@@ -55,11 +55,6 @@ def listed_in(info: Mapping[str, Any]) -> Listed:
     return found if isinstance(found, dict) else {}
 
 
-def listed_files(run: Path) -> Listed:
-    """Read what run.json lists. Raises: DamageError, StorageError."""
-    return listed_in(load_info(run))
-
-
 def open_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> OpenFile:
     """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
 
@@ -77,7 +72,7 @@ def open_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> Ope
         except DamageError as error:
             problem = error
             error.hint = error.hint or way_out(run, name)
-        listed = listed_files(run)
+        listed = listed_in(load_info(run))
         if listed.get(name) == wanted:  # else the run just went on: look again
             raise problem
     raise RunError((run / name, " changes faster than it can be read"), "try again")

@@ -12,6 +12,7 @@ import pytest
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.disk import OpenFile
+from mhsa_cli.runs.listing import load_info
 from mhsa_cli.runs.run_dir import RunDir
 from tests.refusals import fact
 
@@ -58,7 +59,7 @@ def test_the_list_by_hand(run: RunDir) -> None:
 
 def test_every_flipped_bit_of_every_file_is_noticed(run: RunDir) -> None:
     readings(run)
-    for name in ("run.json", *hashes.listed_files(run.path)):
+    for name in ("run.json", *hashes.listed_in(load_info(run.path))):
         path = run.path / name
         data = path.read_bytes()
         for bit in range(len(data) * 8):
@@ -100,7 +101,7 @@ def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, m
     real, seen = os.write, list[tuple[bool, bool]]()
 
     def write(fd: int, data: bytes) -> int:
-        seen.append((b'"status": "running"' in bytes(data), bool(hashes.listed_files(run.path))))
+        seen.append((b'"status": "running"' in bytes(data), bool(hashes.listed_in(load_info(run.path)))))
         return real(fd, data)
 
     with RunDir.open(run.path.parent, "r", write=True) as mine:
@@ -127,7 +128,7 @@ def test_reading_changes_no_list_and_ending_again_lists_anew(run: RunDir) -> Non
         readings(mine)
         assert (run.path / "run.json").read_bytes() == before
         mine.append("metrics.jsonl", METRICS)
-        assert not hashes.listed_files(run.path)
+        assert not hashes.listed_in(load_info(run.path))
         mine.update(status="stopped")
     assert len(list(run.records("metrics.jsonl"))) == 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from dataclasses import replace
 from typing import Any
@@ -27,12 +26,6 @@ class Core:
         weights = {name: parts[kind_of(name, INPUTS)] for name in self._names}
         given = {name: x @ (w.to(x.dtype) if isinstance(w, torch.Tensor) else w) for name, w in weights.items()}
         return self._call(**given, **others)
-
-
-def renewed(built: Built) -> Built:
-    """Give a core with the same function once more, as new."""
-    thing = copy.copy(built.thing)
-    return replace(built, thing=thing, call=thing.__call__)
 
 
 def as_core(block: Block, built: Built) -> Built:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,12 @@ from torch import Tensor, nn
 
 from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.call_plan import Answer, Plan, positions_of
-from mhsa_cli.check.call.core_function import Core, renewed
+from mhsa_cli.check.call.core_function import Core
 from mhsa_cli.check.call.instance import Built
 from mhsa_cli.check.match.search_case import Match, inputs
 from mhsa_cli.check.read.reference import ROPES
 from mhsa_cli.check.read.weight_layouts import Layout
-from mhsa_cli.check.tensors import Slot
+from mhsa_cli.check.tensors import Slot, worst
 
 SEED = 20
 
@@ -58,10 +59,19 @@ class Called:
         """Give the output for x, in float64."""
         return self.run(x, built).y.to(torch.float64)
 
+    def unlike_itself(self, still: bool = False) -> float:
+        """Give how far two calls on one input are apart; `still` holds dropout that never rests."""
+        with torch.no_grad(), held_still(still):
+            a, b = (self.built.run(self.plan, self.x).y for _ in range(2))
+        return worst(a, b)
+
     def again(self, **changes: Any) -> Built:
         """Build it once more with other sizes, with the same numbers where the shapes allow; a core has no sizes."""
-        core = isinstance(self.built.thing, Core)
-        built = renewed(self.built) if core else self.block.build(replace(self.built.sizes, **changes))
+        if isinstance(self.built.thing, Core):
+            thing = copy.copy(self.built.thing)
+            built = replace(self.built, thing=thing, call=thing.__call__)
+        else:
+            built = self.block.build(replace(self.built.sizes, **changes))
         built.cast(self.built.dtype)
         if built.module is not None:
             built.module.eval()

@@ -43,7 +43,6 @@ class Case:
     ropes: Sequence[str] = ("none", *ROPES)
     frames: Sequence[str] = FRAMES
     turned: bool = False  # it must rotate: positions without effect are a fault
-    theta: float = 10000.0
     _references: dict[int, Reference] = field(default_factory=dict)
 
     @cached_property
@@ -59,7 +58,7 @@ class Case:
     def reference(self, at: int) -> Reference:
         """Give the reference with the weights read in one way."""
         if at not in self._references:
-            self._references[at] = Reference(self.layouts[at].roles, self.x, self.positions, self.theta)
+            self._references[at] = Reference(self.layouts[at].roles, self.x, self.positions)
         return self._references[at]
 
     def difference(self, at: int, spec: Spec) -> float:

@@ -14,7 +14,7 @@ from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.call_plan import Plan, masked
 from mhsa_cli.check.call.instance import Built, entry
 from mhsa_cli.check.match import search
-from mhsa_cli.check.match.context import SEED, Called, Context, held_still
+from mhsa_cli.check.match.context import SEED, Called, Context
 from mhsa_cli.check.match.influence import hidden_in_part, see_axes, sees_future
 from mhsa_cli.check.match.layout_probe import borne_frames, probed
 from mhsa_cli.check.match.search_case import Case, Match
@@ -32,20 +32,11 @@ class Masks(NamedTuple):
     padding: bool = False
 
 
-class Found(NamedTuple):
-    """A variant that a block equals, and how it is called, masked and cut into heads then."""
-
-    plan: Plan
-    match: Match
-    causal: bool
-    heads: int
-
-
 def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str], None]) -> Context:
     """Draw wide weights and find how it is masked, what its weights are and which variant it equals."""
     c = Called(block, built, block.plan, built.sizes.n_heads, built.draw(SEED))
     noise = _noise(c)
-    c = replace(c, quiet=noise == "dropout_in_eval" and not _differs(c, still=True))
+    c = replace(c, quiet=noise == "dropout_in_eval" and not c.unlike_itself(still=True))
     if noise and not c.quiet:
         return Context(**vars(c), noise=noise)
     c = see_axes(c)
@@ -62,8 +53,8 @@ def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str],
     more: dict[str, Any] = {"noise": noise, "mask_raises": masks.raises, "causal": causal}
     more["padding"] = c.plan.mask_name if masks.padding else ""
     if found is not None:
-        c = replace(c, plan=found.plan, heads=found.heads)
-        more |= {"match": found.match, "causal": found.causal, "leaks": sees_future(c)}
+        c, more["match"], more["causal"] = found
+        more["leaks"] = sees_future(c)
     else:
         ways = masks.ways
         c = replace(c, plan=next((w for w in ways if not sees_future(replace(c, plan=w))), ways[0]))
@@ -74,26 +65,27 @@ def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str],
     return Context(**vars(c), **more)
 
 
-def _match(c: Called, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> Found | None:
-    """Look for the right form under every way to call and every reading, then for faults."""
+def _match(c: Called, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> tuple[Called, Match, bool] | None:
+    """Look for the right form under every way to call and every reading, then for faults.
+
+    Gives the block as it is called and cut into heads then, the variant that it equals, and whether that is causal.
+    """
     cases = []
     for heads in [c.heads, 1] if c.heads > 1 else [1]:
         for way in ways:
-            case = case_of(replace(c, plan=way, heads=heads), causal, wishes)
-            cases.append((way, case, heads))
+            called = replace(c, plan=way, heads=heads)
+            case = case_of(called, causal, wishes)
+            cases.append((called, case))
             if case.layouts and (match := search.right(case)):
                 if heads == 1 and c.heads > 1 and c.block.takes("n_heads"):
                     match = replace(match, faults=("heads_ignored",))
-                return Found(way, match, causal, heads)
+                return called, match, causal
     single = not c.block.takes("n_heads")  # nobody asked it for several heads
-    likely = sorted(
-        (one for one in cases if one[2] == c.heads or single), key=lambda one: sees_future(replace(c, plan=one[0]))
-    )
-    found = search.wrong([case for _, case, _ in likely if case.layouts])
+    likely = sorted((one for one in cases if one[0].heads == c.heads or single), key=lambda one: sees_future(one[0]))
+    found = search.wrong([case for _, case in likely if case.layouts])
     if found is None:
         return None
-    way, _, heads = next(one for one in likely if one[1] is found[0])
-    return Found(way, found[1], causal, heads)
+    return next(called for called, case in likely if case is found[0]), found[1], causal
 
 
 def case_of(c: Called, causal: bool, wishes: Wishes) -> Case:
@@ -146,22 +138,16 @@ def _takes_padding(c: Called) -> bool:
     return False
 
 
-def _differs(c: Called, still: bool) -> bool:
-    with torch.no_grad(), held_still(still):
-        a, b = (c.built.run(c.plan, c.x).y for _ in range(2))
-    return worst(a, b) != 0
-
-
 def _noise(c: Called) -> str:
     """Find why two calls differ: dropout that drops in eval, layers made in forward, or something else."""
-    if not _differs(c, still=False):
+    if not c.unlike_itself():
         return ""
     with torch.no_grad():
         copies = [copy.deepcopy(c.built.thing) for _ in range(2)]
         a, b = (replace(c.built, thing=t, call=entry(t)).run(c.plan, c.x).y for t in copies)
     if worst(a, b) == 0 and not c.block.speaks(r"rng|random|rand\w*\(", constructor=False):
         return "state_between_calls"
-    if not _differs(c, still=True):
+    if not c.unlike_itself(still=True):
         return "dropout_in_eval"
     if c.block.speaks(r"randn|normal\(|Linear\(|xavier|kaiming|torch\.empty", constructor=False):
         return "projections_created_in_forward"

@@ -78,36 +78,31 @@ FILLS = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}  # what ma
 ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # or what is added to them
 
 
-def scale_factors(d_head: int, d_model: int, seq_len: int, n_heads: int) -> dict[str, float]:
-    """List what the scores are multiplied by in each form of the scale."""
-    root = math.sqrt
-    return {
-        "d_head": 1 / root(d_head),
-        "d_model": 1 / root(d_model),
-        "none": 1.0,
-        "unrooted": 1 / d_head,
-        "multiplied": root(d_head),
-        "root_2": root(2 / d_head),
-        "seq_len": 1 / root(seq_len),
-        "n_heads": 1 / root(n_heads),
-        "model_unrooted": 1 / d_model,
-        "model_multiplied": root(d_model),
-        "after": 1.0,  # the weights are divided instead
-    }
-
-
 class Reference:
     """Computes any spec on one input, keeping what specs have in common.
 
     Shapes: x (B, T, D); positions (T,) of the tokens.
     """
 
-    def __init__(self, roles: Roles, x: Tensor, positions: Tensor | None = None, theta: float = THETA) -> None:
-        self.roles, self.x, self.theta = roles, x, theta
+    def __init__(self, roles: Roles, x: Tensor, positions: Tensor | None = None) -> None:
+        self.roles, self.x = roles, x
         self.B, self.T, self.D = x.shape
         self.H, self.d = roles.q.shape[:2]
         self.positions = torch.arange(self.T) if positions is None else positions
-        self.factors = scale_factors(self.d, self.D, self.T, self.H)
+        root = math.sqrt
+        self.factors = {  # what the scores are multiplied by in each form of the scale
+            "d_head": 1 / root(self.d),
+            "d_model": 1 / root(self.D),
+            "none": 1.0,
+            "unrooted": 1 / self.d,
+            "multiplied": root(self.d),
+            "root_2": root(2 / self.d),
+            "seq_len": 1 / root(self.T),
+            "n_heads": 1 / root(self.H),
+            "model_unrooted": 1 / self.D,
+            "model_multiplied": root(self.D),
+            "after": 1.0,  # the weights are divided instead
+        }
         self._kept: dict[object, Tensor] = {}
 
     def output(self, spec: Spec) -> Tensor:
@@ -195,7 +190,7 @@ class Reference:
         pairs = torch.arange(d // 2, dtype=torch.float64)
         exponent = {"exponent_next": 2 * (pairs + 1) / d, "exponent_half": pairs / d, "exponent_single": 4 * pairs / d,
                     "exponent_d_model": 2 * pairs / self.D, "exponent_before": 2 * (pairs - 1) / d}  # fmt: skip
-        rate = self.theta ** -exponent.get(fault, 2 * pairs / d)
+        rate = THETA ** -exponent.get(fault, 2 * pairs / d)
         angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
         cos, sin = angle.cos(), angle.sin()
         if fault == "angles_mixed":
