@@ -8,6 +8,12 @@ from typing import Any
 from mhsa_cli.config.custom_attention import is_file
 
 LIMIT_BYTES = 16 * 2**30
+CAUSES: dict[str, tuple[str, ...]] = {  # the settings that make each part of an estimate large, most telling first
+    "weights": ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size"),
+    "masks": ("model.max_seq_len", "task.seq_len", "model.n_layers"),
+    "maps": ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers"),
+    "stream": ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp"),
+}
 MODELS = 5  # that have masks at a time: the trained one, its stack, what watches it, what it is held against
 
 
@@ -59,15 +65,8 @@ class Estimate:
         return "lower " + ", ".join(f"`{name}`" for name in self.causes())
 
     def causes(self) -> tuple[str, ...]:
-        """Name the settings of the largest part, most telling first."""
-        largest = max(self.weights, self.maps, self.masks, self.stream)
-        if largest == self.weights:
-            return ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size")
-        if largest == self.masks:
-            return ("model.max_seq_len", "task.seq_len", "model.n_layers")
-        if largest == self.maps:
-            return ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers")
-        return ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp")
+        """Name the settings of the largest part."""
+        return CAUSES[max(CAUSES, key=lambda part: getattr(self, part))]
 
 
 def _gib(size: int) -> str:

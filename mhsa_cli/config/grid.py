@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.config.value_lists import SEED_LIST_REFUSED, bracketed_list_problem, split_values
 from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import UsageError
+
+Values = list[tuple[str, changes.Override]]  # of one argument, each as typed and as read
 
 MAX_TRIALS = 100_000
 MAX_SEED = 2**63 - 1
@@ -43,14 +45,6 @@ class Grid:
         return sum(len(cell.configs) for cell in self.cells)
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One argument: the dotted key and its values, each as typed and as read."""
-
-    key: str
-    values: Sequence[tuple[str, changes.Override]]
-
-
 def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, skip_invalid: bool = False) -> Grid:
     """Expand `KEY=V1,V2,...` overrides times `seeds` seeds, counted up from the config's `train.seed`.
 
@@ -67,8 +61,8 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
     cells: list[Cell] = []
     invalid: list[tuple[Mapping[str, str], str]] = []
     problems: list[Problem] = []
-    for chosen in itertools.product(*(axis.values for axis in axes)):
-        named = {axis.key: text for axis, (text, _) in zip(axes, chosen, strict=True) if len(axis.values) > 1}
+    for chosen in itertools.product(*axes.values()):
+        named = {key: text for key, (text, _) in zip(axes, chosen, strict=True) if len(axes[key]) > 1}
         try:
             config = _config(data, [override for _, override in chosen])
         except ConfigError as error:
@@ -96,41 +90,42 @@ def _count(sizes: Sequence[int], seeds: int) -> None:
         raise UsageError(message, "leave values out, or lower --seeds")
 
 
-def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> list[_Axis]:
-    """Read every argument; everything that is wrong with any of them is said at once."""
-    axes: dict[str, _Axis] = {}
+def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Values]:
+    """Read every argument, by its dotted key; everything that is wrong with any of them is said at once."""
+    axes: dict[str, Values] = {}
     first: dict[str, str] = {}
     problems: list[Problem] = []
     for text, items in texts:
         try:
-            axis, found = _axis(text, items)
+            key, values, found = _axis(text, items)
         except ConfigError as error:
             problems += error.problems
             continue
         problems += found
-        if axis.key in axes:
+        if key in axes:
             mark = _mark(text, 0, len(text.partition("=")[0]))
-            before = first[axis.key]
+            before = first[key]
             same = before.partition("=")[2].strip() == text.partition("=")[2].strip()
             way = "keep one of them" if same else "write all its values in one list"
-            problems.append(changes.set_twice(mark, axis.key, before, way))
-        axes[axis.key] = axis
-        first.setdefault(axis.key, text)
+            problems.append(changes.set_twice(mark, key, before, way))
+        axes[key] = values
+        first.setdefault(key, text)
     if problems:
         raise ConfigError(problems)
-    return list(axes.values())
+    return axes
 
 
-def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]]:
+def _axis(text: str, items: list[tuple[int, str]]) -> tuple[str, Values, list[Problem]]:
+    """Read an argument: its dotted key, its values, and what is wrong with it."""
     key, equals, whole = text.partition("=")
     if equals and (told := bracketed_list_problem(key.strip(), whole)):
-        return _Axis(key, []), [_mark(text, len(key) + 1, len(whole)).problem("list", *told)]
+        return key, [], [_mark(text, len(key) + 1, len(whole)).problem("list", *told)]
     first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
     dotted = ".".join(first.path)
     if len(items) == 1:
-        return _Axis(dotted, [(whole.strip(), first)]), list(first.value.problems)
+        return dotted, [(whole.strip(), first)], list(first.value.problems)
     if dotted == "train.seed":
-        return _Axis(dotted, []), [_mark(text, 0, len(key)).problem("list", *SEED_LIST_REFUSED)]
+        return dotted, [], [_mark(text, 0, len(key)).problem("list", *SEED_LIST_REFUSED)]
     values, problems, gap = [], [], False
     seen: dict[Any, str] = {}
     for at, item in items:
@@ -155,7 +150,7 @@ def _axis(text: str, items: list[tuple[int, str]]) -> tuple[_Axis, list[Problem]
             problems.append(mark.problem("value-twice", message, "remove one: each value is trained once a seed"))
         seen.setdefault(same, item)
         values.append((item, override))
-    return _Axis(dotted, values), problems
+    return dotted, values, problems
 
 
 def _mark(text: str, at: int, span: int) -> Mark:
@@ -171,13 +166,13 @@ def _hashable(value: Any) -> Any:
     return (isinstance(value, bool), value)
 
 
-def _refuse_unknown(document: Document, axes: Iterable[_Axis]) -> None:
+def _refuse_unknown(document: Document, axes: Mapping[str, Values]) -> None:
     """Say once, not for each of its values, that no section has a key."""
     known = set(all_keys())
     problems: list[Problem] = []
-    for axis in axes:
-        if axis.key not in known:
-            override = axis.values[0][1]
+    for key, values in axes.items():
+        if key not in known:
+            override = values[0][1]
             try:
                 _config(document, [override])
             except ConfigError as error:

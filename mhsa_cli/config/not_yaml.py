@@ -11,6 +11,7 @@ _YAML_LINE = re.compile(r"^[ ]*[\w-]+:([ ]|$)", re.MULTILINE)
 _TABLE = re.compile(r"^[ ]*\[[\w.\"-]+\][ ]*(#.*)?$", re.MULTILINE)
 _PYTHON = re.compile(r"^[ ]*(import|from|def|class)[ ]+\w", re.MULTILINE)
 
+KINDS = {".py": "Python", ".toml": "TOML"}  # by the ending of a file's name
 _HINTS = {
     "mapping values are not allowed": "is there a second `: ` on this line, or is the indentation off? Quote text that "
     "holds `: `",
@@ -23,20 +24,18 @@ _HINTS = {
 
 
 def guess(text: str) -> str | None:
-    """Guess that `text` is TOML or Python (returned as a suffix), from its `name = value` lines."""
+    """Guess that `text` is TOML or Python, from its `name = value` lines."""
     if _YAML_LINE.search(text):
         return None
     if _PYTHON.search(text):
-        return ".py"
+        return "Python"
     if _ASSIGNMENT.search(text):
-        return ".toml" if _TABLE.search(text) else "="
+        return "TOML" if _TABLE.search(text) else "Python or TOML"
     return None
 
 
-def refusal(name: str) -> tuple[str, str]:
+def refusal(kind: str) -> tuple[str, str]:
     """Say what was found instead of YAML, and how a line would look in YAML."""
-    kinds = {".py": "Python", ".toml": "TOML"}
-    kind = next((kind for suffix, kind in kinds.items() if name.lower().endswith(suffix)), "Python or TOML")
     return (
         f"YAML expected, this is {kind}; it is not run or converted",
         "write `key: value` lines instead of `key = value`",

@@ -56,8 +56,8 @@ def read_document(data: bytes, name: str) -> Document:
     whole = Mark(Source(name))
     if len(data) > MAX_BYTES:
         raise whole.error("size", f"is larger than {MAX_BYTES // 1024} kB: this is no config")
-    if name.lower().endswith((".py", ".toml")):
-        raise whole.error("not-yaml", *not_yaml.refusal(name))
+    if alien := not_yaml.KINDS.get(name[name.rfind(".") :].lower()):
+        raise whole.error("not-yaml", *not_yaml.refusal(alien))
     text = _decode(data, whole)
     source = Source(name, _BREAK.split(text))
     if found := _CONTROL.search(text):

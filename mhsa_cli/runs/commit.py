@@ -7,19 +7,18 @@ are not enough: a crash between two of them would leave weights and state of dif
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.atomic import in_flight, remove, sync_folder, temporary_beside, temporary_name, write_new_folder
 from mhsa_cli.runs.codec import is_count
-from mhsa_cli.runs.disk import OpenFile, read_file, retried, storage_errors
+from mhsa_cli.runs.disk import OpenFile, digest, read_file, retried, storage_errors
 from mhsa_cli.runs.json_file import parse_document
 from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.text import escape
@@ -111,18 +110,12 @@ def _no_manifest(path: Path, why: str) -> DamageError:
 
 def _read_listed(path: Path, size: int, sha256: str) -> bytes:
     """Read a file that must have this size and hash. Raises: DamageError, StorageError."""
-
-    def is_right(pieces: Iterable[bytes]) -> bool:
-        found = hashlib.sha256()
-        for piece in pieces:
-            found.update(piece)
-        return found.hexdigest() == sha256
-
+    wanted = {"size": size, "sha256": sha256}
     with OpenFile(path) as file:
-        if file.size == size and is_right([data := file.read()]):
+        if file.size == size and digest([data := file.read()]) == wanted:
             return data
         if file.size <= 2 * size:  # no line end takes more than twice its bytes
-            check_line_ends(path, file.lines, is_right)
+            check_line_ends(path, file.lines, lambda pieces: digest(pieces) == wanted)
     if file.size < size:
         raise DamageError((path, IS, f"truncated: {file.size} of {size} bytes"), code="size")
     if file.size > size:
@@ -131,13 +124,13 @@ def _read_listed(path: Path, size: int, sha256: str) -> bytes:
 
 
 def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
-    entries = {file: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for file, data in files.items()}
+    entries = {file: digest([data]) for file, data in files.items()}
     return _render({"format": FORMAT, "name": name, "files": entries})
 
 
 def _render(content: Mapping[str, object]) -> bytes:
     """The one way to write a manifest, so that comparing bytes finds every changed bit of it."""
-    own = hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+    own = digest([json.dumps(content, sort_keys=True).encode("ascii")])["sha256"]
     return (json.dumps({**content, "sha256": own}, sort_keys=True, indent=1) + "\n").encode("ascii")
 
 

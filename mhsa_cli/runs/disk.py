@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from mhsa_cli.errors import IS, DamageError, MhsaError, StorageError
 from mhsa_cli.text import quoted
@@ -189,3 +190,12 @@ def read_file(path: Path, limit: int) -> bytes:
     """Read a regular file of at most `limit` bytes into memory (never mapped). Raises as `OpenFile` does."""
     with OpenFile(path, limit) as file:
         return file.read()
+
+
+def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
+    """Describe a file's content, given in pieces, as run.json and manifests list it."""
+    size, found = 0, hashlib.sha256()
+    for piece in pieces:
+        size += len(piece)
+        found.update(piece)
+    return {"size": size, "sha256": found.hexdigest()}

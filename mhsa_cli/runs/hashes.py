@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError, RunError
-from mhsa_cli.runs.disk import LIMIT, OpenFile, verify_hint
+from mhsa_cli.runs.disk import LIMIT, OpenFile, digest, verify_hint
 from mhsa_cli.runs.heads import ANEW
 from mhsa_cli.runs.json_file import FILES
 from mhsa_cli.runs.line_ends import LineEndsError, check_line_ends
@@ -25,15 +24,6 @@ class ChangedError(DamageError):
     """A file is not the one that its run ended with."""
 
     code = "changed"
-
-
-def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
-    """Describe a file's content, given in pieces, as run.json lists it."""
-    size, found = 0, hashlib.sha256()
-    for piece in pieces:
-        size += len(piece)
-        found.update(piece)
-    return {"size": size, "sha256": found.hexdigest()}
 
 
 def list_files(run: Path) -> dict[str, dict[str, Any]]:

@@ -65,21 +65,21 @@ class RunSummary:
 
 
 def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
-    """Read a JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
-    raw = read_file(path, limit)
-    content = parse_document(raw, path)
-    check_sealed(raw, content, path)
+    """Read a run's or sweep's JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
+    try:
+        raw = read_file(path, limit)
+        content = parse_document(raw, path)
+        check_sealed(raw, content, path)
+    except RunError as error:
+        error.hint = error.hint or verify_hint(path.parent)
+        raise
     content.pop(OWN_HASH, None)
     return restore_nonfinite(content)
 
 
 def load_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json as it was written, its list of files included. Raises: RunError, StorageError."""
-    try:
-        info = load_sealed(run / RUN)
-    except RunError as error:
-        error.hint = error.hint or verify_hint(run)
-        raise
+    info = load_sealed(run / RUN)
     if not isinstance(info.get("status"), str):
         raise DamageError((run / RUN, IS, "damaged: it lacks the run's status"), code="no-status")
     check_facts(info, RUN_FACTS, run / RUN, verify_hint(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -108,7 +109,7 @@ class MetricsFile:
         data = "".join(dump_json(record) + "\n" for record in records).encode("ascii")
         if self._fd is None:
             if not self._is_whole:
-                self.truncate(lambda _: True)
+                self.truncate_after()
             self._fd = open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         fd = self._fd
         with storage_errors("write", self.path):
@@ -131,30 +132,27 @@ class MetricsFile:
             with OpenFile(self.path, LIMIT) as file:
                 yield from file.lines()
 
-    def truncate_after(self, step: int) -> int:
+    def truncate_after(self, step: float = math.inf) -> int:
         """Drop the records of later steps and a torn last line, all at once; returns how many that were.
 
         Raises: DamageError, StorageError.
         """
-        return self.truncate(lambda content: content.get("step", step) <= step)
-
-    def truncate(self, wanted: Callable[[Mapping[str, Any]], bool]) -> int:
-        """Keep only the records that `wanted` accepts, and whole lines; returns how many were dropped."""
         self.close()
         records, dropped, size = self.records(), 0, 0
         for content in records:
-            size += len(records.line) if wanted(content) else 0
-            dropped += not wanted(content)
+            later = content.get("step", step) > step
+            size += 0 if later else len(records.line)
+            dropped += later
         has_end = records.line.endswith(b"\n") or not records.line
         if os.path.lexists(self.path) and not (has_end and size == self.path.stat().st_size):
-            write_file_atomic(self.path, self._kept(wanted))
+            write_file_atomic(self.path, self._kept(step))
         self._is_whole = True
         return dropped + records.torn
 
-    def _kept(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[bytes]:
+    def _kept(self, step: float) -> Iterator[bytes]:
         """Read the lines to be kept, some at a time."""
         records = self.records()
-        lines = (records.line.removesuffix(b"\n") + b"\n" for content in records if wanted(content))
+        lines = (records.line.removesuffix(b"\n") + b"\n" for content in records if content.get("step", step) <= step)
         while block := b"".join(islice(lines, _BLOCK)):
             yield block
 

@@ -57,11 +57,7 @@ class SweepDir(OwnedFolder):
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
-        try:
-            plan = load_sealed(self.path / SWEEP, LIMIT)
-        except RunError as error:
-            error.hint = error.hint or verify_hint(self.path)
-            raise
+        plan = load_sealed(self.path / SWEEP, LIMIT)
         check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
         return plan
 

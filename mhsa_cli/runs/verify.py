@@ -12,7 +12,7 @@ from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
-from mhsa_cli.runs.disk import LIMIT, OpenFile
+from mhsa_cli.runs.disk import LIMIT, OpenFile, digest
 from mhsa_cli.runs.heads import maps_from_dict, parse_heads
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
@@ -126,7 +126,7 @@ class Verifier:
         told = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
         if not problem:
             return told
-        if METRICS in self.listed and hashes.digest(file.blocks()) == self.listed[METRICS]:
+        if METRICS in self.listed and digest(file.blocks()) == self.listed[METRICS]:
             return f"{told}; as it was written: {problem}"
         raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.errors import OtherVersionError, RunError
-from mhsa_cli.runs import commit, hashes
+from mhsa_cli.runs import commit, disk
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import load_sealed
 from tests.commands.shell import facts, mhsa
@@ -31,7 +31,7 @@ def rewrite(run: Path, old: str, new: str, version: str = "9.0") -> None:
     assert new in text
     (run / "config.yaml").write_text(text)
     info = load_sealed(run / "run.json")
-    info["files"]["config.yaml"] = hashes.digest([text.encode()])
+    info["files"]["config.yaml"] = disk.digest([text.encode()])
     (run / "run.json").write_bytes(dump_sealed({**info, "mhsa": version}))
 
 

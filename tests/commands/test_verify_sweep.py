@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.runs import hashes
+from mhsa_cli.runs import disk
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import load_info
 from tests.commands.shell import TINY, mhsa, tree
@@ -179,7 +179,7 @@ def test_a_trial_of_another_version_is_not_trained_over(grid: Path) -> None:
     text = (trial / "config.yaml").read_text().replace("seed: 9", "seed: 9\n  of_tomorrow: 3")
     (trial / "config.yaml").write_text(text)
     info = load_info(trial)
-    files = {**info["files"], "config.yaml": hashes.digest([text.encode()])}
+    files = {**info["files"], "config.yaml": disk.digest([text.encode()])}
     (trial / "run.json").write_bytes(dump_sealed({**info, "files": files, "status": "stopped", "sweep": None}))
     before = tree(trial)
     assert mhsa("sweep", "--resume", "g").code == 4 and tree(trial) == before

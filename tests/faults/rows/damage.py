@@ -116,7 +116,7 @@ def _link(path: Path, other: Path, draw: random.Random) -> None:
 
 def _format(path: Path, other: Path, draw: random.Random) -> None:
     """Another format number, all hashes made to fit: a file of another version, not a damaged one."""
-    from mhsa_cli.runs import commit, hashes
+    from mhsa_cli.runs import commit, disk
     from mhsa_cli.runs.json_file import dump_sealed
     from mhsa_cli.runs.listing import load_sealed
 
@@ -133,7 +133,7 @@ def _format(path: Path, other: Path, draw: random.Random) -> None:
         path.write_text(json.dumps(content))
     if path.name == "heads.json":
         info = load_sealed(path.with_name("run.json"))
-        info["files"]["heads.json"] = hashes.digest([path.read_bytes()])
+        info["files"]["heads.json"] = disk.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed(info))
     elif path.name == "state.json":
         files = {name: (path.parent / name).read_bytes() for name in INSIDE[:3]}
@@ -268,14 +268,14 @@ def damage_and_look(case: Case, place: Place) -> None:
 
 def believe(patch: pytest.MonkeyPatch) -> None:
     """The mutant: of two files of the same size one is as good as the other."""
-    from mhsa_cli.runs import hashes
+    from mhsa_cli.runs import disk, hashes
 
     real = hashes.open_listed
 
     def sizes_only(run: Path, name: str, listed: Mapping[str, Any], *limit: int) -> Any:
         path, entry = run / name, listed.get(name)
         same = entry is not None and path.is_file() and path.stat().st_size == entry["size"]
-        return real(run, name, {name: hashes.digest([path.read_bytes()])} if same else listed, *limit)
+        return real(run, name, {name: disk.digest([path.read_bytes()])} if same else listed, *limit)
 
     patch.setattr(hashes, "open_listed", sizes_only)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mhsa_cli.errors import NewerFormatError
-from mhsa_cli.runs import commit, hashes, json_file
+from mhsa_cli.runs import commit, disk, json_file
 from mhsa_cli.runs.json_file import dump_sealed
 from tests.commands.shell import Said, mhsa
 from tests.faults.row import Place, Row
@@ -98,7 +98,7 @@ def renumber(path: Path, number: Any) -> None:
         path.write_text(json.dumps(content))
         info = json.loads(path.with_name("run.json").read_bytes())
         if info["files"] is not None:
-            info["files"][path.name] = hashes.digest([path.read_bytes()])
+            info["files"][path.name] = disk.digest([path.read_bytes()])
         path.with_name("run.json").write_bytes(dump_sealed({k: v for k, v in info.items() if k != "sha256"}))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mhsa_cli.runs import hashes
+from mhsa_cli.runs import disk
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import load_info
 from tests.commands.shell import Said, mhsa, tree
@@ -167,7 +167,7 @@ def maps_of(draw: random.Random) -> None:
     run = Path("runs/a")
     shutil.copy(Path("runs", draw.choice(["seed", "rate"]), "heads.json"), run / "heads.json")
     info = load_info(run)
-    info["files"]["heads.json"] = hashes.digest([(run / "heads.json").read_bytes()])
+    info["files"]["heads.json"] = disk.digest([(run / "heads.json").read_bytes()])
     (run / "run.json").write_bytes(dump_sealed(info))
 
 
