@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,11 @@ from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.text import Head, escape
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
-_NAMES = [field.name for field in fields(HeadScore)]
-MEASURED = _NAMES[_NAMES.index("trained_gaps") : _NAMES.index("label")]  # the gaps, then the causes
+MEASURED = (
+    *("trained_gaps", "unseen_gaps", "duplicate_gaps"),
+    *("uniform_delta_nats", "uniform_delta_se", "zero_delta_nats", "mean_delta_nats", "resample_delta_nats"),
+    *("shapley_nats", "shapley_se"),
+)
 BETWEEN = "; "  # the parts of the evidence, where it is one text
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -18,8 +19,9 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records import HeadReport, HeadScore, Label, Role
+from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Label, Role
 from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
 from tests.benchmarks.false_labels import total
 from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
 from tests.core.noise import small
@@ -74,6 +76,16 @@ def test_below_an_induction_head_is_a_previous_token_head() -> None:
     assert found.verdict.redundancy < -0.5  # each alone is worth more than both
     shares = [head.shapley_nats for head in found.heads]
     assert sum(shares) == pytest.approx(found.verdict.joint_delta_nats, abs=1e-6)
+
+
+def test_all_that_is_measured_is_written_and_read_back() -> None:
+    found = report(induction(), Period(6))
+    shown = [HeadSummary(*head.address, entropy=0.5) for head in found.heads]
+    maps = HeadMaps(1, "seen", ["a"], [[[[1.0]]], [[[1.0]]]], shown, report=found)
+    back = maps_from_dict(json.loads(json.dumps(maps_to_dict(maps)))).report
+    for head, read in zip(found.heads, back.heads, strict=True):
+        assert read == replace(head, evidence=read.evidence)  # which is words by then
+        assert [name for name, value in asdict(head).items() if value is None or value == {}] == []
 
 
 def test_an_idle_copy_only_looks_like_one() -> None:

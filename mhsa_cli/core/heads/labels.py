@@ -156,7 +156,7 @@ def _effect(head: HeadScore, joint: float | None, unknown: Claim | None) -> Clai
     if delta is None:
         why = {"why": unknown or Claim("model", "large model")}
         return Claim(head.name, "effect not measured", status=Status.NOT_MEASURED, evidence=why)
-    if share is None or joint is None:
+    if share is None or joint is None or joint < JOINT:
         return Claim(head.name, "effect", delta, head.uniform_delta_se)
     what: Predicate = "effect and negative share" if share < 0 else "effect and share"
     shares = {"share": share, "joint": joint, "part": share / joint}
