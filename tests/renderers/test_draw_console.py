@@ -105,11 +105,15 @@ def test_only_a_real_terminal_is_animated(environ: dict[str, str], tty: bool, wa
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
-def test_columns_never_print_nothing(columns: str | None, wanted: int, term: str) -> None:
+def test_columns_never_print_nothing(
+    columns: str | None, wanted: int, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environ = {"TERM": term} if columns is None else {"TERM": term, "COLUMNS": columns}
     assert terminal_size(io.StringIO(), environ)[0] == wanted
-    console = make_console(environ=environ, file=io.StringIO())
-    assert console.width == wanted == surface_of(console, environ=environ).width
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    console = make_console(file=io.StringIO())
+    assert console.width == wanted == surface_of(console).width
     console.print("hello")
     assert console.file.getvalue() == "hello\n"  # type: ignore[attr-defined]
 
@@ -137,10 +141,11 @@ def test_forced_colour_on_a_pipe_is_colour_and_nothing_else() -> None:
     assert b"\x1b[" in forced and b"\r" not in forced and b"\x1b[?" not in forced
 
 
-def test_forced_colour_does_not_make_a_terminal() -> None:
-    environ = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    console = make_console(environ=environ, file=io.StringIO())
-    surface = surface_of(console, environ=environ)
+def test_forced_colour_does_not_make_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    console = make_console(file=io.StringIO())
+    surface = surface_of(console)
     assert not console.is_terminal and not surface.is_terminal and surface.depth == "256"
 
 
@@ -186,7 +191,7 @@ def test_every_glyph_set_can_be_encoded_by_what_chooses_it(glyphs: Glyphs, encod
 
 def test_markup_and_emoji_are_text() -> None:
     out = io.StringIO()
-    make_console(environ={}, file=out).print("[/x] [red]x :smile: [n_heads]")
+    make_console(file=out).print("[/x] [red]x :smile: [n_heads]")
     assert out.getvalue() == "[/x] [red]x :smile: [n_heads]\n"
 
 

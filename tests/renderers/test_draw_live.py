@@ -31,8 +31,8 @@ def step(number: int, loss: float = 2.0) -> StepRecord:
 
 def train(total: int, done: int | None = None, *, every: int = 0) -> tuple[str, LiveTraining]:
     out = io.StringIO()
-    console = make_console(environ={}, file=out)
-    view = LiveTraining(console, surface_of(console, environ={}), total_steps=total, clock=Clock())
+    console = make_console(file=out)
+    view = LiveTraining(console, surface_of(console), total_steps=total, clock=Clock())
     with view:
         for number in range(1, (total if done is None else done) + 1):
             view.add(step(number))
@@ -103,8 +103,8 @@ def test_an_epoch_counts_as_an_evaluation_once() -> None:
 
 def test_a_long_history_stays_small_and_keeps_its_peak_and_its_past() -> None:
     out = io.StringIO()
-    console = make_console(environ={}, file=out)
-    view = LiveTraining(console, surface_of(console, environ={}), total_steps=50_000)
+    console = make_console(file=out)
+    view = LiveTraining(console, surface_of(console), total_steps=50_000)
     for number in range(1, 50_001):
         view.add(step(number, 77.0 if number == 12_345 else 2.0))
     series = view.series()[0]
@@ -116,9 +116,9 @@ def test_a_long_history_stays_small_and_keeps_its_peak_and_its_past() -> None:
 
 def test_a_resumed_run_draws_what_came_before() -> None:
     out = io.StringIO()
-    console = make_console(environ={}, file=out)
+    console = make_console(file=out)
     past = [Series("train", [1, 2, 3], [4.0, 3.5, 3.25]), Series("eval", [3], [3.0], "eval")]
-    view = LiveTraining(console, surface_of(console, environ={}), total_steps=7, history=past)
+    view = LiveTraining(console, surface_of(console), total_steps=7, history=past)
     view.add(step(4))
     assert list(view.series()[0].values) == [4.0, 3.5, 3.25, 2.0] and list(view.series()[1].steps) == [3]
 
@@ -126,7 +126,7 @@ def test_a_resumed_run_draws_what_came_before() -> None:
 def picture(width: int, height: int, surface: str = "none", total: int = 600) -> tuple[str, list[int]]:
     clock, done = Clock(), list[int]()
     view = LiveTraining(
-        make_console(environ={}, file=io.StringIO()),
+        make_console(file=io.StringIO()),
         SURFACES[surface],
         total_steps=total,
         baseline=GUESS,
@@ -159,8 +159,8 @@ def test_the_picture_leaves_four_columns_and_fits_its_terminal(height: int) -> N
 def test_the_speed_is_that_of_the_steps_since_it_was_told_last() -> None:
     """Tokens and seconds by hand: 10 tokens in 2 s, then 30 more in 0.5 s, then nothing new."""
     out, now = io.StringIO(), [(0.0, 0.0)]
-    console = make_console(environ={}, file=out)
-    view = LiveTraining(console, surface_of(console, environ={}), total_steps=4, trained=lambda: now[-1])
+    console = make_console(file=out)
+    view = LiveTraining(console, surface_of(console), total_steps=4, trained=lambda: now[-1])
     with view:
         for number, measured in enumerate([(10.0, 2.0), (40.0, 2.5), (40.0, 2.5), (41.0, 2.5)], 1):
             view.add(step(number))
@@ -181,8 +181,8 @@ def test_a_low_terminal_gets_the_status_only() -> None:
 
 def test_it_is_redrawn_at_most_five_times_a_second() -> None:
     clock, drawn = Clock(), []
-    console = make_console(environ={"TERM": "xterm"}, file=io.StringIO())
-    view = LiveTraining(console, replace(COLOR, animate=True), total_steps=1000, clock=clock, environ={})
+    console = make_console(file=io.StringIO())
+    view = LiveTraining(console, replace(COLOR, animate=True), total_steps=1000, clock=clock)
     with view:
         redraw = view.redraw
         view.redraw = lambda: (drawn.append(clock.now), redraw())  # type: ignore[method-assign]
@@ -230,8 +230,8 @@ def test_a_log_that_looks_like_a_terminal_is_not_animated(environ: dict[str, str
 
 def test_a_message_is_printed_as_it_is() -> None:
     out = io.StringIO()
-    console = make_console(environ={}, file=out)
-    with LiveTraining(console, surface_of(console, environ={}), total_steps=3) as view:
+    console = make_console(file=out)
+    with LiveTraining(console, surface_of(console), total_steps=3) as view:
         view.say("[/x] saved :x: \x1b[31m")
     assert out.getvalue() == "[/x] saved :x: \\x1b[31m\n"
 

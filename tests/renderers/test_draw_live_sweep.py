@@ -25,9 +25,9 @@ def losses(step: int, count: int = 16) -> list[float]:
 
 
 def view(clock: Clock, surface: str = "none", out: io.StringIO | None = None, slots: int = 2, **more: int) -> LiveSweep:
-    console = make_console(environ={}, file=out or io.StringIO())
+    console = make_console(file=out or io.StringIO())
     given = {"trials": 64, "done": 8, "work": 56 * STEPS, **more}
-    return LiveSweep(console, SURFACES[surface], slots=slots, clock=clock, environ={}, **given)
+    return LiveSweep(console, SURFACES[surface], slots=slots, clock=clock, **given)
 
 
 def feed(shown: LiveSweep, clock: Clock, chunk: int, steps: Sequence[int], started: float = 100.0) -> None:
@@ -169,9 +169,9 @@ def test_groups_that_find_no_room_are_counted() -> None:
 def plain(hours: float, *, chunks: int = 9, trials: int = 72) -> list[str]:
     """Run a sweep of so many hours through a pipe, each chunk telling a hundred times."""
     clock, out = Clock(), io.StringIO()
-    console = make_console(environ={}, file=out)
+    console = make_console(file=out)
     with LiveSweep(
-        console, surface_of(console, environ={}), trials=trials, done=0, work=trials * STEPS, slots=1, clock=clock
+        console, surface_of(console), trials=trials, done=0, work=trials * STEPS, slots=1, clock=clock
     ) as shown:
         for chunk in range(chunks):
             shown.begin(ChunkPlan(chunk, "", trials // chunks, STEPS))
@@ -193,10 +193,8 @@ def test_a_pipe_gets_a_line_now_and_then_and_the_last_one() -> None:
 
 def test_it_is_redrawn_at_most_twice_a_second() -> None:
     clock, drawn = Clock(), list[float]()
-    console = make_console(environ={"TERM": "xterm"}, file=io.StringIO())
-    shown = LiveSweep(
-        console, replace(COLOR, animate=True), trials=4, done=0, work=4000, slots=1, clock=clock, environ={}
-    )
+    console = make_console(file=io.StringIO())
+    shown = LiveSweep(console, replace(COLOR, animate=True), trials=4, done=0, work=4000, slots=1, clock=clock)
     with shown:
         shown.begin(ChunkPlan(0, "", 4, 1000))
         redraw = shown.redraw

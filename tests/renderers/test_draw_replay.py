@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -51,10 +53,10 @@ def played(frames: int, stop_at: int | None = None, rows: int = 60) -> tuple[str
         if len(waits) == stop_at:
             raise KeyboardInterrupt
 
-    console = make_console(environ=told, file=stream)
     shown = [(maps(), float(number)) for number in range(frames)]
     try:
-        play(console, replace(COLOR, animate=True), shown, sleep=sleep, clock=lambda: 0.0, environ=told)
+        with mock.patch.dict(os.environ, told):
+            play(make_console(file=stream), replace(COLOR, animate=True), shown, sleep=sleep, clock=lambda: 0.0)
     finally:
         text = stream.getvalue()
     return text, waits

@@ -120,20 +120,17 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("mhsa_cli.plain", _replaced)
 
 
-def make_console(
-    stderr: bool = False, *, environ: Mapping[str, str] | None = None, file: IO[str] | None = None
-) -> Console:
+def make_console(stderr: bool = False, *, file: IO[str] | None = None) -> Console:
     """Make a console for stdout or stderr that prints user text as it is and never fails on a character."""
-    environ = os.environ if environ is None else environ
     stream = file if file is not None else (sys.stderr if stderr else sys.stdout)
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="mhsa_cli.plain")
     tty = is_tty(stream)
-    depth = color_depth(environ, tty)
-    width, height = terminal_size(stream, environ)
+    depth = color_depth(os.environ, tty)
+    width, height = terminal_size(stream, os.environ)
     # Without colour a real terminal still shows bold and dim: NO_COLOR is about colour only.
-    attributes = tty and can_animate({**environ, "CI": ""}, tty)
+    attributes = tty and can_animate({**os.environ, "CI": ""}, tty)
     console = Console(
         stderr=stderr,
         file=file,
@@ -146,23 +143,21 @@ def make_console(
         highlight=False,
         markup=False,
         emoji=False,
-        _environ=environ,
     )
     if sys.platform == "win32" and console.legacy_windows:  # pragma: no cover - no such machine here
         console.width = max(MIN_WIDTH, width - 1)
     return console
 
 
-def surface_of(console: Console, *, environ: Mapping[str, str] | None = None) -> Surface:
+def surface_of(console: Console) -> Surface:
     """Describe what a console made by `make_console` can show, as of now."""
-    environ = os.environ if environ is None else environ
     tty = is_tty(console.file)
     return Surface(
         width=console.width,
         height=console.height,
-        depth=color_depth(environ, tty),
-        glyphs=choose_glyphs(getattr(console.file, "encoding", None), environ),
+        depth=color_depth(os.environ, tty),
+        glyphs=choose_glyphs(getattr(console.file, "encoding", None), os.environ),
         is_terminal=tty,
-        animate=can_animate(environ, tty),
+        animate=can_animate(os.environ, tty),
         bounded=tty,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -42,9 +42,8 @@ class LiveTraining(LiveView):
         trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         history: Sequence[Series] = (),
         clock: Callable[[], float] = time.monotonic,
-        environ: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(console, surface, clock=clock, environ=environ)
+        super().__init__(console, surface, clock=clock)
         self._total, self._baseline, self._trained = max(1, total_steps), baseline, trained
         self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
         self._train = Thinned(point for one in history if one.role != "eval" for point in one.points)

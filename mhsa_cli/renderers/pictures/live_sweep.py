@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 
@@ -59,9 +59,8 @@ class LiveSweep(LiveView):
         work: int,
         slots: int,
         clock: Callable[[], float] = time.monotonic,
-        environ: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(console, surface, clock=clock, environ=environ)
+        super().__init__(console, surface, clock=clock)
         self._trials, self._done, self._work, self._slots = trials, done, max(1, work), slots
         self._running: dict[int, _Running] = {}
         self._ended = 0.0, 0.0, 0.0, 0.0  # the sums of the chunks that ended

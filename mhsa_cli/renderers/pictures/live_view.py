@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -37,10 +37,9 @@ class LiveView:
         *,
         stays: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.console, self.surface, self.clock = console, surface, clock
-        self._environ, self._stays = os.environ if environ is None else environ, stays
+        self._stays = stays
         self._live: Live | None = None
         self._started, self._drawn = clock(), -math.inf
 
@@ -80,7 +79,7 @@ class LiveView:
         if self._live is None:
             return
         self._drawn = self.clock()
-        width, height = terminal_size(self.console.file, self._environ)
+        width, height = terminal_size(self.console.file, os.environ)
         self.console.size = (width, height)  # type: ignore[assignment]
         self._live.update(self.picture(width, height), refresh=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -63,13 +63,12 @@ def play(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    environ: Mapping[str, str] | None = None,
 ) -> None:
     """Show frames of (maps, loss), about five a second and for 20 seconds at most, on a terminal that can animate.
 
     Raises: KeyboardInterrupt after tidying up; the frame of that moment stays.
     """
-    with _Replay(console, surface, stays=True, clock=clock, environ=environ) as view:
+    with _Replay(console, surface, stays=True, clock=clock) as view:
         view.frames = frames
         try:
             for view.number in chosen_frames(len(frames)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 from rich.cells import cell_len
@@ -108,19 +110,25 @@ def check(case: Case, place: Place) -> None:
         on_a_terminal(*TERMINALS[case.seed], place)
         return
     environ = STREAMS[case.stream] | ({"COLUMNS": case.width} if case.width else {})
-    for name in case.pictures:
-        stream = Stream(case.encoding, case.stream.startswith("terminal"))
-        console = consoles.make_console(environ=environ, file=stream)
-        surface = consoles.surface_of(console, environ=environ)
-        assert surface.width == max(20, min(200, int(case.width or 80)))
-        made = drawn.Made(case.shape, case.seed if case.shape == "ordinary" else 0)
-        picture = live(made, name, console, surface, environ) if name in LIVE else RENDERERS[name](made, surface)
-        held_to_the_laws(f"{name}:", picture, case, surface, made)
-        at = len(stream.kept.getvalue())
-        console.print(picture, crop=False)  # as a command does
-        written = stream.kept.getvalue()
-        escapes(f"{name}:", written[: at if surface.animate else None].decode(case.encoding), surface, name in LIVE)
-        printed(f"{name}:", written[at:].decode(case.encoding), picture, case.encoding)
+    with mock.patch.dict(os.environ, environ, clear=True):
+        for name in case.pictures:
+            drawn_on_a_stream(name, case)
+
+
+def drawn_on_a_stream(name: str, case: Case) -> None:
+    """Draw one picture on the case's stream, in its environment."""
+    stream = Stream(case.encoding, case.stream.startswith("terminal"))
+    console = consoles.make_console(file=stream)
+    surface = consoles.surface_of(console)
+    assert surface.width == max(20, min(200, int(case.width or 80)))
+    made = drawn.Made(case.shape, case.seed if case.shape == "ordinary" else 0)
+    picture = live(made, name, console, surface) if name in LIVE else RENDERERS[name](made, surface)
+    held_to_the_laws(f"{name}:", picture, case, surface, made)
+    at = len(stream.kept.getvalue())
+    console.print(picture, crop=False)  # as a command does
+    written = stream.kept.getvalue()
+    escapes(f"{name}:", written[: at if surface.animate else None].decode(case.encoding), surface, name in LIVE)
+    printed(f"{name}:", written[at:].decode(case.encoding), picture, case.encoding)
 
 
 def held_to_the_laws(name: str, picture: Lines, case: Case, surface: Any, made: drawn.Made) -> None:
@@ -169,13 +177,13 @@ def printed(name: str, text: str, picture: Lines, encoding: str) -> None:
     assert found == [*wanted, ""], f"{name} {found} for {wanted}"
 
 
-def live(m: drawn.Made, kind: str, console: Any, surface: Any, environ: dict[str, str]) -> Lines:
+def live(m: drawn.Made, kind: str, console: Any, surface: Any) -> Lines:
     """Show a training or a sweep at work on a console; gives the picture that it would redraw."""
     from mhsa_cli.renderers.pictures.live import LiveTraining
     from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 
     now = iter(range(10**6))
-    given: dict[str, Any] = {"clock": lambda: float(next(now)), "environ": environ}
+    given: dict[str, Any] = {"clock": lambda: float(next(now))}
     if kind == "training":
         trained = lambda: (float(m.count()), float(next(now)))  # noqa: E731
         given |= {"baseline": drawn.guess(m), "history": drawn.looks(m, "one"), "trained": trained}
