@@ -112,7 +112,7 @@ def test_our_own_bug_is_told_shortly_and_kept_in_a_file(tiny: Path, monkeypatch:
         secret_local = "do not " + "print me"  # noqa: F841
         raise RuntimeError("[bold]oops[/bold]")
 
-    monkeypatch.setattr("mhsa_cli.commands.runs.list_runs", broken)
+    monkeypatch.setattr("mhsa_cli.runs.listing.list_runs", broken)
     said = mhsa("runs")
     assert (said.code, said.out) == (1, "") and len(said.err.splitlines()) == 2
     assert "internal error: RuntimeError: [bold]oops[/bold]" in said.err and "please report" in said.err
@@ -188,7 +188,7 @@ def test_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyP
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr("mhsa_cli.commands.runs.list_runs", fail)
+    monkeypatch.setattr("mhsa_cli.runs.listing.list_runs", fail)
     said = mhsa("runs", "--json")
     assert (said.code, said.out) == (code, "") and "Traceback" not in said.err
     if isinstance(error, MhsaError):
