@@ -11,7 +11,7 @@ from mhsa_cli.commands.options import ConfigOption, JsonOption, Overrides, SetOp
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.load import load_config
-from mhsa_cli.records import BenchRecord, ImportSpeed, Machine, NotMeasured
+from mhsa_cli.records.bench import BenchRecord, ImportSpeed, Machine, NotMeasured
 from mhsa_cli.renderers.pictures.bench import bench_section
 
 QuickOption = Annotated[bool, flag("--quick", "Measure less, in a few seconds.")]

@@ -11,7 +11,7 @@ from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.compare import Comparison, compare_runs
 from mhsa_cli.jobs.history import History
-from mhsa_cli.records import Matching
+from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.kit.ticks import nats

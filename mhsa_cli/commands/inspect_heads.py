@@ -24,7 +24,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.run_config import run_config
-from mhsa_cli.records import HeadMaps
+from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.heads import maps_to_dict

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.jobs.load_heads import read_addresses, report_of
-from mhsa_cli.records import HeadMaps
 from mhsa_cli.records.claim_words import sentences
+from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.circuits import circuits_table

@@ -10,7 +10,8 @@ from rich.text import Text
 from mhsa_cli.commands.output import Paper
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.load_heads import without_maps
-from mhsa_cli.records import EpochRecord, HeadMaps, Series
+from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.training import EpochRecord, Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines

@@ -12,7 +12,7 @@ from typing import Any
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, tell
-from mhsa_cli.records import Cause, SweepReport
+from mhsa_cli.records.sweep import Cause, SweepReport
 from mhsa_cli.renderers.pictures.small_multiples import small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
 from mhsa_cli.renderers.pictures.sweep_words import pair_words

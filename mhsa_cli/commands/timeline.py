@@ -15,8 +15,8 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import next_look, open_run
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
-from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play

@@ -12,7 +12,7 @@ from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_heads import stored_maps, without_maps
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import flat, run_config
-from mhsa_cli.records import Matching
+from mhsa_cli.records.heads import Matching
 from mhsa_cli.runs.listing import final_figures
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape

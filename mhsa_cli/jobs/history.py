@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mhsa_cli.records import EpochRecord, EvalRecord, Series, StepRecord
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.records.training import EpochRecord, EvalRecord, Series, StepRecord
 from mhsa_cli.runs.listing import METRICS
 from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir

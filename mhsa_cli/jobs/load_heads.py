@@ -9,7 +9,7 @@ from typing import Any
 from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.run_config import tell_edited
-from mhsa_cli.records import HeadMaps, HeadReport
+from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir

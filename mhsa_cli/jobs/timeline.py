@@ -11,8 +11,9 @@ from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import check_maps, is_stale
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.records import HeadHistory, HeadMaps, Series, SnapshotRecord
 from mhsa_cli.records.claim_words import sentences
+from mhsa_cli.records.heads import HeadHistory, HeadMaps, SnapshotRecord
+from mhsa_cli.records.training import Series
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
 from mhsa_cli.runs.run_dir import RunDir

@@ -27,7 +27,7 @@ from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
-from mhsa_cli.records import Ablation, Circuits, HeadMaps
+from mhsa_cli.records.heads import Ablation, Circuits, HeadMaps
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 

@@ -9,7 +9,8 @@ from mhsa_cli.core.bench.measure import EFFORTS, measure
 from mhsa_cli.core.tasks import build_task, examples
 from mhsa_cli.core.trace.run import tell
 from mhsa_cli.jobs.train import prepare_device
-from mhsa_cli.records import BenchRecord, Trace
+from mhsa_cli.records.bench import BenchRecord
+from mhsa_cli.records.trace import Trace
 
 __all__ = ["examples", "measure_speed", "trace_model"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mhsa_cli.records.heads import SnapshotRecord
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -43,6 +45,9 @@ class SaveRecord:
     step: int
     files: Mapping[str, bytes]
     reason: str
+
+
+Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.records import Claim, HeadMaps, HeadReport, HeadScore, Label, Verdict
 from mhsa_cli.records.claim_words import sentences, words
-from mhsa_cli.records.claims import stored
+from mhsa_cli.records.claims import Claim, stored
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, Verdict
+from mhsa_cli.records.labels import Label
 from mhsa_cli.runs.codec import WRONG, from_plain, plain, what_is_wrong
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
 from mhsa_cli.runs.listing import HEADS, WEIGHTS

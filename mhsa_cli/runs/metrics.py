@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import DamageError, StorageError
-from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.atomic import write_all, write_file_atomic
 from mhsa_cli.runs.codec import COUNT, TEXT, ContentError, from_plain, plain, shown
 from mhsa_cli.runs.disk import LIMIT, OpenFile, open_regular, retried, storage_errors

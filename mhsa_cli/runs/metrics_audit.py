@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mhsa_cli.errors import DamageError
-from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.metrics import KINDS, MetricRecord, Records, record_from_dict
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.records import HeadMaps, HeadSummary, SnapshotRecord
+from mhsa_cli.records.heads import HeadMaps, HeadSummary, SnapshotRecord
 from mhsa_cli.runs.codec import WRONG, from_plain, is_count, plain, what_is_wrong
 from mhsa_cli.runs.listing import SCORES
 from mhsa_cli.text import Head

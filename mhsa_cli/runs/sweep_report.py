@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from mhsa_cli.records import PairStats, SweepReport
 from mhsa_cli.records.labels import set_words
+from mhsa_cli.records.sweep import PairStats, SweepReport
 from mhsa_cli.runs.sweep_dir import SweepDir
 
 Words = Callable[[SweepReport, PairStats], str]

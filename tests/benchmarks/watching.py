@@ -14,7 +14,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records import SnapshotRecord
+from mhsa_cli.records.heads import SnapshotRecord
 from mhsa_cli.runs.json_file import dump_json
 from mhsa_cli.runs.snapshots import snapshot_to_dict
 

@@ -13,8 +13,8 @@ import pytest
 from mhsa_cli.core.export import plain
 from mhsa_cli.jobs import history
 from mhsa_cli.jobs.history import ENDS, History
-from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.records.training import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs import disk, metrics
 from mhsa_cli.runs.metrics import MetricRecord, MetricsFile, record_to_dict, records_of
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm

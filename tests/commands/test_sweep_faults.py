@@ -25,8 +25,7 @@ from mhsa_cli.jobs.sweep.chunk import Chunk
 from mhsa_cli.jobs.sweep.local import EndedChunks, Fault
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.jobs.sweep.scheduler import Scheduler
-from mhsa_cli.records import TrialResult
-from mhsa_cli.records.sweep import ChunkPlan
+from mhsa_cli.records.sweep import ChunkPlan, TrialResult
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 from tests.commands.shell import at_step, digests, facts, mhsa

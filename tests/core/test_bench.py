@@ -24,7 +24,7 @@ from mhsa_cli.core.bench.measure import (
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError
-from mhsa_cli.records import AttentionSpeed, NotMeasured, StackSpeed, StepSpeed
+from mhsa_cli.records.bench import AttentionSpeed, NotMeasured, StackSpeed, StepSpeed
 
 CPU = torch.device("cpu")
 TINY = ["task.vocab_size=11", "task.seq_len=6", "model.d_model=12", "model.n_heads=3", "train.batch_size=7"]

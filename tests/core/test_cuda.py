@@ -23,7 +23,8 @@ from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.snapshots import Snapshots
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records import EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.training import EvalRecord, Record, SaveRecord, StepRecord
 from tests.devices import on_each_device
 from tests.settings import later_wins
 

@@ -17,7 +17,8 @@ from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError, RunError
-from mhsa_cli.records import EpochRecord, EvalRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
 from tests.settings import later_wins
 
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.tasks.repeat import Repeat
-from mhsa_cli.records import HeadReport
 from mhsa_cli.records.claim_words import sentences
+from mhsa_cli.records.heads import HeadReport
 from tests.core.noise import Noise as Unscored
 from tests.core.reference import redraw
 from tests.core.test_head_report import numbers

@@ -19,8 +19,9 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Label, Role
 from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
 from tests.benchmarks.false_labels import total
 from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction

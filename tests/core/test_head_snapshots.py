@@ -21,7 +21,8 @@ from mhsa_cli.core.training import snapshots
 from mhsa_cli.core.training.checkpoint import load_weights, weights_sha256
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.snapshots import small_maps, snapshot_steps
-from mhsa_cli.records import Record, SaveRecord, SnapshotRecord
+from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.training import Record, SaveRecord
 from tests.settings import later_wins
 
 STEPS, SEED, ROWS = 20, 5, 8

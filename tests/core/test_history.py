@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mhsa_cli.core.heads.history import closest, histories, largest_drop, onset_of, width_of
-from mhsa_cli.records import HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
 
 NAN = math.nan
 STEPS = [0, 1, 2, 4, 8, 16, 24]

@@ -10,9 +10,9 @@ import pytest
 
 from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matters, with_stand_ins
 from mhsa_cli.core.heads.targets import SCORES
-from mhsa_cli.records import HeadScore, Label, Role, TargetScore, Verdict
 from mhsa_cli.records.claim_words import words
-from mhsa_cli.records.labels import SHAPES, TARGETS
+from mhsa_cli.records.heads import HeadScore, TargetScore, Verdict
+from mhsa_cli.records.labels import SHAPES, TARGETS, Label, Role
 
 MATTERS = Verdict(True, 2.0, 0.1, 0.5, [], "by hand")
 IDLE = replace(MATTERS, pattern_matters=False, joint_delta_nats=0.01)

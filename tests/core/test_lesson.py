@@ -10,7 +10,7 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import Batch, build_task
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
-from mhsa_cli.records import EpochRecord, StepRecord
+from mhsa_cli.records.training import EpochRecord, StepRecord
 
 CPU = torch.device("cpu")
 STEP_LOSSES = {

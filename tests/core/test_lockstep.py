@@ -15,7 +15,8 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.records import EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.training import EvalRecord, FailRecord, Record, SaveRecord, StepRecord
 
 CPU = torch.device("cpu")
 BARE = ["task.name=copy", "vocab_size=13", "seq_len=6", "d_model=20", "n_heads=2", "batch_size=5"]

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binomtest
 
 from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, steps_to_target, wilson
-from mhsa_cli.records import Difference, Status
-from mhsa_cli.records.sweep import LEAST_PAIRS, Measure
+from mhsa_cli.records.claims import Status
+from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Measure
 from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, difference_words
 
 Z = 1.959964

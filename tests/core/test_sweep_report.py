@@ -8,8 +8,8 @@ import pytest
 
 from mhsa_cli.core.statistics.estimates import quartiles, wilson
 from mhsa_cli.core.statistics.sweep_report import neighbours, report
-from mhsa_cli.records import Label, Role, TrialResult
-from mhsa_cli.records.labels import set_words
+from mhsa_cli.records.labels import Label, Role, set_words
+from mhsa_cli.records.sweep import TrialResult
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
 
 SPREAD, SHARP, COPY = Label("spread"), Label("sharp"), Label("offset", Role.NAMED, 6)

@@ -13,7 +13,8 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace.run import first_rows, tell
 from mhsa_cli.core.trace.tensors import size_of
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
-from mhsa_cli.records import StepRecord, Trace, TraceStep
+from mhsa_cli.records.trace import Trace, TraceStep
+from mhsa_cli.records.training import StepRecord
 
 
 def told(*settings: str, batch: int = 2, forward_only: bool = False) -> Trace:

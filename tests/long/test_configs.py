@@ -11,7 +11,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records import EpochRecord
+from mhsa_cli.records.training import EpochRecord
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from mhsa_cli.records import HeadMaps, HeadSummary, Series
+from mhsa_cli.records.heads import HeadMaps, HeadSummary
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from mhsa_cli.records import Difference, GroupStats, Label, PairStats, Role, SweepReport, TrialResult
+from mhsa_cli.records.labels import Label, Role
+from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
 
 NO = "no difference that this number of seeds could show"
 COPY, SPREAD, SHARP, UNDECIDED = Label("offset", Role.NAMED, 6), Label("spread"), Label("sharp"), Label("undecided")

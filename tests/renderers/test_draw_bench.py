@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import (
-    AttentionSpeed,
-    BenchRecord,
-    ImportSpeed,
-    Machine,
-    NotMeasured,
-    StackSpeed,
-    StepSpeed,
-)
+from mhsa_cli.records.bench import AttentionSpeed, BenchRecord, ImportSpeed, Machine, NotMeasured, StackSpeed, StepSpeed
 from mhsa_cli.renderers.pictures.bench import bench_section, rate
 from tests.renderers.drawn import golden, on
 

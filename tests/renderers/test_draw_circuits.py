@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import Circuits, Composition, HeadCircuits
+from mhsa_cli.records.heads import Circuits, Composition, HeadCircuits
 from mhsa_cli.renderers.pictures.circuits import circuits_table, share_groups
 from mhsa_cli.text import Head
 from tests.renderers.drawn import COLOR, SURFACES, golden, on

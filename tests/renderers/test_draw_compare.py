@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import Matching
+from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.compare import (
     beside,

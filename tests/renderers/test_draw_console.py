@@ -14,7 +14,8 @@ from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL, Glyphs, choose_gl
 
 PICTURE = """
     from rich.text import Text
-    from mhsa_cli.records import HeadMaps, HeadSummary, Series
+    from mhsa_cli.records.heads import HeadMaps, HeadSummary
+    from mhsa_cli.records.training import Series
     from mhsa_cli.renderers.kit.console import make_console, surface_of
     from mhsa_cli.renderers.pictures.curve import loss_curve
     from mhsa_cli.renderers.pictures.heatmap import head_maps

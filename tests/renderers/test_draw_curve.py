@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import Thinned, thin
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.text_lines import cut_middle
 from mhsa_cli.renderers.kit.ticks import (
     Axis,

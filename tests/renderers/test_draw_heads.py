@@ -7,18 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import (
-    Ablation,
-    HeadMaps,
-    HeadReport,
-    HeadScore,
-    HeadSummary,
-    Label,
-    Role,
-    TargetScore,
-    Verdict,
-)
 from mhsa_cli.records.claims import stored
+from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore, Verdict
+from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.renderers.pictures.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps, on

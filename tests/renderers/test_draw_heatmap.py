@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.records.heads import HeadMaps, HeadSummary
 from mhsa_cli.renderers.kit.cells import digit, masked_cells, pool
 from mhsa_cli.renderers.kit.palette import heat_color, ink_style, viridis
 from mhsa_cli.renderers.pictures.heatmap import head_maps

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import EpochRecord, EvalRecord, SaveRecord, Series, StepRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, SaveRecord, Series, StepRecord
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from tests.renderers.drawn import COLOR, SURFACES
@@ -52,7 +52,7 @@ def test_a_pipe_gets_about_twenty_lines(total: int) -> None:
 
 def test_a_real_pipe_gets_neither_escape_nor_return() -> None:
     code = """
-        from mhsa_cli.records import StepRecord
+        from mhsa_cli.records.training import StepRecord
         from mhsa_cli.renderers.kit.console import make_console, surface_of
         from mhsa_cli.renderers.pictures.live import LiveTraining
         console = make_console(stderr=True)
@@ -194,7 +194,7 @@ def test_it_is_redrawn_at_most_five_times_a_second() -> None:
 
 ANIMATED = """
     import sys, time
-    from mhsa_cli.records import StepRecord
+    from mhsa_cli.records.training import StepRecord
     from mhsa_cli.renderers.kit.console import make_console, surface_of
     from mhsa_cli.renderers.pictures.live import LiveTraining
     console = make_console(stderr=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.style import Style
 from rich.text import Text
 
-from mhsa_cli.records import Series
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.files.formats import RENDERERS
 from mhsa_cli.renderers.files.svg import to_svg
 from mhsa_cli.renderers.files.vector_marks import CELL_WIDTH

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import GroupStats, SweepReport
+from mhsa_cli.records.sweep import GroupStats, SweepReport
 from mhsa_cli.renderers.pictures.sweep import interval, sweep_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import FAILED, FEWER, GROUPS, NONE, PAIRS, REPORT, SAID, TRIALS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mhsa_cli.records import TaskInfo
+from mhsa_cli.records.training import TaskInfo
 from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.kit.palette import PLAIN
 from mhsa_cli.renderers.kit.table import Column, legend, table

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mhsa_cli.records import HeadHistory, Series
+from mhsa_cli.records.heads import HeadHistory
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
 from mhsa_cli.renderers.pictures.curve import loss_curve

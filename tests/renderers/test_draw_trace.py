@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records import Trace, TraceCache, TraceCheck, TracePart, TraceStep
+from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.renderers.pictures.trace import trace_picture
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 

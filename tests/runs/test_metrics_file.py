@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mhsa_cli.records import EpochRecord, EvalRecord, StepRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, StepRecord
 from mhsa_cli.runs.disk import refused_with
 from mhsa_cli.runs.json_file import dump_json, restore_nonfinite
 from mhsa_cli.runs.metrics import MetricRecord, MetricsFile, Records, record_from_dict, record_to_dict, records_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.errors import DamageError
-from mhsa_cli.records import HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.snapshots import snapshot_maps, snapshot_to_dict, snapshots_from_lines
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from mhsa_cli.records import Spread
+from mhsa_cli.records.bench import Spread
 
 ROUND = 0.01  # seconds between two looks at the clock, at least
 ROUNDS = 3  # of them, at least

@@ -14,7 +14,7 @@ from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.records.heads import HeadMaps, HeadSummary
 
 PROBE, FEWEST = 64, 4  # rows over which a head's weight on the source is averaged: fewer where they are long
 PROBE_WEIGHTS = 2**26  # weights computed for that

@@ -16,7 +16,7 @@ from mhsa_cli.core.model.attention import merge_heads, uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import IGNORE, Batch
 from mhsa_cli.core.tasks.base import stream_generator
-from mhsa_cli.records import Ablation
+from mhsa_cli.records.heads import Ablation
 from mhsa_cli.text import Head
 
 EXACT_TO = 10  # heads whose 2^n subsets are all measured; with more, permutations are drawn

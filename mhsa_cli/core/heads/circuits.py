@@ -22,7 +22,7 @@ from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import IGNORE, Batch
-from mhsa_cli.records import Circuits, Composition, HeadCircuits
+from mhsa_cli.records.heads import Circuits, Composition, HeadCircuits
 from mhsa_cli.text import Head, plural
 
 PROBE = 64  # rows that are looked at, fewer where they are long

@@ -13,7 +13,7 @@ from mhsa_cli.core.heads.logit_attribution import per_head
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import stream_generator
-from mhsa_cli.records import Composition
+from mhsa_cli.records.heads import Composition
 from mhsa_cli.text import Head
 
 RANDOM_HEADS = 10  # writers, and as many readers: 100 random pairs

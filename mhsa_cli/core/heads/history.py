@@ -9,7 +9,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
-from mhsa_cli.records import HeadHistory, HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.heads import HeadHistory, HeadSnapshot, SnapshotRecord
 from mhsa_cli.text import Head
 
 ONSET, IN_A_ROW = 0.5, 3  # the lift that a head must keep for so many snapshots

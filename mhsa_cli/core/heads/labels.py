@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mhsa_cli.records import Claim, HeadScore, Label, Role, Status, TargetScore, Verdict
-from mhsa_cli.records.claims import Predicate
+from mhsa_cli.records.claims import Claim, Predicate, Status
+from mhsa_cli.records.heads import HeadScore, TargetScore, Verdict
+from mhsa_cli.records.labels import Label, Role
 
 LIFT = 0.5  # what a label needs on its target
 COMMON = 0.5  # a target that a uniform head meets this often is not named

@@ -16,7 +16,7 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records import Matching
+from mhsa_cli.records.heads import Matching
 from mhsa_cli.text import Head, plural
 
 CHUNK = 2**16  # values held at once for one head against all of the other model: few enough for a cache

@@ -20,8 +20,8 @@ from mhsa_cli.core.heads.scores import Lift, gap_lifts, heads_together, lifts, p
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import sums
-from mhsa_cli.records import Claim, HeadReport, HeadScore, Status, TargetScore, Verdict
-from mhsa_cli.records.claims import Predicate
+from mhsa_cli.records.claims import Claim, Predicate, Status
+from mhsa_cli.records.heads import HeadReport, HeadScore, TargetScore, Verdict
 
 NEGATIVE = 0.01  # a share below minus this part of the whole makes counting heads meaningless
 

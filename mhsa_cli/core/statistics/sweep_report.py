@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, wilson
-from mhsa_cli.records import GroupStats, PairStats, SweepReport, TrialResult
 from mhsa_cli.records.labels import in_order, set_order
-from mhsa_cli.records.sweep import MEASURES, Measure
+from mhsa_cli.records.sweep import MEASURES, GroupStats, Measure, PairStats, SweepReport, TrialResult
 
 
 def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], target: float, seed: int) -> SweepReport:

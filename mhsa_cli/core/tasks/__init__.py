@@ -10,7 +10,7 @@ from mhsa_cli.core.tasks.repeat import Repeat
 from mhsa_cli.core.tasks.reverse import Reverse
 from mhsa_cli.core.tasks.shift import Shift
 from mhsa_cli.core.tasks.text import Text
-from mhsa_cli.records import TaskInfo
+from mhsa_cli.records.training import TaskInfo
 
 __all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "example", "examples", "fixed_batch"]
 

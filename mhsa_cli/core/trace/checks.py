@@ -13,7 +13,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.kv_cache import KVCache
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.trace.tensors import Notes, size_of, walk, worst_of
-from mhsa_cli.records import TraceCheck, TracePart
+from mhsa_cli.records.trace import TraceCheck, TracePart
 
 # How far two roads to one result may part, as a share of the result's size.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.05}

@@ -14,7 +14,7 @@ from mhsa_cli.core.trace.checks import attention_formula, attention_parameters, 
 from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import autocast
-from mhsa_cli.records import Trace, TraceCache, TracePart
+from mhsa_cli.records.trace import Trace, TraceCache, TracePart
 
 
 def tell(

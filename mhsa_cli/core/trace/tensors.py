@@ -18,7 +18,7 @@ from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import LayerNorm, Linear
 from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
-from mhsa_cli.records import TraceStep
+from mhsa_cli.records.trace import TraceStep
 
 SOFTMAX_FLOPS = 5  # a number: compare, subtract, exp, add, divide
 ROTATE_FLOPS = 3  # a number: two products and one sum

@@ -18,7 +18,7 @@ from mhsa_cli.core.training.checkpoint import pack, restore
 from mhsa_cli.core.training.snapshots import Snapshots, snapshot_steps
 from mhsa_cli.core.training.stack import Stack, learning_rate, parameter_dtype, unstack
 from mhsa_cli.errors import NonFiniteError
-from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
 
 REPORT = 16  # steps whose figures are read from the device together
 MAX_RECORDS = 2000  # step records of a run when log_every is left out

@@ -16,7 +16,7 @@ from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
 from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.records import HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
 
 ROWS = 8  # task rows, and as many random rows
 MAX_DISTANCE = 64  # offsets whose lifts are all kept

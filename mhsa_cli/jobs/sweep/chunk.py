@@ -23,8 +23,8 @@ from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.jobs.sweep.report import trial_entry
 from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device, saved_step, write_results
 from mhsa_cli.jobs.trained_run import measure_model
-from mhsa_cli.records import Cause, FailRecord, Record, SaveRecord, StepRecord
-from mhsa_cli.records.sweep import ChunkProgress
+from mhsa_cli.records.sweep import Cause, ChunkProgress
+from mhsa_cli.records.training import FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.runs.checkpoints import prune
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir

@@ -14,7 +14,8 @@ from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
 from mhsa_cli.jobs.sweep.plan import Trial, name_trials
-from mhsa_cli.records import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, SnapshotRecord, StepRecord
+from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
 from mhsa_cli.runs.listing import METRICS, SCORES
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir

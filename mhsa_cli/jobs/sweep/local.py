@@ -21,8 +21,7 @@ from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.signals import NAMES, signal_name
 from mhsa_cli.jobs.sweep.capacity import free_memory
 from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, train_chunk
-from mhsa_cli.records import Cause
-from mhsa_cli.records.sweep import ChunkProgress
+from mhsa_cli.records.sweep import Cause, ChunkProgress
 from mhsa_cli.runs.disk import refusal
 
 WAIT_SECONDS = 0.2

@@ -13,7 +13,10 @@ from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.membership import reported_weights
 from mhsa_cli.jobs.sweep.plan import Trial
-from mhsa_cli.records import Cause, HeadMaps, Label, StepRecord, SweepReport, TrialResult
+from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.labels import Label
+from mhsa_cli.records.sweep import Cause, SweepReport, TrialResult
+from mhsa_cli.records.training import StepRecord
 from mhsa_cli.runs.listing import METRICS, WEIGHTS
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir

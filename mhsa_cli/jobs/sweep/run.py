@@ -13,7 +13,7 @@ from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, planned_trials
 from mhsa_cli.jobs.sweep.report import read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
-from mhsa_cli.records import SweepReport
+from mhsa_cli.records.sweep import SweepReport
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
 

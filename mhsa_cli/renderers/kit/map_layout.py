@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from mhsa_cli.records import HeadSummary
+from mhsa_cli.records.heads import HeadSummary
 from mhsa_cli.renderers.kit import cells as cell_kinds
 from mhsa_cli.renderers.kit.cells import CellKind, Cells
 from mhsa_cli.renderers.kit.console import Surface

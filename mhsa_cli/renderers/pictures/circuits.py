@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mhsa_cli.records import Circuits, HeadCircuits
+from mhsa_cli.records.heads import Circuits, HeadCircuits
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, shown, table

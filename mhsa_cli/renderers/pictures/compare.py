@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from mhsa_cli.records import Matching
+from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, table

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from mhsa_cli.records import Series
 from mhsa_cli.records.thinning import THIN_TO, Point, thin
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mhsa_cli.records import HeadMaps, HeadReport, HeadScore, HeadSummary, Role
 from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.records.labels import Role
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import Head
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from rich.text import Text
 
-from mhsa_cli.records import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import DIM, clamp

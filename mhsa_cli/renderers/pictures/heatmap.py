@@ -8,7 +8,7 @@ from itertools import chain
 
 from rich.cells import cell_len
 
-from mhsa_cli.records import HeadMaps, HeadSummary
+from mhsa_cli.records.heads import HeadMaps, HeadSummary
 from mhsa_cli.renderers.kit.cells import color_bar, masked_cells, paint, pool
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.map_layout import GAP, MAX_TOKEN, Panel, Plan, balanced, choose_plan, title_lines

@@ -10,8 +10,8 @@ from types import TracebackType
 
 from rich.console import Console
 
-from mhsa_cli.records import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.records.thinning import Thinned
+from mhsa_cli.records.training import EpochRecord, EvalRecord, Record, Series, StepRecord
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short, with_unit

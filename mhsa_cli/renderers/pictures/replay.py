@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from mhsa_cli.records import HeadMaps
+from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import MIN_WIDTH, Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.text_lines import Lines, Phrase, wrap_phrases

@@ -9,8 +9,9 @@ from functools import partial
 
 from rich.text import Text
 
-from mhsa_cli.records import GroupStats, Quartiles, Status, SweepReport, TrialResult
+from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import set_words
+from mhsa_cli.records.sweep import GroupStats, Quartiles, SweepReport, TrialResult
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mhsa_cli.records import Difference, PairStats, Status, SweepReport
-from mhsa_cli.records.sweep import LEAST_PAIRS, Measure
+from mhsa_cli.records.claims import Status
+from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Measure, PairStats, SweepReport
 from mhsa_cli.text import plural
 
 NO_DIFFERENCE = "no difference that this number of seeds could show"

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from rich.cells import cell_len
 
-from mhsa_cli.records import TaskInfo
+from mhsa_cli.records.training import TaskInfo
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, cut, pad, wrap_phrases

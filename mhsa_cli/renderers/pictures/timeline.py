@@ -9,7 +9,8 @@ from itertools import chain, pairwise
 
 from rich.cells import cell_len
 
-from mhsa_cli.records import HeadHistory, Series
+from mhsa_cli.records.heads import HeadHistory
+from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.cells import color_bar, digit
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from mhsa_cli.records import Trace, TracePart, TraceStep
+from mhsa_cli.records.trace import Trace, TracePart, TraceStep
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mhsa_cli.records import TraceCheck
+from mhsa_cli.records.trace import TraceCheck
 
 WORDS = {
     "shapes": "{right} of {count} tensors have the shape that their symbols say{wrong}",

@@ -7,8 +7,24 @@ import random
 from functools import cache
 from typing import Any
 
-from mhsa_cli import records as r
 from mhsa_cli.records.claims import stored
+from mhsa_cli.records.heads import (
+    Ablation,
+    Circuits,
+    Composition,
+    HeadCircuits,
+    HeadHistory,
+    HeadMaps,
+    HeadReport,
+    HeadScore,
+    HeadSummary,
+    TargetScore,
+    Verdict,
+)
+from mhsa_cli.records.labels import Label, Role
+from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
+from mhsa_cli.records.training import Series, TaskInfo
 
 SHAPES = ["ordinary", "one", "nothing", "NaN", "infinite", "huge", "tiny", "wide", "odd text", "long"]
 SIZES = {"one": (1, 1, 1), "wide": (2, 9, 66), "long": (3, 5, 9)}  # layers, heads, tokens; of the others (1, 3, 7)
@@ -80,12 +96,12 @@ class Made:
         """Give a row of figures, gaps among them."""
         return [self.maybe(self.number()) for _ in range(size)]
 
-    def series(self, name: str, role: str = "train") -> r.Series:
+    def series(self, name: str, role: str = "train") -> Series:
         """Give a line of a curve; its last figure must be shown."""
         steps, values = self.steps(), self.numbers(len(self.steps()))
         if values and self.shape == "ordinary":
             values[-1] = self.number(spot=True)
-        return r.Series(self.text(name), steps, values, role)
+        return Series(self.text(name), steps, values, role)
 
     def quartiles(self, whole: bool = False) -> Any:
         """Give three figures in order, the middle one to be shown."""
@@ -95,85 +111,85 @@ class Made:
         return tuple(self.maybe(one) for one in three)
 
 
-def maps(m: Made) -> r.HeadMaps:
+def maps(m: Made) -> HeadMaps:
     """Make maps with a report."""
     weights, summaries, scores = [], [], []
     for _ in range(m.layers):
         weights.append([[[m.share() if k <= q else 0.0 for k in range(m.length)] for q in range(m.length)]
                         for _ in range(m.heads)])  # fmt: skip
     for layer, head in m.places:
-        summaries.append(r.HeadSummary(layer, head, m.maybe(m.share()), m.maybe(m.share()), m.maybe(m.share())))
+        summaries.append(HeadSummary(layer, head, m.maybe(m.share()), m.maybe(m.share()), m.maybe(m.share())))
         scores.append(score(m, layer, head))
-    verdict = r.Verdict(
+    verdict = Verdict(
         m.draw.choice([True, False, None]), m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()),
         [stored(m.text("The pattern matters."))], m.text("64 rows"), m.maybe("copy"), m.maybe(m.share()),
         m.maybe(m.share()), stored(m.text("too small")),
     )  # fmt: skip
     tokens = [m.text(str(7 * n % 64)) for n in range(m.length)]
-    return r.HeadMaps(m.count(), m.text("copy"), tokens, weights, summaries, m.text(""), r.HeadReport(verdict, scores))
+    return HeadMaps(m.count(), m.text("copy"), tokens, weights, summaries, m.text(""), HeadReport(verdict, scores))
 
 
-def score(m: Made, layer: int, head: int) -> r.HeadScore:
+def score(m: Made, layer: int, head: int) -> HeadScore:
     """Make the measurements of one head."""
     targets = {}
     for name in ("previous", "offset", "induction"):
         distance = m.count() if name == "offset" else None
-        targets[name] = r.TargetScore(m.share(), m.share(), m.share(), distance, m.maybe(m.share()))
+        targets[name] = TargetScore(m.share(), m.share(), m.share(), distance, m.maybe(m.share()))
     gaps = [{gap: m.share() for gap in gaps} for gaps in ((5, 7), (2, 4), (2,))]
     deltas = [m.maybe(m.number()) for _ in range(7)]
-    label = m.maybe(r.Label("previous", m.draw.choice(list(r.Role))))
-    return r.HeadScore(
+    label = m.maybe(Label("previous", m.draw.choice(list(Role))))
+    return HeadScore(
         layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps, *deltas,
         label, (stored(m.text("lift 0.93")), stored(m.text("it alone changes the loss"))),
     )  # fmt: skip
 
 
-def history(m: Made, layer: int, head: int) -> r.HeadHistory:
+def history(m: Made, layer: int, head: int) -> HeadHistory:
     """Make one head's history."""
     steps = m.steps()[:: 1 + len(m.steps()) // 18]
     lifts = [m.maybe(m.share()) for _ in steps]
     figures = [m.maybe(m.count()) for _ in range(3)]
-    return r.HeadHistory(layer, head, "offset", m.text("offset 6"), steps, lifts, *figures, m.maybe(m.count()))
+    return HeadHistory(layer, head, "offset", m.text("offset 6"), steps, lifts, *figures, m.maybe(m.count()))
 
 
-def swept(m: Made) -> r.SweepReport:
+def swept(m: Made) -> SweepReport:
     """Make a sweep's report."""
     key = m.text("n_heads")
     groups = [
-        r.GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
-                     m.quartiles(), [([r.Label("offset", r.Role.NAMED, 6)], 2)])
+        GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
+                     m.quartiles(), [([Label("offset", Role.NAMED, 6)], 2)])
         for i in range(4 if m.shape == "long" else 2)
     ]  # fmt: skip
-    difference = r.Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
-    pairs = [r.PairStats(0, 1, key, "steps", difference, 0, 0)]
-    failed = r.TrialResult(m.text("s/a"), 1, 4, "failed", None, None, None, None, [], m.text("NaN"))
-    return r.SweepReport(groups, pairs, [failed], m.share())
+    difference = Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
+    pairs = [PairStats(0, 1, key, "steps", difference, 0, 0)]
+    failed = TrialResult(m.text("s/a"), 1, 4, "failed", None, None, None, None, [], m.text("NaN"))
+    return SweepReport(groups, pairs, [failed], m.share())
 
 
-def traced(m: Made) -> r.Trace:
+def traced(m: Made) -> Trace:
     """Make a trace."""
     steps = [
-        r.TraceStep(part, layer, m.text(name), m.text("@"), ["B", "T", m.text("D")], [m.count()] * 3, data,
+        TraceStep(part, layer, m.text(name), m.text("@"), ["B", "T", m.text("D")], [m.count()] * 3, data,
                     [m.count()] * 3, "float32", m.count(), m.count(), m.maybe(m.number()), m.maybe(m.number()))
         for part, layer, name, data in (("embedding", None, "x", "input"), ("attention", 0, "q", "view"),
                                         ("attention", 0, "s", "copy"), ("attention", 1, "q", "new"),
                                         ("head", None, "logits", "new"))
     ]  # fmt: skip
-    checks = [r.TraceCheck("causal", passed, m.number()) for passed in (True, False)]
-    parts = [r.TracePart(m.text("head"), m.count(), m.maybe(m.number()))]
-    cache_ = r.TraceCache(m.draw.random() < 0.5, m.count(), m.count(), m.count(), m.count())
-    return r.Trace(m.text("copy"), "softmax", "rope", m.count(), 2, {"B": m.count()}, steps, m.count(), m.count(),
+    checks = [TraceCheck("causal", passed, m.number()) for passed in (True, False)]
+    parts = [TracePart(m.text("head"), m.count(), m.maybe(m.number()))]
+    cache_ = TraceCache(m.draw.random() < 0.5, m.count(), m.count(), m.count(), m.count())
+    return Trace(m.text("copy"), "softmax", "rope", m.count(), 2, {"B": m.count()}, steps, m.count(), m.count(),
                    m.number(spot=True), checks, parts, m.count(), m.count(), m.text("4*D*D"), cache_)  # fmt: skip
 
 
-def circuit(m: Made) -> r.Circuits:
+def circuit(m: Made) -> Circuits:
     """Make the circuits of every head."""
     shares = {"tok-tok": m.share(), "pos-pos": m.share(), "bias-tok": m.share()}
     found = [
-        r.HeadCircuits(*place, m.maybe(shares), *(m.maybe(m.seen(m.share())) for _ in range(3))) for place in m.places
+        HeadCircuits(*place, m.maybe(shares), *(m.maybe(m.seen(m.share())) for _ in range(3))) for place in m.places
     ]
-    pairs = [r.Composition((0, i), (1, j), m.share(), m.share(), m.share()) for i in range(3) for j in range(2)]
-    return r.Circuits(m.count(), found, pairs, m.maybe(m.number()), m.text("64 rows"), [m.text("No shares.")])
+    pairs = [Composition((0, i), (1, j), m.share(), m.share(), m.share()) for i in range(3) for j in range(2)]
+    return Circuits(m.count(), found, pairs, m.maybe(m.number()), m.text("64 rows"), [m.text("No shares.")])
 
 
 def curves(m: Made, count: int) -> list[Any]:
@@ -181,28 +197,28 @@ def curves(m: Made, count: int) -> list[Any]:
     return [(m.text(f"h={n}"), m.steps(), *(m.numbers(len(m.steps())) for _ in range(3))) for n in range(count)]
 
 
-def ablated(m: Made) -> list[r.Ablation]:
+def ablated(m: Made) -> list[Ablation]:
     """Make the table of one set of heads acted on."""
-    return [r.Ablation(way, m.number(spot=True), m.share(), m.number(), m.number()) for way in ("none", "uniform", "?")]
+    return [Ablation(way, m.number(spot=True), m.share(), m.number(), m.number()) for way in ("none", "uniform", "?")]
 
 
-def shown_task(m: Made) -> r.TaskInfo:
+def shown_task(m: Made) -> TaskInfo:
     """Make a task's two rows."""
     rows = [[m.text(str(n)) for n in range(m.length)] for _ in range(2)]
-    return r.TaskInfo(m.text("copy"), m.text("a prefix again"), *rows, m.number(spot=True), m.share())
+    return TaskInfo(m.text("copy"), m.text("a prefix again"), *rows, m.number(spot=True), m.share())
 
 
-def report_maps(m: Made) -> r.HeadMaps:
+def report_maps(m: Made) -> HeadMaps:
     """Make maps, once for all shapes that never differ."""
     return maps(m) if m.shape == "ordinary" else _kept_maps(m.shape)
 
 
 @cache
-def _kept_maps(shape: str) -> r.HeadMaps:
+def _kept_maps(shape: str) -> HeadMaps:
     return maps(Made(shape, 0))
 
 
-def looks(m: Made, name: str) -> list[r.Series]:
+def looks(m: Made, name: str) -> list[Series]:
     """Make a curve's lines: two of a run, or many runs."""
     if name == "one":
         return [m.series("train"), m.series("eval", "eval")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mhsa_cli.config.schema import Config
     from mhsa_cli.core.model.transformer import TransformerLM
     from mhsa_cli.core.tasks import Task
-    from mhsa_cli.records import Record
+    from mhsa_cli.records.training import Record
 
 STEPS = 3
 FORMS: dict[str, list[Any]] = {  # taken in turn, so that a few cases meet all of each
@@ -156,7 +156,7 @@ def trained(
     import torch
 
     from mhsa_cli.core.training.lockstep import Group, records_of
-    from mhsa_cli.records import SaveRecord
+    from mhsa_cli.records.training import SaveRecord
 
     group = Group([config], task, torch.device("cpu"), resume=None if resume is None else [resume], watch=False)
     records = list(records_of(group))
@@ -168,7 +168,7 @@ def check_resume(
     config: Config, task: Task, records: list[Record], files: Mapping[int, Mapping[str, bytes]], at: int
 ) -> None:
     """A run that stopped after a step and went on is the one that never stopped, bit for bit."""
-    from mhsa_cli.records import EvalRecord, StepRecord
+    from mhsa_cli.records.training import EvalRecord, StepRecord
 
     _, later, theirs = trained(config, task, files[at])
     for step in range(at + 1, STEPS + 1):
@@ -185,7 +185,7 @@ def check_beside_others(config: Config, task: Task, records: list[Record], seed:
     import torch
 
     from mhsa_cli.core.training.lockstep import Group
-    from mhsa_cli.records import SaveRecord
+    from mhsa_cli.records.training import SaveRecord
 
     M = 2 + seed // 7 % 2
     slot = seed % M

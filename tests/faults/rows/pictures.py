@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from mhsa_cli import records as r
 from mhsa_cli.records import bench as b
 from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
+from mhsa_cli.records.heads import HeadScore, Matching
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers.kit import table
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
@@ -60,7 +60,7 @@ def compared(m: Made, surface: Any) -> Lines:
     names = (m.text("copy-h4"), m.text("copy-h8"))
     first, second = ({m.text("n_heads"): m.count(), "lr": m.number(), "path": m.text("p")} for _ in range(2))
     pairs = [(place, place, m.share()) for place in m.places]
-    matching = r.Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.share(), m.text("64 rows"))
+    matching = Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.share(), m.text("64 rows"))
     labels = ({place: m.text("offset 6") for place in m.places}, {(0, 0): m.text("itself")})
     final = [["eval loss", short(m.number(spot=True)), short(m.number(spot=True))]]
     return stacked(
@@ -102,7 +102,7 @@ def listed(m: Made, surface: Any) -> Lines:
     return table.table(columns, rows, surface)
 
 
-def looked(f: Callable[..., Lines], spots: Callable[[r.HeadScore], list[float]]) -> Callable[..., Lines]:
+def looked(f: Callable[..., Lines], spots: Callable[[HeadScore], list[float]]) -> Callable[..., Lines]:
     """Draw something of a head report; `spots` are a head's figures that must be shown."""
 
     def draw(m: Made, surface: Any) -> Lines:

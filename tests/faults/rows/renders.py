@@ -14,8 +14,8 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from mhsa_cli.records import EvalRecord, StepRecord
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
+from mhsa_cli.records.training import EvalRecord, StepRecord
 from mhsa_cli.renderers.kit import console as consoles
 from mhsa_cli.renderers.kit.text_lines import Lines
 from tests.faults.client import ROOT
