@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from mhsa_cli.core.heads.hooks import attend, finish
+from mhsa_cli.core.model.transformer import TransformerLM
 
 # No two sizes are equal anywhere in these tests: equal sizes hide swapped axes.
 B, T, H, D_HEAD, MAX = 2, 7, 3, 5, 11
@@ -95,3 +98,13 @@ def worst(found: Tensor, wanted: np.ndarray | Tensor) -> float:
     wanted = array(wanted) if isinstance(wanted, Tensor) else wanted
     assert tuple(found.shape) == wanted.shape, f"shape {tuple(found.shape)}, wanted {wanted.shape}"
     return float(np.abs(array(found) - wanted).max())
+
+
+@torch.no_grad()
+def acted(model: TransformerLM, ids: Tensor, act: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
+    """Run ids (B, T) through a model in eval mode with results of `act` for its heads', from layer, A and V."""
+    pos = model.pos[: ids.size(-1)]
+    x = model.embed(ids, pos)
+    for layer, block in enumerate(model.blocks):
+        x = finish(block, x, act(layer, *attend(block, x, pos)))
+    return model.lm_head(model.final_norm(x))

@@ -21,7 +21,6 @@ from mhsa_cli.core.heads.causal import (
     sampled_shares,
     shapley,
 )
-from mhsa_cli.core.heads.hooks import walk
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from tests.core.forms import FORMS, Form, tokens
@@ -29,7 +28,7 @@ from tests.core.forms import B as ROWS
 from tests.core.forms import T as TOKENS
 from tests.core.handmade import Seen, handmade, induction
 from tests.core.noise import Noise, small
-from tests.core.reference import array, loop_attention, worst
+from tests.core.reference import acted, array, loop_attention, worst
 
 LENGTH = 6
 
@@ -123,7 +122,7 @@ def test_variants_are_the_model_walked_with_those_heads_replaced(form: Form, kin
         def act(layer: int, A: Tensor, v: Tensor, by_layer: tuple[Tensor, ...] = by_layer) -> Tensor:
             return torch.where(by_layer[layer][:, None, None], REPLACEMENTS[kind](ground, layer, v), A @ v)
 
-        assert worst(logits, walk(model, ids, act).logits[targets != IGNORE]) < 1e-4
+        assert worst(logits, acted(model, ids, act)[targets != IGNORE]) < 1e-4
     assert form.kind == "uniform" or worst(found[0], ground.clean.logits[ground.scored]) > 1e-3  # or nothing was shown
 
 

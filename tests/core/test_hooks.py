@@ -1,4 +1,4 @@
-"""The pass whose heads can be acted upon is the model itself, for every form; spread evenly it is the uniform model."""
+"""The pass taken apart at its heads is the model itself, for every form; spread evenly it is the uniform model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mhsa_cli.core.model.attention import uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.stack import stack_models
 from tests.core.forms import FORMS, MAX, B, Form, H, T, V, tokens
-from tests.core.reference import worst
+from tests.core.reference import acted, worst
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -44,9 +44,9 @@ def test_spread_evenly_it_is_the_model_of_frozen_uniform_attention(form: Form) -
     frozen = TransformerLM(form.config(attention="uniform"), vocab_size=V, max_seq_len=MAX).eval()
     frozen.load_state_dict(model.state_dict())
     even = uniform_weights(model.attention[0].causal_mask[:T, :T], torch.float32)
-    seen = walk(model, ids, lambda layer, A, v: even @ v)
-    assert worst(seen.logits, frozen(ids).detach()) < 1e-5
-    assert worst(seen.logits, model(ids).detach()) > 1e-3  # or nothing was shown
+    logits = acted(model, ids, lambda layer, A, v: even @ v)
+    assert worst(logits, frozen(ids).detach()) < 1e-5
+    assert worst(logits, model(ids).detach()) > 1e-3  # or nothing was shown
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -57,18 +57,3 @@ def test_it_keeps_the_mode_and_sees_through_dropout(training: bool) -> None:
     seen = walk(model, tokens(B, T))
     assert [part.training for part in model.modules()] == modes and model.training is training
     assert torch.equal(seen.logits, walk(model, tokens(B, T)).logits)  # dropout would draw anew
-
-
-def test_an_action_is_given_the_layer_its_weights_and_its_values() -> None:
-    model, ids, met = FORMS[1].model(), tokens(B, T), []
-    clean = walk(model, ids)
-
-    def act(layer: int, A: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        met.append((layer, A, v))
-        return torch.zeros_like(v)
-
-    seen = walk(model, ids, act)
-    assert [layer for layer, *_ in met] == list(range(len(model.blocks)))
-    assert torch.equal(met[0][1], clean.weights[0]) and torch.equal(met[0][2], clean.values[0])
-    assert torch.equal(seen.results[0], clean.results[0])  # what is kept is what the action replaced
-    assert len({tuple(row) for row in seen.logits.flatten(0, 1).tolist()}) > 1  # residuals still carry tokens

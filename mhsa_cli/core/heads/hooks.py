@@ -1,8 +1,7 @@
-"""A forward pass whose heads can be acted upon: at their weights A_h, or at their result z_h before out_proj."""
+"""A forward pass taken apart at its heads: weights A_h, values V_h, and results z_h before out_proj."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -12,14 +11,11 @@ from mhsa_cli.core.model.attention import merge_heads, share_heads
 from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import Block, TransformerLM, eval_mode
 
-# From a layer's number, weights A (..., H, T, T) and values V (..., H, T, d) to the heads' results z (..., H, T, d).
-Act = Callable[[int, Tensor, Tensor], Tensor]
-
 
 class Walk(NamedTuple):
     """What a forward pass met: logits (..., T, V), and per layer the weights (..., H, T, T) and results (..., H, T, d).
 
-    `values` are the heads' values (..., H, T, d). All are before any action.
+    `values` are the heads' values (..., H, T, d).
     """
 
     logits: Tensor
@@ -29,22 +25,21 @@ class Walk(NamedTuple):
 
 
 @torch.no_grad()
-def walk(model: TransformerLM, ids: Tensor, act: Act | None = None) -> Walk:
-    """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; `act` gives each layer's heads' results.
+def walk(model: TransformerLM, ids: Tensor) -> Walk:
+    """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; the logits are its own to rounding.
 
-    Without `act` they are A V, and the logits are the model's own to rounding.
     The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
     """
     weights, values, results = [], [], []
     with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
-        for layer, block in enumerate(model.blocks):
+        for block in model.blocks:
             A, v = attend(block, x, pos)
-            z = A.to(v.dtype) @ v if act is None else act(layer, A, v)  # (..., H, T, d)
+            z = A.to(v.dtype) @ v  # (..., H, T, d)
             weights.append(A)
             values.append(v)
-            results.append(z if act is None else A.to(v.dtype) @ v)
+            results.append(z)
             x = finish(block, x, z)
         return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
 

@@ -26,15 +26,10 @@ def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], ta
     return SweepReport(groups, list(_pairs(cells, by_cell, seed)), trials, target)
 
 
-def succeeded(trial: TrialResult, target: float) -> bool:
-    """Tell whether a trial finished with at least the target accuracy."""
-    return trial.is_finished and trial.final_accuracy is not None and trial.final_accuracy >= target
-
-
 def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: float) -> GroupStats:
     finished = [trial for trial in trials if trial.is_finished]
     trials = [trial for trial in trials if trial.has_result]
-    k = sum(succeeded(trial, target) for trial in trials)
+    k = sum(trial.final_accuracy is not None and trial.final_accuracy >= target for trial in finished)
     sets = Counter(in_order(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
     return GroupStats(
         overrides=overrides,
