@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from mhsa_cli.core.bench import measure, timing
+from mhsa_cli.records.bench import ImportSpeed
 from tests.commands.shell import mhsa
 
 # A middle size that takes no second a round, and as little effort as there can be.
@@ -60,7 +61,7 @@ def test_the_quick_document_holds_every_section_and_leaves_nothing_behind(here: 
 
 
 def test_tables_come_without_json() -> None:
-    with mock.patch.object(measure, "import_speed", return_value=measure.ImportSpeed((1.0, 1.0, 1.0))):
+    with mock.patch.object(measure, "import_speed", return_value=ImportSpeed((1.0, 1.0, 1.0))):
         said = mhsa("bench", "--quick", "-c", "tiny.yaml", "n_heads=4")
     assert said.code == 0, said.err
     assert "training step" in said.out and "2 blocks of d_model 12, 4 heads, d_mlp 20" in said.out
