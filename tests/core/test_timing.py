@@ -36,8 +36,8 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hands]:
 
 def test_quartiles_of_values_made_by_hand() -> None:
     assert spread([3.0]) == (3.0, 3.0, 3.0)
-    low, middle, high = spread([5.0, 1.0, 2.0, 9.0, 3.0])
-    assert 1.0 <= low <= 2.0 and middle == 3.0 and 5.0 <= high <= 9.0
+    assert spread([5.0, 1.0, 2.0, 9.0, 3.0]) == (2.0, 3.0, 5.0)
+    assert spread([3.0, 1.0]) == (1.5, 2.0, 2.5)
 
 
 def test_a_call_is_timed_for_as_long_as_was_asked_and_at_least_a_few_times(hands: Hands) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 
+from mhsa_cli.core.statistics.estimates import quartiles
 from mhsa_cli.records.bench import Spread
 
 ROUND = 0.01  # seconds between two looks at the clock, at least
@@ -29,9 +30,8 @@ def clock(device: torch.device) -> float:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Give the quartiles of at least one value: (25 %, median, 75 %)."""
-    low, middle, high = statistics.quantiles([*values, *values], n=4, method="inclusive")
-    return low, middle, high
+    """Give the quartiles of at least one finite value: (25 %, median, 75 %)."""
+    return cast("Spread", quartiles(values))
 
 
 def call_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
