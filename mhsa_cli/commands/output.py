@@ -35,7 +35,7 @@ class Paper:
     def say(self, text: str = "") -> None:
         """Print text as it is; a terminal wraps it at spaces."""
         for line in text.split("\n"):
-            self.console.print(Text(escape(line)), soft_wrap=not self.surface.is_terminal)
+            self.console.print(Text(escape(line)), soft_wrap=not self.console.is_terminal)
 
     def offer(self, text: str) -> None:
         """Print a command or a path as one line: what a terminal itself wraps is copied back whole."""

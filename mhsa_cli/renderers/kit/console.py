@@ -42,7 +42,6 @@ class Surface:
     height: int = DEFAULT_HEIGHT
     depth: Depth = "truecolor"
     glyphs: Glyphs = FULL
-    is_terminal: bool = False
     animate: bool = False
     bounded: bool = True
 
@@ -157,7 +156,6 @@ def surface_of(console: Console) -> Surface:
         height=console.height,
         depth=color_depth(os.environ, tty),
         glyphs=choose_glyphs(getattr(console.file, "encoding", None), os.environ),
-        is_terminal=tty,
         animate=can_animate(os.environ, tty),
         bounded=tty,
     )
