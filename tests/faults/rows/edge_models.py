@@ -265,10 +265,10 @@ def check_cache(model: TransformerLM, ids: Tensor, config: Config) -> None:
 
 def rounded_when_loaded(patch: pytest.MonkeyPatch) -> None:
     """The mutant: whatever the run's dtype, what is loaded is float32."""
-    from mhsa_cli.core.training import load
+    from mhsa_cli.core.training import checkpoint
 
-    real = load.load_weights
-    patch.setattr(load, "load_weights", lambda model, files: real(model, files).float())
+    real = checkpoint.load_weights
+    patch.setattr(checkpoint, "load_weights", lambda model, files: real(model, files).float())
 
 
 ROW = Row(
