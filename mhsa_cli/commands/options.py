@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.output import check_picture
+from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.names import runs_root
+from mhsa_cli.text import escape
 
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:
@@ -24,6 +25,23 @@ def flag(name: str, help: str) -> Any:
 def argument(name: str, help: str) -> Any:
     """Make an argument: what stands for it, and its line of help."""
     return typer.Argument(metavar=name, help=help)
+
+
+def check_picture(given: Path | None) -> Path | None:
+    """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
+    if given is None:
+        return None
+    from mhsa_cli.renderers.files.formats import RENDERERS
+    from mhsa_cli.renderers.files.png import need_pillow
+
+    ending = given.suffix.lower().removeprefix(".")
+    if ending not in RENDERERS:
+        possible = ", ".join(f".{name}" for name in RENDERERS)
+        better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
+        raise UsageError(f"'{escape(given)}': pictures are written as {possible}", f"name it {better}")
+    if ending == "png":
+        need_pillow()
+    return given
 
 
 ConfigOption = Annotated[str | None, option("--config, -c", "FILE", "A YAML config; left out, the defaults.")]

@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
 from mhsa_cli.renderers.kit.text_lines import Lines
@@ -65,23 +64,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def check_picture(given: Path | None) -> Path | None:
-    """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
-    if given is None:
-        return None
-    from mhsa_cli.renderers.files.formats import RENDERERS
-    from mhsa_cli.renderers.files.png import need_pillow
-
-    ending = given.suffix.lower().removeprefix(".")
-    if ending not in RENDERERS:
-        possible = ", ".join(f".{name}" for name in RENDERERS)
-        better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise UsageError(f"'{escape(given)}': pictures are written as {possible}", f"name it {better}")
-    if ending == "png":
-        need_pillow()
-    return given
 
 
 def write_picture(path: Path | None, draw: Callable[[Surface], Lines], title: str) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from mhsa_cli.commands.options import (
     AttentionsOption,
@@ -20,23 +17,10 @@ from mhsa_cli.commands.options import (
     flag,
     option,
 )
-from mhsa_cli.commands.sweep_output import UNREAD, exit_code, show_sweep, tell_failed
-from mhsa_cli.errors import MhsaError, UsageError
-from mhsa_cli.jobs.messages import saying_kept, tell
-from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.sweep.new import new_sweep
+from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.sweep.plan import EngineOptions
-from mhsa_cli.renderers.kit.console import make_console, surface_of
-from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
-from mhsa_cli.renderers.pictures.sweep_words import pair_words
-from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.runs.sweep_report import keep_report
-from mhsa_cli.text import plural
-
-if TYPE_CHECKING:
-    from mhsa_cli.jobs.sweep.run import SweepResult
 
 
 class Engines(StrEnum):
@@ -87,6 +71,8 @@ def sweep(
             raise UsageError("--resume goes on with a sweep's own plan", what)
         folder = SweepDir.open(root, resume, write=True)
     else:
+        from mhsa_cli.jobs.sweep.new import new_sweep  # help needs no grid
+
         folder = new_sweep(
             config,
             all_overrides("sweep", overrides, settings, runs),
@@ -98,21 +84,9 @@ def sweep(
             options=options,
             command=["mhsa", *sys.argv[1:]],
         )
-    console = make_console(stderr=True)
-    surface = surface_of(console)
-    with folder as owned, StopSignal(animated=surface.animate) as stop:
-        from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
+    from mhsa_cli.commands.sweep_output import show_training  # nor pictures
 
-        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resume is not None)
-        keep_report(owned, ended.plan, ended.report, pair_words)
-    stop.forgive_lost_output()
-    with saying_kept(owned.path):
-        show_sweep(owned, ended.report, ended.curves, as_json)
-    _tell_ends(ended, owned, options)
-    if stop.caught is not None:
-        raise typer.Exit(128 + stop.caught)
-    if code := MhsaError.exit_code if ended.faults else exit_code(ended.report):
-        raise typer.Exit(code)
+    show_training(folder, options, attention, as_json, resumed=resume is not None)
 
 
 def _check(
@@ -132,15 +106,3 @@ def _check(
         raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
     if attention and resume is None:
         raise UsageError("--attention goes with --resume", "in a new sweep: model.attention=FILE.py:Class")
-
-
-def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> None:
-    """Say what did not end as it should have, and the way out of each."""
-    for note in ended.notes:
-        tell(note)
-    again = run_argument(sweep.path)
-    left = sum(trial.status not in ("finished", "failed", *UNREAD) for trial in ended.report.trials)
-    if left:
-        missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
-        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
-    tell_failed(ended.report, again, alone=options.engine == "local" and options.processes == 1)

@@ -1,27 +1,36 @@
-"""What a sweep leaves: its report in sweep.json, a row for each trial in sweep.csv, and what is printed."""
+"""What `mhsa sweep` shows: curves while it trains; at the end its report, kept as JSON and as a table, and ways out."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
-from mhsa_cli.jobs.messages import LOWER_MEMORY, tell
-from mhsa_cli.records.sweep import Cause, SweepReport
+from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
+from mhsa_cli.jobs.signals import StopSignal
+from mhsa_cli.jobs.sweep.plan import EngineOptions
+from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
 from mhsa_cli.renderers.pictures.small_multiples import small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.runs.sweep_report import report_document
+from mhsa_cli.runs.sweep_report import keep_report, report_document
 from mhsa_cli.text import plural
 
-UNREAD = ("left out", "damaged")  # statuses of trials whose folders tell nothing
+if TYPE_CHECKING:
+    from mhsa_cli.jobs.sweep.run import SweepResult
+
 # What a sweep with such failed trials ends with, the worst first.
 EXIT_CODES: Mapping[int, set[Cause]] = {
     MhsaError.exit_code: {"crashed"},
@@ -34,6 +43,39 @@ _REASONS: Mapping[Cause, str] = {
     "killed": "the system ended the process",
     "crashed": "the process broke off",
 }
+
+
+def show_training(
+    folder: SweepDir, options: EngineOptions, attention: list[str] | None, as_json: bool, *, resumed: bool
+) -> None:
+    """Train what a sweep has no result of, drawing curves as they come; then show and keep what all trials showed."""
+    console = make_console(stderr=True)
+    surface = surface_of(console)
+    with folder as owned, StopSignal(animated=surface.animate) as stop:
+        from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
+
+        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resumed)
+        keep_report(owned, ended.plan, ended.report, pair_words)
+    stop.forgive_lost_output()
+    with saying_kept(owned.path):
+        show_sweep(owned, ended.report, ended.curves, as_json)
+    _tell_ends(ended, owned, options)
+    if stop.caught is not None:
+        raise typer.Exit(128 + stop.caught)
+    if code := MhsaError.exit_code if ended.faults else exit_code(ended.report):
+        raise typer.Exit(code)
+
+
+def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> None:
+    """Say what did not end as it should have, and the way out of each."""
+    for note in ended.notes:
+        tell(note)
+    again = run_argument(sweep.path)
+    left = sum(trial.status not in ("finished", "failed", *UNREAD) for trial in ended.report.trials)
+    if left:
+        missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
+        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
+    tell_failed(ended.report, again, alone=options.engine == "local" and options.processes == 1)
 
 
 def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:

@@ -17,6 +17,7 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
 from mhsa_cli.jobs.sweep.plan import Trial, planned_trials
+from mhsa_cli.records.sweep import DAMAGED, LEFT_OUT, UNREAD
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
@@ -27,7 +28,7 @@ from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
 from mhsa_cli.text import Head, escape, quoted
 
-HELD_UP = ("left out", "damaged", "unreadable", "other version")  # what a resume does not train
+HELD_UP = (*UNREAD, "unreadable", "other version")  # what a resume does not train
 NAMED = 5  # trials without a result that a line names
 
 
@@ -53,7 +54,7 @@ def verify_sweep(folder: Path) -> Verification:
             continue
         run = RunDir(path)
         found, info = verify_run(run), _info(run) or {}
-        status = statuses[path.name] = info.get("status", "damaged")
+        status = statuses[path.name] = info.get("status", DAMAGED)
         bad = found.damage or found.other_version or found.unreadable
         if trial is not None and not bad and (other := why_not_planned(sweep, trial, reported.get(path.name))):
             strangers[path.name] = other
@@ -61,14 +62,14 @@ def verify_sweep(folder: Path) -> Verification:
         told = "; ".join(f"{check.name}: {check.found}" for check in bad) or _standing(info, found)
         checks.append(Check(path.name, bad[0].state if bad else "ok", told))
         if bad:
-            statuses[path.name] = status if status in DONE else {"wrong": "damaged"}.get(bad[0].state, bad[0].state)
+            statuses[path.name] = status if status in DONE else {"wrong": DAMAGED}.get(bad[0].state, bad[0].state)
             usable.append(f"what the trial still holds: mhsa verify {quoted(path)}")
     for name, trial in (trials or {}).items():  # what is no run folder, too
         if name not in statuses and (other := why_not_planned(sweep, trial)):
             strangers[name] = other
     for name, other in strangers.items():
         checks.append(Check(name, "wrong", other))
-        statuses[name] = "left out"
+        statuses[name] = LEFT_OUT
         usable.append(f"to train {escape(name)} anew: move its folder away, then {_going_on(folder)}")
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))

@@ -11,6 +11,9 @@ from mhsa_cli.records.labels import Label
 
 # Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
+# The status of a trial whose folder holds another training than the plan's, and of one whose files are damaged.
+LEFT_OUT, DAMAGED = "left out", "damaged"
+UNREAD = (LEFT_OUT, DAMAGED)  # of these trials nothing is known
 Measure = Literal["steps", "loss"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5

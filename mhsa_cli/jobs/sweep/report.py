@@ -15,7 +15,7 @@ from mhsa_cli.jobs.sweep.membership import reported_weights
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.records.labels import Label
-from mhsa_cli.records.sweep import Cause, SweepReport, TrialResult
+from mhsa_cli.records.sweep import DAMAGED, LEFT_OUT, Cause, SweepReport, TrialResult
 from mhsa_cli.records.training import StepRecord
 from mhsa_cli.runs.listing import METRICS, WEIGHTS
 from mhsa_cli.runs.metrics import records_of
@@ -23,7 +23,6 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
 
 CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
-LEFT_OUT = "left out"  # the status of a trial whose folder holds another training than the plan's
 
 
 def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def read_report(
         try:
             own = _read_outcome(sweep, trial, info, plan["target"])
         except MhsaError as error:
-            results.append(row(trial, "damaged", {}, {"message": error.message}, reported.get(trial.name)))
+            results.append(row(trial, DAMAGED, {}, {"message": error.message}, reported.get(trial.name)))
             continue
         if {"torch", "cpu"} <= info.keys():
             machines[str(info["torch"]), str(info["cpu"])] += 1

@@ -1,0 +1,64 @@
+"""What `mhsa train` shows: the curve while it trains, and at the end the run."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import typer
+
+from mhsa_cli.commands.output import print_json
+from mhsa_cli.commands.run_summary import guessing, result_document, show_run
+from mhsa_cli.jobs.messages import saying_kept, tell
+from mhsa_cli.jobs.resume import ResumePoint
+from mhsa_cli.jobs.signals import StopSignal
+from mhsa_cli.jobs.train import Training, TrainingSetup, training
+from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.live import LiveTraining
+from mhsa_cli.runs.listing import run_argument
+from mhsa_cli.runs.run_dir import RunDir
+
+
+def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
+    """Train, drawing the curve as it comes; then show the run."""
+    console = make_console(stderr=True)
+    surface = surface_of(console)
+    with prepared as setup:
+        with StopSignal(animated=surface.animate) as stop, training(setup, stop) as begun:
+            view = LiveTraining(
+                console,
+                surface,
+                total_steps=begun.group.total,
+                baseline=guessing(setup.task.chance_loss),
+                trained=begun.group.trained,
+                history=begun.history.series(),
+            )
+            with view:
+                for record in begun.records():
+                    view.add(record)
+            begun.finish()
+        stop.forgive_lost_output()
+        with saying_kept(setup.run.path):
+            if as_json:
+                print_json(result_document(setup.run))
+            else:
+                show_run(setup.run, view.series(), begun.history.epochs)
+        if stop.caught is not None:
+            _tell_stopped(begun)
+            raise typer.Exit(128 + stop.caught)
+
+
+def _tell_stopped(training: Training) -> None:
+    """Say how to go on with a training that a signal stopped."""
+    if training.stopped:
+        more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
+        tell(f"stopped after step {training.group.step} of {training.group.total}; to go on: {more}")
+
+
+def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
+    """Say that a run has nothing left to do, and how it goes on all the same."""
+    step, config = where.checkpoint.step, where.config
+    epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
+    more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
+    tell(f"{run.name} is already at step {step} of {config.total_steps}; to go on: {more}")
+    if as_json:
+        print_json(result_document(run))
