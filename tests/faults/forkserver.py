@@ -26,7 +26,14 @@ def warm() -> None:
     torch.set_num_threads(1)
     importlib.import_module("mhsa_cli.__main__")  # a signal that came while a copy imports it would be told by Python
     importlib.import_module("torch.fx.experimental.symbolic_shapes")  # which autograd's first call would import
-    for name in ("commands.app", "commands.train", "jobs.train", "jobs.resume", "jobs.load_heads"):
+    for name in (
+        "commands.app",
+        "commands.train",
+        "commands.train_output",
+        "jobs.train",
+        "jobs.resume",
+        "jobs.load_heads",
+    ):
         importlib.import_module(f"mhsa_cli.{name}")
     for name in (
         "heads.capture",
