@@ -31,7 +31,7 @@ from mhsa_cli.config.custom_attention import file_problem, form_problem, split
 from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, seeded
 from mhsa_cli.core.model.dry_run import Sizes, check_hint
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import Wishes
+from mhsa_cli.records.check import GradeOptions
 
 CLOSE = 1e-3  # of the largest output: float32 against the float64 of the reading
 TRIED = 3  # tries that an error shows
@@ -133,6 +133,6 @@ def _understood(target: str, source: Source) -> tuple[Called, Match | None]:
         blind = (way for way in ways if not sees_future(replace(c, plan=way)))
         c = replace(c, plan=next(blind, ways[0]))
     try:
-        return c, search.right(case_of(c, True, Wishes()))
+        return c, search.right(case_of(c, True, GradeOptions()))
     except Exception:  # its output has another shape, say: the trial will tell
         return c, None

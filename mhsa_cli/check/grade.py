@@ -26,28 +26,28 @@ from mhsa_cli.check.read.weight_names import more_than_attention
 from mhsa_cli.check.sentences import noted, say
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.config.scalars import resolve
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Remark, Wishes
+from mhsa_cli.records.check import REFERENCE, Grade, GradeOptions, Law, NamedFault, Note
 
 # All different, and no one's root another's half: what hides behind equal sizes shows. B=2, H=4, T=7, d_head=6.
 SIZES = Sizes(d_model=24, n_heads=4, seq_len=7, batch_size=2, max_seq_len=16)
 EDGES = {"weights_after_dropout"}  # named, and no reason to call a block wrong
 
 
-def grade(source: Source, wishes: Wishes, tell: Callable[[str], None] = lambda _: None) -> Grade:
+def grade(source: Source, options: GradeOptions, tell: Callable[[str], None] = lambda _: None) -> Grade:
     """Grade a block. `tell` hears what is done now. Never raises for what the block does wrong."""
     started, target = time.perf_counter(), f"{source.path}:{source.name}"
     torch.manual_seed(0)
-    given = {"d_model": wishes.d_model, "n_heads": wishes.n_heads, "seq_len": wishes.seq_len}
+    given = {"d_model": options.d_model, "n_heads": options.n_heads, "seq_len": options.seq_len}
     sizes = replace(SIZES, **{name: size for name, size in given.items() if size is not None})
     sizes = replace(sizes, max_seq_len=max(sizes.max_seq_len, 2 * sizes.seq_len + 2))
-    pairs = [argument.split("=", 1) for argument in wishes.arguments]
+    pairs = [argument.split("=", 1) for argument in options.arguments]
     tell("building and calling it")
     try:
         block, built = adapt(source, sizes, {name: resolve(value) for name, value in pairs})
     except UncallableError as error:
         notes = [*source.notes, *error.notes]
         return Grade(target, "uncallable", {}, (), (), notes, error.tried, time.perf_counter() - started)
-    c = understand(block, as_core(block, built), wishes, tell)
+    c = understand(block, as_core(block, built), options, tell)
     tell("asking the laws")
     laws = ask(c)
     faults = list(_named(c, laws))
@@ -123,7 +123,7 @@ def _line(c: Context, name: str, *given: Any) -> int | None:
     return line_of(c.block.source.text, c.block.source.name, FAULTS[name].where, *given)
 
 
-def _notes(c: Context) -> Iterator[Remark]:
+def _notes(c: Context) -> Iterator[Note]:
     if c.match and c.match.spec.frame != "plain":
         yield noted("frame", frame=c.match.spec.frame)
     if c.match is None and (more := more_than_attention(c.slots)):

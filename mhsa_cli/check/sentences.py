@@ -10,7 +10,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 # What is said of a mask that hides some of the future.
 HIDES = {
@@ -122,15 +122,15 @@ FOUND = {
 }
 
 
-def noted(kind: str, **facts: Any) -> Remark:
+def noted(kind: str, **facts: Any) -> Note:
     """Make a note."""
-    return Remark(kind, say(NOTES[kind], facts), facts)
+    return Note(kind, say(NOTES[kind], facts), facts)
 
 
-def attempted(kind: str, others: int = 0, **facts: Any) -> Remark:
+def attempted(kind: str, others: int = 0, **facts: Any) -> Note:
     """Say what was tried and what came of it; `others` counts the ways that came to the same."""
     more = say(OTHER_WAYS, {"count": others}) if others else ""
-    return Remark(kind, say(TRIED[kind], {**facts, "more": more}), facts)
+    return Note(kind, say(TRIED[kind], {**facts, "more": more}), facts)
 
 
 class CallError(Exception):

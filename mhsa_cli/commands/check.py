@@ -17,7 +17,7 @@ from mhsa_cli.errors import ANSWERED_NO, UsageError
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.records.check import Grade, Wishes
+from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
@@ -75,7 +75,7 @@ def check(
     """Run `mhsa check`."""
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other", "leave one out")
-    wishes = Wishes(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
+    options = GradeOptions(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
     many = len(targets) > 1 or Path(targets[0]).is_dir()
@@ -85,14 +85,14 @@ def check(
     def hear(grade: Grade) -> None:
         faults = ", ".join(fault.name for fault in grade.faults)
         if many:
-            said = f"{grade.target}  {grade.verdict}{f': {faults}' if faults else ''}"
+            said = f"{grade.block}  {grade.verdict}{f': {faults}' if faults else ''}"
             tell(f"{next(numbers)}/{len(names)}  {said}")
 
     shown = not (many or as_json)  # else what cannot be loaded has its row or its document, too
     if shown:
         check_readable(names[0])
     try:
-        results = list(grade_all(names, wishes, limits, jobs, hear))
+        results = list(grade_all(names, options, limits, jobs, hear))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if shown and results[0].refused is not None:
@@ -131,8 +131,8 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
     if as_json:
         passed = all(grade.passed for grade in grades)
-        submissions = [{"target": grade.target, **_document(grade)} for grade in grades]
-        print_json({"passed": passed, "submissions": submissions} if many else _document(grades[0]))
+        blocks = [{"block": grade.block, **_document(grade)} for grade in grades]
+        print_json({"passed": passed, "blocks": blocks} if many else _document(grades[0]))
         return
     paper = Paper()
     if markdown:
@@ -145,7 +145,7 @@ def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -
 
 def _document(grade: Grade) -> dict[str, Any]:
     document = asdict(grade)
-    del document["target"]
+    del document["block"]
     for key in ("notes", "tried"):
         document[key] = [remark["text"] for remark in document[key]]
     return {"passed": grade.passed, **document}

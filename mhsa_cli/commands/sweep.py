@@ -42,7 +42,9 @@ AddressOption = Annotated[
 ]
 NameOption = Annotated[str | None, option("--name", "NAME", "The sweep's name.")]
 ResumeOption = Annotated[str | None, option("--resume", "SWEEP", "Train what is missing of a sweep, nothing else.")]
-TargetOption = Annotated[float | None, option("--target", "SHARE", "Accuracy of a success; left out, the task's.")]
+GoalOption = Annotated[
+    float | None, option("--goal", "SHARE", "Accuracy that counts as success, 0..1. [default: the task's]")
+]
 SkipOption = Annotated[bool, flag("--skip-invalid", "Leave out settings that cannot be trained.")]
 
 
@@ -56,18 +58,18 @@ def sweep(
     address: AddressOption = None,
     name: NameOption = None,
     resume: ResumeOption = None,
-    target: TargetOption = None,
+    goal: GoalOption = None,
     skip_invalid: SkipOption = False,
     attention: AttentionsOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
-    _check(engine, address, jobs, target, attention, resume)
+    _check(engine, address, jobs, goal, attention, resume)
     root, options = runs_root(runs), EngineOptions(engine.value, jobs, address)
     if resume is not None:
-        if any((overrides, settings, config, name, target, seeds, skip_invalid)):
-            what = "leave out settings, --config, --seeds, --name, --target, --skip-invalid"
+        if any((overrides, settings, config, name, goal, seeds, skip_invalid)):
+            what = "leave out settings, --config, --seeds, --name, --goal, --skip-invalid"
             raise UsageError("--resume goes on with a sweep's own plan", what)
         folder = SweepDir.open(root, resume, write=True)
     else:
@@ -79,7 +81,7 @@ def sweep(
             seeds=8 if seeds is None else seeds,
             skip_invalid=skip_invalid,
             name=name,
-            target=target,
+            goal=goal,
             root=root,
             options=options,
             command=["mhsa", *sys.argv[1:]],
@@ -93,7 +95,7 @@ def _check(
     engine: Engines,
     address: str | None,
     jobs: int | None,
-    target: float | None,
+    goal: float | None,
     attention: list[str] | None,
     resume: str | None,
 ) -> None:
@@ -102,7 +104,7 @@ def _check(
         raise UsageError("--address names a Ray cluster", "add --engine ray")
     if jobs is not None and jobs < 1:
         raise UsageError(f"found --jobs {jobs}, wanted 1 or more")
-    if target is not None and not 0 < target <= 1:
-        raise UsageError(f"found --target {target}, wanted a share above 0, at most 1", "99 % is 0.99")
+    if goal is not None and not 0 < goal <= 1:
+        raise UsageError(f"found --goal {goal}, wanted a share above 0, at most 1", "99% is 0.99")
     if attention and resume is None:
         raise UsageError("--attention goes with --resume", "in a new sweep: model.attention=FILE.py:Class")

@@ -17,7 +17,7 @@ from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import reported_weights, why_not_planned
 from mhsa_cli.jobs.sweep.plan import Trial, planned_trials
-from mhsa_cli.records.sweep import DAMAGED, LEFT_OUT, UNREAD
+from mhsa_cli.records.sweep import DAMAGED, EXCLUDED, UNREAD
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import Loaded
@@ -69,7 +69,7 @@ def verify_sweep(folder: Path) -> Verification:
             strangers[name] = other
     for name, other in strangers.items():
         checks.append(Check(name, "wrong", other))
-        statuses[name] = LEFT_OUT
+        statuses[name] = EXCLUDED
         usable.append(f"to train {escape(name)} anew: move its folder away, then {_going_on(folder)}")
     if trials is not None and (left := _left(folder, list(trials), statuses)):
         checks.insert(1, Check("trials", "note", left))

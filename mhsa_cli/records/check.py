@@ -53,7 +53,7 @@ class NamedFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Note:
     """A note, or what was tried and what came of it: its kind, both in words, and the facts."""
 
     kind: str
@@ -63,7 +63,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of one target: "right", "wrong", "uncallable" with what was `tried`, or "unclear".
+    """The grade of one block: "right", "wrong", "uncallable" with what was `tried`, or "unclear".
 
     Unclear: no law is broken, yet its output is neither the reference's nor that of a known fault.
 
@@ -71,13 +71,13 @@ class Grade:
     are other things that its author should know.
     """
 
-    target: str
+    block: str
     verdict: Literal["right", "wrong", "uncallable", "unclear"]
     found: Mapping[str, str]
     laws: Sequence[Law]
     faults: Sequence[NamedFault]
-    notes: Sequence[Remark]
-    tried: Sequence[Remark] = ()
+    notes: Sequence[Note]
+    tried: Sequence[Note] = ()
     seconds: float = 0.0
     codes: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,8 +88,8 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user knows better than discovery: each None is found out.
+class GradeOptions:
+    """What the user says of a block; each None is detected.
 
     `causal`: must it be; `order`: of a fused projection, such as "kqv"; `rope`: "none", "interleaved" or "half"; the
     sizes that it is built with; `arguments`: KEY=VALUE for its constructor (a function's call), read as YAML scalars.

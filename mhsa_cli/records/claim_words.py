@@ -12,7 +12,7 @@ from mhsa_cli.records.claims import Claim, Predicate
 WORDS: dict[Predicate, str] = {
     "pattern matters": "The pattern matters: with every head spread evenly the loss rises from {loss:nats} to "
     "{without:nats} nats ({estimate:+nats}).",
-    "pattern does not matter": "The pattern does not matter on {task}: with every head spread evenly the loss goes "
+    "no effect shown": "The pattern does not matter on {task}: with every head spread evenly the loss goes "
     "from {loss:nats} to {without:nats} nats ({estimate:+nats}).",
     "frozen uniform": "Attention is frozen uniform: these heads cannot choose where they look.",
     "not learned": "The task is not learned: guessing scores {reference:.4f} nats.",
@@ -41,12 +41,12 @@ WORDS: dict[Predicate, str] = {
     "sink": "it is a sink, which parks its weight on the first token",
     "closest": "closest is {target.text}, with lift {estimate:.2f}",
     "closest is common": "closest is {target.text}, with lift {estimate:.2f}: no name here, where an even head already "
-    "has {chance:.2f} of its weight there",
+    "has {uniform:.2f} of its weight there",
     "closest not compared": "closest is {target.text}, with lift {estimate:.2f}: no name, for it was not compared with "
     "random heads",
     "closest is random": "closest is {target.text}, with lift {estimate:.2f}: no name, for 1 % of random heads reach "
     "{reference:.2f}",
-    "like an even head": "it is {estimate:.2f} like an even head",
+    "near uniform": "it is {estimate:.2f} like an even head",
     "largest weight": "its largest weight is {estimate:.2f} on average",
     "not tried elsewhere": "the rows are too short to try it at other distances",
     "tried elsewhere": "at distances that training never used its lift as induction is {gaps}",
@@ -59,7 +59,7 @@ WORDS: dict[Predicate, str] = {
     "share of what all patterns are worth is {share:.3f} of {joint:.3f} nats ({part:.0%}): where others are missing "
     "its pattern misleads",
     "effect not measured": "what it causes was not measured: {why}",
-    "stand-ins": "with its look-alikes ({others}) spread evenly, taking it as well changes the loss by "
+    "backup heads": "with its look-alikes ({others}) spread evenly, taking it as well changes the loss by "
     "{estimate:+.3f} nats",
     "stored": "{text}",
 }

@@ -20,15 +20,15 @@ class Status(StrEnum):
 # What can be said: of a model, why something is not known, of a head, and what a file keeps as a sentence alone.
 # records.claim_words has the words of each.
 Predicate = Literal[
-    "pattern matters", "pattern does not matter", "frozen uniform", "not learned", "heads not labelled",
+    "pattern matters", "no effect shown", "frozen uniform", "not learned", "heads not labelled",
     "heads not measured", "patterns not measured",
     "custom block", "large model", "rows too long", "loss not finite", "weights not finite", "not all measured",
     "shares mean nothing", "shares negative",
     "not labelled", "nothing measured", "weight on target", "above random heads", "by content", "by position",
     "mostly by position", "not by position alone", "sink", "closest", "closest is common", "closest not compared",
-    "closest is random", "like an even head", "largest weight", "not tried elsewhere", "tried elsewhere",
+    "closest is random", "near uniform", "largest weight", "not tried elsewhere", "tried elsewhere",
     "resembles induction", "effect", "effect and share", "effect and negative share", "effect not measured",
-    "stand-ins",
+    "backup heads",
     "stored",
 ]  # fmt: skip
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-FORMAT = 1
+FORMAT = 2

@@ -32,13 +32,13 @@ class OfHead:
 class HeadSummary(OfHead):
     """One head on the shown sample. `entropy`: mean over queries q >= 1 of H(A_q)/ln(q+1), so 1 is uniform.
 
-    `source_weight` is the mean weight on the position that holds the answer, over a probe batch; `source_chance` is
+    `answer_weight` is the mean weight on the position that holds the answer, over a probe batch; `answer_uniform` is
     what a uniform head puts there. Both are None where the task has no such position.
     """
 
     entropy: float | None
-    source_weight: float | None = None
-    source_chance: float | None = None
+    answer_weight: float | None = None
+    answer_uniform: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class HeadMaps:
 
 @dataclass(frozen=True, slots=True)
 class TargetScore:
-    """How much of a head's weight lies on a target: the mean `mass`, a uniform head's `chance`, and the `lift`.
+    """How much of a head's weight lies on a target: the mean `mass`, a `uniform` head's, and the `lift`.
 
-    lift = (mass - chance) / (1 - chance): 0 is uniform, 1 perfect, below 0 avoids. `distance` is the best offset's.
+    lift = (mass - uniform) / (1 - uniform): 0 is uniform, 1 perfect, below 0 avoids. `distance` is the best offset's.
     `null`: the 99th percentile of the lift of randomly initialised heads of the same shape on the same rows.
     """
 
     mass: float
-    chance: float
+    uniform: float
     lift: float
     distance: int | None = None
     null: float | None = None

@@ -11,38 +11,60 @@ from typing import Any
 
 
 class Role(StrEnum):
-    """What is known of a head that looks at a target: it was measured to matter, or it only looks there."""
+    """What is known of a head whose pattern is a target's: whether its effect on the loss was shown."""
 
-    NAMED = "named"
-    LOOKS = "looks"
-    IDLE = "idle"
-    STAND_INS = "stand-ins"
+    SHOWN = "shown"
+    PATTERN = "pattern"  # its effect was not measured
+    NO_EFFECT = "no-effect"
+    REDUNDANT = "redundant"
 
 
 TARGETS = {
     "previous": "previous token",
-    "self": "itself",
+    "self": "own position",
     "first": "first token",
     "offset": "offset {distance}",
     "duplicate": "duplicate token",
     "induction": "induction",
 }
-SHAPES = {"spread": "spread", "sharp": "sharp, unnamed", "undecided": "undecided"}
-ROLES = {
-    Role.NAMED: "{target}",
-    Role.LOOKS: "looks like {target}",
-    Role.IDLE: "looks like {target}, but idle",
-    Role.STAND_INS: "looks like {target}, with stand-ins",
+SHAPES = {
+    "near-uniform": "near uniform",
+    "focused": "focused, no known pattern",
+    "unclear": "no clear pattern",
 }
-# In which order the heads of a model are listed; "" stands for all that only look like something.
-ORDER = ("duplicate", "first", "induction", "self", "", "offset", "previous", "sharp", "spread", "undecided")
+ROLES = {
+    Role.SHOWN: "{target}",
+    Role.PATTERN: "{target} pattern",
+    Role.NO_EFFECT: "{target} pattern, no effect shown",
+    Role.REDUNDANT: "{target} pattern, redundant",
+}
+# What format 1 called them: ids, and the words that its oldest files have alone.
+OLD_IDS = {
+    "spread": "near-uniform",
+    "sharp": "focused",
+    "undecided": "unclear",
+    "named": Role.SHOWN,
+    "looks": Role.PATTERN,
+    "idle": Role.NO_EFFECT,
+    "stand-ins": Role.REDUNDANT,
+}
+OLD_SHAPES = {"spread": "near-uniform", "sharp, unnamed": "focused", "undecided": "unclear"}
+OLD_TARGETS = {**TARGETS, "self": "itself"}
+OLD_ROLES = {
+    Role.SHOWN: "{target}",
+    Role.PATTERN: "looks like {target}",
+    Role.NO_EFFECT: "looks like {target}, but idle",
+    Role.REDUNDANT: "looks like {target}, with stand-ins",
+}
+# In which order the heads of a model are listed; "" stands for patterns without a shown effect.
+ORDER = ("duplicate", "first", "induction", "self", "", "offset", "previous", "focused", "near-uniform", "unclear")
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
     """A head's name. `kind` is the target's id with a `role`, or the shape of a head that no target names.
 
-    `distance` is the offset's. Files keep the `id`, for example `offset:4:idle` or `sharp`.
+    `distance` is the offset's. Files keep the `id`, for example `offset:4:no-effect` or `focused`.
     """
 
     kind: str
@@ -68,14 +90,15 @@ class Label:
 
     @property
     def _order(self) -> tuple[int, int, int, str]:
-        looks = self.role not in (None, Role.NAMED)
+        effect_shown = self.role in (None, Role.SHOWN)
         role = "" if self.role is None else str(list(Role).index(self.role))
-        return ORDER.index("" if looks else self.kind), ORDER.index(self.kind), self.distance or 0, role
+        return ORDER.index(self.kind if effect_shown else ""), ORDER.index(self.kind), self.distance or 0, role
 
     @classmethod
     def from_id(cls, text: object) -> Label | None:
-        """Read an id; None if it is none."""
-        match text.split(":") if isinstance(text, str) else []:
+        """Read an id, also one of an older format; None if it is none."""
+        parts = [OLD_IDS.get(part, part) for part in text.split(":")] if isinstance(text, str) else []
+        match parts:
             case [kind] if kind in SHAPES:
                 return cls(kind)
             case [kind, role] if kind in TARGETS and role in list(Role):
@@ -85,12 +108,17 @@ class Label:
         return None
 
     @classmethod
-    def from_words(cls, text: object) -> Label | None:
-        """Find the label of these words, which is all that older files have; None if there is none."""
-        number = _NUMBER.search(text) if isinstance(text, str) else None
+    def from_old_words(cls, text: object) -> Label | None:
+        """Find the label of these words, which is all that the oldest files have; None if there is none."""
+        if not isinstance(text, str):
+            return None
+        number = _NUMBER.search(text)
         distance = None if number is None else int(number[0])
-        looks = [cls(kind, role, distance if kind == "offset" else None) for kind in TARGETS for role in Role]
-        return next((label for label in [*map(cls, SHAPES), *looks] if label.text == text), None)
+        found = {words: cls(kind) for words, kind in OLD_SHAPES.items()}
+        for kind, target in OLD_TARGETS.items():
+            own = distance if kind == "offset" else None
+            found |= {OLD_ROLES[role].format(target=target.format(distance=own)): cls(kind, role, own) for role in Role}
+        return found.get(text)
 
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -108,8 +136,8 @@ def set_order(labels: Iterable[Label]) -> list[Any]:
 
 
 def set_words(labels: Iterable[Label]) -> str:
-    """Write the labels of a model's heads as one text, whatever their order: "previous token, 3 x spread"."""
+    """Write the labels of a model's heads as one text, whatever their order: "previous token, 3 x near uniform"."""
     counts = Counter(in_order(labels))
     parts = [label.text if count == 1 else f"{count} x {label.text}" for label, count in counts.items()]
-    second = any(label.kind == "sharp" or label.role in (Role.IDLE, Role.STAND_INS) for label in counts)
+    second = any(label.kind == "focused" or label.role in (Role.NO_EFFECT, Role.REDUNDANT) for label in counts)
     return ("; " if second else ", ").join(parts) or "no labels"  # the words of some have a comma of their own

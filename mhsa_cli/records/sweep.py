@@ -12,8 +12,8 @@ from mhsa_cli.records.labels import Label
 # Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
 # The status of a trial whose folder holds another training than the plan's, and of one whose files are damaged.
-LEFT_OUT, DAMAGED = "left out", "damaged"
-UNREAD = (LEFT_OUT, DAMAGED)  # of these trials nothing is known
+EXCLUDED, DAMAGED = "excluded", "damaged"
+UNREAD = (EXCLUDED, DAMAGED)  # of these trials nothing is known
 Measure = Literal["steps", "loss"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5
@@ -42,8 +42,8 @@ class TrialResult:
     """One trained model: `cell` is its group's number in the grid, `run` its folder.
 
     `status` is "finished", or what became of it instead, for which `message` has the reason in words and `cause`, where
-    it failed, as a fact; "left out" is a folder that holds another training than the plan's. `final_loss` is in nats;
-    `steps_to_target` is None if it never got there; `labels` are those of its heads, in order, empty if withheld;
+    it failed, as a fact; "excluded" is a folder that holds another training than the plan's. `final_loss` is in nats;
+    `steps_to_goal` is None if it never got there; `labels` are those of its heads, in order, empty if withheld;
     `weights_sha256` is the digest of its weights, where it finished.
     """
 
@@ -53,7 +53,7 @@ class TrialResult:
     status: str
     final_loss: float | None
     final_accuracy: float | None
-    steps_to_target: int | None
+    steps_to_goal: int | None
     seconds: float | None
     labels: Sequence[Label] = ()
     message: str = ""
@@ -75,7 +75,7 @@ class TrialResult:
 class GroupStats:
     """One cell of the grid over its seeds. Quartiles are (25 %, median, 75 %); None lies beyond those that got there.
 
-    `k` of `n` trials ended at the target accuracy or above, `wilson95` is the interval of that share (0..1); those that
+    `k` of `n` trials ended at the goal or above, `wilson95` is the interval of that share (0..1); those that
     did not finish count in `n` only, and `models` are those that did. `label_sets`: the heads' labels of a model
     in their order, and of how many models, most first.
     """
@@ -85,7 +85,7 @@ class GroupStats:
     k: int
     n: int
     wilson95: tuple[float, float]
-    steps_to_target: Quartiles
+    steps_to_goal: Quartiles
     final_loss: Quartiles
     label_sets: Sequence[tuple[Sequence[Label], int]] = ()
 
@@ -94,8 +94,8 @@ class GroupStats:
 class PairStats:
     """Two groups that differ in one key, by neighbouring values: second minus first, seed by seed.
 
-    `measure` is "steps" (to the target) or "loss" (the final one, in nats). Pairs left out: `unfinished`, where a trial
-    did not finish, and `unreached`, where one never got to the target.
+    `measure` is "steps" (to the goal) or "loss" (the final one, in nats). Pairs left out: `unfinished`, where a trial
+    did not finish, and `unreached`, where one never got to the goal.
     """
 
     first: int
@@ -109,12 +109,12 @@ class PairStats:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """A whole sweep: groups in the order of the grid, pairs of them, every trial, and the target accuracy (0..1)."""
+    """A whole sweep: groups in the order of the grid, pairs of them, every trial, and the goal, an accuracy (0..1)."""
 
     groups: Sequence[GroupStats]
     pairs: Sequence[PairStats]
     trials: Sequence[TrialResult]
-    target: float
+    goal: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from mhsa_cli.records.labels import Label
 from mhsa_cli.runs.codec import WRONG, from_plain, plain, what_is_wrong
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
+from mhsa_cli.runs.older_keys import rename_heads
 from mhsa_cli.text import Head, escape
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")
@@ -44,14 +45,14 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
 def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Parse heads.json, NaN restored; maps of a run's last step must be measured on the weights that run.json names.
 
-    Older versions noted no digest. Raises: DamageError, NewerFormatError.
+    Keys of format 1 are renamed; older versions noted no digest. Raises: DamageError, NewerFormatError.
     """
     content = parse_document(raw, path)
     own, wanted = content.get(WEIGHTS), info.get(WEIGHTS)
     if content.get("step") == info.get("step") and None not in (own, wanted) and own != wanted:
         said = f" was measured on the weights of another run: sha256 {escape(str(own))}"
         raise DamageError((path, said), ANEW, "other-weights")
-    return restore_nonfinite(content)
+    return rename_heads(restore_nonfinite(content))
 
 
 def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
@@ -75,7 +76,7 @@ def _check(maps: HeadMaps) -> None:
         raise ValueError("it holds no map")
     if not all(_is_number(weight) for layer in maps.weights for head in layer for row in head for weight in row):
         raise ValueError("the weights should be numbers")
-    figures = (figure for h in maps.heads for figure in (h.entropy, h.source_weight, h.source_chance))
+    figures = (figure for h in maps.heads for figure in (h.entropy, h.answer_weight, h.answer_uniform))
     if not all(figure is None or _is_number(figure) for figure in figures):
         raise ValueError("a head's figures should be finite")
 
@@ -87,7 +88,7 @@ def _is_number(value: object) -> bool:
 
 
 def score_to_dict(head: HeadScore) -> dict[str, Any]:
-    """Write one head's measurement: `lift` and `chance` are those of its target, or of the closest one if unnamed."""
+    """Write one head's measurement: `lift` and `uniform` are those of its target, or of the closest one if unnamed."""
     closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     shown = head.scores.get(head.target or closest or "")
     parts = [words(claim) for claim in head.evidence]
@@ -97,7 +98,7 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
         "target": head.target,
         "closest": closest,
         "lift": None if shown is None else shown.lift,
-        "chance": None if shown is None else shown.chance,
+        "uniform": None if shown is None else shown.uniform,
         "scores": {**plain(head.scores), **{name: getattr(head, name) for name in FIGURES}},
         **{name: plain(getattr(head, name)) for name in MEASURED},
         "evidence": BETWEEN.join(parts),
@@ -140,7 +141,7 @@ def _label(head: Mapping[str, Any]) -> Label | None:
     """Read a head's label: older files have its words alone. Raises: ValueError."""
     words = head["label"]
     told = head.get("label_id", words)
-    label = Label.from_id(told) if "label_id" in head else Label.from_words(words)
+    label = Label.from_id(told) if "label_id" in head else Label.from_old_words(words)
     if told is not None and label is None:
         raise ValueError("a head's label should be one that is known")
     return label

@@ -83,11 +83,11 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
     elif number > FORMAT:
         said = f" was made by a newer mhsa (format {number}, this one reads up to {FORMAT})"
         raise NewerFormatError((path, said), UPDATE)
-    elif number == FORMAT:
+    elif number >= 1:
         return
     else:
         found = f"the unknown format number {number}"
-    raise DamageError((path, f" has {found}: expected {FORMAT}"), code="format")
+    raise DamageError((path, f" has {found}: expected 1 to {FORMAT}"), code="format")
 
 
 def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:

@@ -16,6 +16,7 @@ from mhsa_cli.runs.disk import WAYS_OUT, folder_is_gone, read_file, refused_with
 from mhsa_cli.runs.json_file import FILES, OWN_HASH, check_sealed, parse_document, restore_nonfinite
 from mhsa_cli.runs.lock import is_locked
 from mhsa_cli.runs.names import LONGEST, NEWEST, runs_root
+from mhsa_cli.runs.older_keys import rename_run
 from mhsa_cli.runs.run_facts import RUN_FACTS, check_facts
 from mhsa_cli.text import escape, quoted, shortened
 
@@ -79,7 +80,7 @@ def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
 
 def load_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json as it was written, its list of files included. Raises: RunError, StorageError."""
-    info = load_sealed(run / RUN)
+    info = rename_run(load_sealed(run / RUN))
     if not isinstance(info.get("status"), str):
         raise DamageError((run / RUN, IS, "damaged: it lacks the run's status"), code="no-status")
     check_facts(info, RUN_FACTS, run / RUN, verify_hint(run))

@@ -24,7 +24,7 @@ RUN_FACTS: dict[str, Wanted] = {
     "changes": [{"step": COUNT, "settings": [TEXT]}],
     "attention": {"file": TEXT, "name": TEXT, "sha256": TEXT},
     "sweep": {
-        **dict.fromkeys(("cell", "seed", "steps_to_target"), COUNT),
+        **dict.fromkeys(("cell", "seed", "steps_to_goal"), COUNT),
         **dict.fromkeys(("labels", "label_ids"), [TEXT]),
         "curve": [POINT],
         "message": TEXT,
@@ -35,7 +35,7 @@ RUN_FACTS: dict[str, Wanted] = {
 }
 SWEEP_FACTS: dict[str, Wanted] = {
     "command": [TEXT],
-    "target": NUMBER,
+    "goal": NUMBER,
     "started": NUMBER,
     "attention": {"*": TEXT},
     "texts": {"*": TEXT},

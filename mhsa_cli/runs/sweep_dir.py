@@ -20,6 +20,7 @@ from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
 from mhsa_cli.runs.lock import RunLock
 from mhsa_cli.runs.names import check_name
 from mhsa_cli.runs.new_folder import OwnedFolder
+from mhsa_cli.runs.older_keys import rename_plan
 from mhsa_cli.runs.run_dir import RunDir, refuse_newer
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
 from mhsa_cli.text import escape
@@ -57,7 +58,7 @@ class SweepDir(OwnedFolder):
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
-        plan = load_sealed(self.path / SWEEP, LIMIT)
+        plan = rename_plan(load_sealed(self.path / SWEEP, LIMIT))
         check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
         return plan
 

@@ -17,12 +17,12 @@ def keep_report(folder: SweepDir, plan: Mapping[str, Any], report: SweepReport, 
     """Write the report into sweep.json and a row for each trial into sweep.csv; `words` says what a pair shows."""
     folder.write({**plan, "report": report_document(report, words)})
     keys = list(report.groups[0].overrides) if report.groups else []
-    columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_target", "seconds"]
+    columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_goal", "seconds"]
     columns += ["labels", "label_ids"]
     rows = [
         [
             *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-            *(t.final_loss, t.final_accuracy, t.steps_to_target, t.seconds),
+            *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.seconds),
             *("; ".join(names) for names in ([one.text for one in t.labels], [one.id for one in t.labels])),
         ]
         for t in report.trials
@@ -41,7 +41,7 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
             "overrides": dict(group.overrides),
             "models": group.models,
             "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
-            "steps_to_target": spread(group.steps_to_target),
+            "steps_to_goal": spread(group.steps_to_goal),
             "final_loss": spread(group.final_loss),
             "labels": [
                 {"heads": set_words(labels), "label_ids": [label.id for label in labels], "models": count}
@@ -56,4 +56,4 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
         {**asdict(trial), "labels": [one.text for one in trial.labels], "label_ids": [one.id for one in trial.labels]}
         for trial in report.trials
     ]
-    return {"target": report.target, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
+    return {"goal": report.goal, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}

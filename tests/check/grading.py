@@ -7,15 +7,15 @@ from typing import Any
 
 from mhsa_cli.check.grade import grade
 from mhsa_cli.check.source.load import load
-from mhsa_cli.records.check import Grade, Wishes
+from mhsa_cli.records.check import Grade, GradeOptions
 
 
-def grade_text(source: str, entry: str, folder: Path, **wishes: Any) -> Grade:
+def grade_text(source: str, entry: str, folder: Path, **options: Any) -> Grade:
     """Write a source into a file of a folder and grade what it calls `entry`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "block.py"
     path.write_text(source)
-    return grade(load(f"{path}:{entry}"), Wishes(**wishes))
+    return grade(load(f"{path}:{entry}"), GradeOptions(**options))
 
 
 def names_of(result: Grade) -> set[str]:

@@ -36,10 +36,10 @@ CAUSAL = "s = s.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float('-
 
 
 def graded(
-    folder: Path, arguments: str, memory: str = "x", between: str = "", mask: str = CAUSAL, **wishes: Any
+    folder: Path, arguments: str, memory: str = "x", between: str = "", mask: str = CAUSAL, **options: Any
 ) -> Grade:
     text = BLOCK.format(arguments=arguments, memory=memory, between=between, mask=mask)
-    return grade_text(text, "Attention", folder, **wishes)
+    return grade_text(text, "Attention", folder, **options)
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pyte
     path, grades = tmp_path / "block.py", list[Grade]()
     path.write_text(written(FUSED, *changes))
 
-    def grade_here(targets: list[str], wishes: Any, *_: Any) -> list[GradeResult]:
-        grades.append(grade(load(targets[0]), wishes))
+    def grade_here(targets: list[str], options: Any, *_: Any) -> list[GradeResult]:
+        grades.append(grade(load(targets[0]), options))
         return [GradeResult(grades[-1])]
 
     monkeypatch.setattr("mhsa_cli.commands.check.grade_all", grade_here)

@@ -9,7 +9,7 @@ import pytest
 from mhsa_cli.check.grade import grade
 from mhsa_cli.check.source.load import load
 from mhsa_cli.core.model import attention
-from mhsa_cli.records.check import Wishes
+from mhsa_cli.records.check import GradeOptions
 from tests.check.grading import grade_text, names_of, told
 from tests.check.planted import FRAMED, STYLES
 
@@ -68,7 +68,7 @@ def test_every_file_is_graded() -> None:
 @pytest.mark.parametrize("target", [f"{HERE}/{name}" for name in RIGHT] + [f"{OURS}:MultiHeadSelfAttention"],
                          ids=[*RIGHT, "ours"])  # fmt: skip
 def test_a_right_one_is_called_right(target: str) -> None:
-    result = grade(load(target), Wishes())
+    result = grade(load(target), GradeOptions())
     assert result.verdict == "right" and not result.faults, told(result)
 
 

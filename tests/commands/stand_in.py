@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from mhsa_cli.check.source.load import Source
-from mhsa_cli.records.check import Grade, Law, NamedFault, Wishes
+from mhsa_cli.records.check import Grade, GradeOptions, Law, NamedFault
 
 
-def grade(source: Source, wishes: Wishes, tell: Callable[[str], None]) -> Grade:
+def grade(source: Source, options: GradeOptions, tell: Callable[[str], None]) -> Grade:
     """Call the target with 5: right if that gives 5, otherwise wrong."""
     tell("calling")
     found = source.attention()(5)
     law = Law("gives what it gets", found == 5, float(found) - 5, f"it gave {found}", id="same")
     fault = NamedFault("scale_none", "it scales", "do not", 3, source.place(3), 1.5, "no scale")
-    said = {"wishes": str(asdict(wishes))}
+    said = {"options": str(asdict(options))}
     return Grade("?", "right" if found == 5 else "wrong", said, [law], [] if found == 5 else [fault], source.notes)

@@ -134,7 +134,7 @@ def test_no_name_of_ours_is_in_an_error(here: Path) -> None:
     assert "module 'mine' has no attribute 'nothing'" in said
     Path("all").mkdir()
     Path("all/mine.py").write_text("class Attention(:\n")
-    said = mhsa("check", "all", "--json").json["submissions"][0]["tried"][0]
+    said = mhsa("check", "all", "--json").json["blocks"][0]["tried"][0]
     assert said == ("all/mine.py, line 1: invalid syntax: class Attention(:; Python itself refuses this: mend the line")
 
 
@@ -169,10 +169,10 @@ def test_flags_become_wishes(here: Path) -> None:
         "--with",
         "p=0.5",
     ]
-    found = check(RIGHT, "--json", *flags).json["found"]["wishes"]
+    found = check(RIGHT, "--json", *flags).json["found"]["options"]
     wanted = {"causal": True, "order": "kqv", "rope": "half", "d_model": 36, "n_heads": 3, "seq_len": 5}
     assert found == str({**wanted, "arguments": ("bias=no", "p=0.5")})
-    assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["found"]["wishes"]
+    assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["found"]["options"]
 
 
 @pytest.mark.parametrize("flags", FLAGS.split(","))
@@ -197,7 +197,7 @@ def test_a_folder_is_graded_whole_and_stays_as_it_was(here: Path) -> None:
     said = mhsa("check", folder, "--entry", "Attention", "--seconds", 90, "--jobs", 3, "--json")
     assert (tree(folder), sorted(folder.rglob("*"))) == before
     assert said.code == 7 and said.json["passed"] is False
-    found = {item["target"]: item for item in said.json["submissions"]}
+    found = {item["block"]: item for item in said.json["blocks"]}
     files = [*sorted(folder.glob("*.*")), *sorted(folder.glob("sub/*"))]
     assert list(found) == [f"{file}:Attention" for file in files]
     for name, (_, wanted) in {**ENDINGS, **REFUSALS}.items():
@@ -214,8 +214,8 @@ def test_what_cannot_be_read_in_a_folder_is_a_row_of_it(here: Path) -> None:
     assert mhsa("check", "all", "--entry", "Attention").code == 0
     Path("all/bob.py").symlink_to("/nowhere/mine.py")
     said = mhsa("check", "all", "--entry", "Attention", "--json")
-    assert said.code == 2 and [item["verdict"] for item in said.json["submissions"]] == ["uncallable", "right"]
-    assert "all/bob.py cannot be read: it is a link to nowhere" in said.json["submissions"][0]["tried"][0]
+    assert said.code == 2 and [item["verdict"] for item in said.json["blocks"]] == ["uncallable", "right"]
+    assert "all/bob.py cannot be read: it is a link to nowhere" in said.json["blocks"][0]["tried"][0]
 
 
 def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:

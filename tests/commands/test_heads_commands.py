@@ -32,7 +32,7 @@ def test_json_of_inspect_heads_keeps_its_promise(copying: Path) -> None:
     assert {"pattern_matters", "joint_delta_nats"} <= found["verdict"].keys()
     assert found["verdict"]["pattern_matters"] is True and found["verdict"]["joint_delta_nats"] > 0.05
     for head in found["heads"]:
-        wanted = {"label", "lift", "chance", "entropy", "scores", "uniform_delta_nats", "shapley_nats", "evidence"}
+        wanted = {"label", "lift", "uniform", "entropy", "scores", "uniform_delta_nats", "shapley_nats", "evidence"}
         assert wanted <= head.keys()
         assert head["label"] == "offset 5" and head["lift"] == head["scores"]["offset"]["lift"] >= 0.5
         assert head["scores"]["offset"]["distance"] == 5 and max(head["unseen_gaps"].values()) < 0.5

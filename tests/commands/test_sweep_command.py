@@ -32,7 +32,7 @@ def test_every_trial_is_the_run_alone_whatever_trains_beside_it() -> None:
 
 
 def test_json_keeps_its_promise_and_the_files_say_the_same() -> None:
-    said = mhsa("sweep", *GRID, "--seeds", 2, "--target", "0.3", "--json")
+    said = mhsa("sweep", *GRID, "--seeds", 2, "--goal", "0.3", "--json")
     assert said.code == 0, said.err
     found = said.json
     assert [group["overrides"] for group in found["groups"]] == [{"model.n_heads": "1"}, {"model.n_heads": "2"}]
@@ -40,7 +40,7 @@ def test_json_keeps_its_promise_and_the_files_say_the_same() -> None:
         assert group["models"] == group["success"]["n"] == 2
         low, high = group["success"]["wilson95"]
         assert 0 <= low <= group["success"]["k"] / 2 <= high <= 1
-        assert {"median", "q25", "q75"} == group["steps_to_target"].keys() == group["final_loss"].keys()
+        assert {"median", "q25", "q75"} == group["steps_to_goal"].keys() == group["final_loss"].keys()
     assert {pair["measure"] for pair in found["pairs"]} == {"steps", "loss"} and len(found["runs"]) == 4
     folder = Path(found["sweep"])
     kept = json.loads((folder / "sweep.json").read_text())
@@ -120,7 +120,7 @@ def test_a_trial_that_explodes_is_told_and_the_others_finish() -> None:
         (["n_head=1,2"], "did you mean `n_heads`"),
         (["n_heads=1,3"], "--skip-invalid"),
         (["n_heads=1", "--jobs", "0"], "wanted 1 or more"),
-        (["n_heads=1", "--target", "99"], "at most 1"),
+        (["n_heads=1", "--goal", "99"], "at most 1"),
         (["n_heads=1", "--resume", "x"], "own plan"),
     ],
 )

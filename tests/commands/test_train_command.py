@@ -27,7 +27,7 @@ def test_a_run_folder_is_complete(tiny: Path) -> None:
     assert load_config(str(tiny / "config.yaml")) == load_config("tiny.yaml")
     info = facts(tiny)
     wanted = {
-        "format": 1,
+        "format": 2,
         "status": "finished",
         "task": "shift",
         "n_heads": 3,

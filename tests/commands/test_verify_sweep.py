@@ -126,8 +126,8 @@ def test_a_trial_is_not_known_by_its_name(grid: Path) -> None:
     shutil.copytree(grid / "n_heads=2_seed=8", other)
     before = {folder: tree(folder) for folder in (on, other)}
     code, found = statuses("g")
-    assert code == 4 and {name for name, status in found.items() if status == "left out"} == {on.name, other.name}
-    assert set(found.values()) == {"left out", "finished"} and {folder: tree(folder) for folder in before} == before
+    assert code == 4 and {name for name, status in found.items() if status == "excluded"} == {on.name, other.name}
+    assert set(found.values()) == {"excluded", "finished"} and {folder: tree(folder) for folder in before} == before
     assert [name for name, state in states("g").items() if state == "wrong"] == [on.name, other.name]
     for folder in before:
         shutil.rmtree(folder)
@@ -139,7 +139,7 @@ def test_a_trial_with_other_weights_than_reported_is_left_out(grid: Path) -> Non
     info = load_info(trial)
     (trial / "run.json").write_bytes(dump_sealed({**info, "weights_sha256": "0" * 64}))
     code, found = statuses("g")
-    assert code == 4 and [name for name, status in found.items() if status == "left out"] == [trial.name]
+    assert code == 4 and [name for name, status in found.items() if status == "excluded"] == [trial.name]
 
 
 def test_a_trial_that_was_brought_to_its_end_by_hand_counts(grid: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_trial_that_was_left_out_is_left_out_again(grid: Path) -> None:
     (trial / "run.json").write_bytes(dump_sealed({**load_info(trial), "weights_sha256": "0" * 64}))
     for _ in range(2):
         code, found = statuses("g")
-        assert (code, found[trial.name]) == (4, "left out")
+        assert (code, found[trial.name]) == (4, "excluded")
     shutil.rmtree(trial)
     assert mhsa("sweep", "--resume", "g").code == 0 and states("g")[trial.name] == "ok"
 

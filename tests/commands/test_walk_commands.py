@@ -70,7 +70,7 @@ REFUSED = {
 }
 if importlib.util.find_spec("tensorboard") is None:
     REFUSED["export --to tensorboard"] = "its package is not installed"
-LEFT_OUT = {"bench": "it measures for seconds; its own tests run it"}
+EXCLUDED = {"bench": "it measures for seconds; its own tests run it"}
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def test_looking_back(command: WalkedCommand, run: str, place: Path) -> None:
             assert all(head in said.out for head in heads), (stream, heads)
 
 
-OTHERS = [command for command in COMMANDS if command not in LOOKING and str(command) not in LEFT_OUT]
+OTHERS = [command for command in COMMANDS if command not in LOOKING and str(command) not in EXCLUDED]
 
 
 @pytest.mark.parametrize("command", [pytest.param(command, id=f"plain-{command}") for command in OTHERS])
@@ -191,7 +191,7 @@ OPTIONS = [(command, option) for command in COMMANDS for option in command.optio
 WALKED = [
     pytest.param(command, option, id=f"option-{command} {option.names[0]}")
     for command, option in OPTIONS
-    if str(command) not in LEFT_OUT
+    if str(command) not in EXCLUDED
 ]
 
 

@@ -63,14 +63,14 @@ def test_the_uniform_control_has_entropy_one_and_chance_on_the_source() -> None:
     model, task = copy_model("model.attention=uniform")
     for head in head_maps(model, task, 1, 0).heads:
         assert head.entropy == pytest.approx(1.0, abs=1e-6)
-        assert head.source_weight == pytest.approx(head.source_chance, abs=1e-6)
+        assert head.answer_weight == pytest.approx(head.answer_uniform, abs=1e-6)
 
 
 def test_tokens_of_ones_own_have_no_weight_on_a_source() -> None:
     model, task = copy_model()
     shown = head_maps(model, task, 1, 0, torch.tensor([3, 1, 4]))
-    assert {(head.source_weight, head.source_chance) for head in shown.heads} == {(None, None)}
-    assert all(head.source_weight for head in head_maps(model, task, 1, 0).heads)
+    assert {(head.answer_weight, head.answer_uniform) for head in shown.heads} == {(None, None)}
+    assert all(head.answer_weight for head in head_maps(model, task, 1, 0).heads)
 
 
 def test_source_mass_by_hand() -> None:

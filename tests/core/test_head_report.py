@@ -91,11 +91,7 @@ def test_all_that_is_measured_is_written_and_read_back() -> None:
 
 def test_an_idle_copy_only_looks_like_one() -> None:
     found = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous"))
-    assert [head.label.text for head in found.heads] == [
-        "previous token",
-        "looks like previous token, but idle",
-        "spread",
-    ]
+    assert [head.label.id for head in found.heads] == ["previous:shown", "previous:no-effect", "near-uniform"]
     one, idle, even = found.heads
     assert idle.scores["previous"].lift == pytest.approx(1.0, abs=1e-6)
     assert (idle.uniform_delta_nats, idle.shapley_nats) == pytest.approx((0.0, 0.0), abs=1e-6)
@@ -163,7 +159,7 @@ def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.Monke
     found = report(handmade("previous"), Seen("previous"))
     head = found.heads[0]
     assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
-    assert head.label == Label("previous", Role.LOOKS) and found.verdict.withheld.predicate == "not all measured"
+    assert head.label == Label("previous", Role.PATTERN) and found.verdict.withheld.predicate == "not all measured"
     assert found.verdict.pattern_matters is True  # the joint replacement is one variant only
 
 
@@ -248,7 +244,7 @@ def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest
     monkeypatch.setattr(random_baseline, "draw_weights", loud)
     head = report(model, Seen("first")).heads[0]
     assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
-    assert head.target is None and head.label == Label("sharp")
+    assert head.target is None and head.label == Label("focused")
 
 
 def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
@@ -258,9 +254,9 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
         idle = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous")).heads[1]
     assert all(h.uniform_delta_nats < 0.01 for h in twins)
     for head, other in (twins, twins[::-1]):
-        assert head.label == Label("previous", Role.STAND_INS)
-        assert head.evidence[-1].predicate == "stand-ins" and head.evidence[-1].evidence["others"] == [other.name]
-    assert idle.label == Label("previous", Role.IDLE) and idle.evidence[-1].predicate != "stand-ins"
+        assert head.label == Label("previous", Role.REDUNDANT)
+        assert head.evidence[-1].predicate == "backup heads" and head.evidence[-1].evidence["others"] == [other.name]
+    assert idle.label == Label("previous", Role.NO_EFFECT) and idle.evidence[-1].predicate != "backup heads"
 
 
 def test_heads_are_not_counted_where_a_share_is_negative() -> None:

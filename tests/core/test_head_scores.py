@@ -19,7 +19,7 @@ from mhsa_cli.core.heads.targets import (
     duplicates,
     first_token,
     followers,
-    offset_chances,
+    offset_uniforms,
 )
 from mhsa_cli.core.model.attention import causal_window, uniform_weights
 from mhsa_cli.core.tasks.base import Batch
@@ -35,7 +35,7 @@ def probe_of(ids: Tensor, window: int | None = None) -> Probe:
     visible = causal_window(length, length, window)
     aims = {name: aim(score.target(ids), visible) for name, score in SCORES.items() if name != "offset"}
     found = {name: one for name, one in aims.items() if one is not None}
-    return Probe(Batch(ids, ids), ids, visible, found, offset_chances(visible), "by hand")
+    return Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), "by hand")
 
 
 def measured(kind: str, task: Seen, rows: int = 12) -> dict[str, float]:
@@ -63,7 +63,7 @@ def test_an_even_head_scores_zero_on_every_target(name: str, window: int | None)
     assert probe is not None
     found = lifts(heads_together(walk(model, probe.ids).weights), probe)[name]
     assert abs(float(found.lift[0])) < 1e-6
-    assert float(found.mass[0]) == pytest.approx(float(found.chance[0]), abs=1e-6) and float(found.chance[0]) > 0
+    assert float(found.mass[0]) == pytest.approx(float(found.uniform[0]), abs=1e-6) and float(found.uniform[0]) > 0
 
 
 @pytest.mark.parametrize("task", [Seen("induction"), Period(6)], ids=["random rows", "blocks"])
@@ -85,10 +85,10 @@ def test_the_best_offset_is_named_by_its_distance() -> None:
 
 def test_distances_leave_enough_queries() -> None:
     """With one or two queries left a head would be named after a few weights."""
-    assert list(offset_chances(causal_window(16, 16))) == list(range(2, 13))
-    assert list(offset_chances(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
-    assert list(offset_chances(causal_window(5, 5))) == [2, 3]
-    assert offset_chances(causal_window(3, 3)) == {}
+    assert list(offset_uniforms(causal_window(16, 16))) == list(range(2, 13))
+    assert list(offset_uniforms(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
+    assert list(offset_uniforms(causal_window(5, 5))) == [2, 3]
+    assert offset_uniforms(causal_window(3, 3)) == {}
 
 
 @pytest.mark.parametrize(("length", "window"), [(16, None), (16, 4), (7, 1), (7, 2), (7, 7)])
@@ -96,10 +96,10 @@ def test_the_chance_of_a_distance_is_that_of_its_picture(length: int, window: in
     """Two roads: from the diagonal alone, and as every other target."""
     visible, ids = causal_window(length, length, window), torch.zeros(1, length, dtype=torch.long)
     wanted = {d: aim(at_distance(d)(ids), visible) for d in range(2, length - max(2, length // 4) + 1)}
-    found = offset_chances(visible)
+    found = offset_uniforms(visible)
     assert list(found) == [d for d, one in wanted.items() if one is not None]
     for d, chance in found.items():
-        assert chance == pytest.approx(wanted[d].chance, abs=1e-7)  # type: ignore[union-attr]
+        assert chance == pytest.approx(wanted[d].uniform, abs=1e-7)  # type: ignore[union-attr]
 
 
 # Plain loops over rows, heads, queries and keys: the definitions again, without a tensor operation.
@@ -197,7 +197,7 @@ def test_targets_and_rows_that_count_by_hand() -> None:
 
     def chance(target: Tensor, window: int | None = None) -> float | None:
         found = aim(target, visible if window is None else causal_window(4, 4, window))
-        return None if found is None else found.chance
+        return None if found is None else found.uniform
 
     assert chance(duplicates(ids)) == pytest.approx((1 / 3 + 2 / 4) / 2)
     assert chance(at_distance(0)(ids)) == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)  # query 0 has no other: left out
@@ -260,7 +260,7 @@ def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkey
             target = aim(SCORES[name].target(ids), visible)
             weights = heads_together(walk(model, ids).weights)
             assert target is not None and len(lift) == 6
-            wanted = (masses(weights, target) - target.chance) / (1 - target.chance)
+            wanted = (masses(weights, target) - target.uniform) / (1 - target.uniform)
             assert float((lift - wanted).abs().max()) < 1e-6
 
 

@@ -20,8 +20,8 @@ UNKNOWN = replace(MATTERS, pattern_matters=None, joint_delta_nats=None, joint_de
 EVERYWHERE, TRAINED_ONLY = {4: 0.9, 7: 0.5, 10: 0.8}, {4: -0.2, 7: 0.9, 10: 0.8}
 
 
-def on(lift: float, chance: float = 0.2, null: float | None = 0.05, distance: int | None = None) -> TargetScore:
-    return TargetScore(chance + lift * (1 - chance), chance, lift, distance, null)
+def on(lift: float, uniform: float = 0.2, null: float | None = 0.05, distance: int | None = None) -> TargetScore:
+    return TargetScore(uniform + lift * (1 - uniform), uniform, lift, distance, null)
 
 
 def head(**settings: object) -> HeadScore:
@@ -44,66 +44,66 @@ BARE = {"uniform_delta_nats": None, "uniform_delta_se": None, "shapley_nats": No
 
 CASES: dict[str, tuple[HeadScore, str, str | None]] = {
     # name: head, label, target
-    "previous token": (head(previous=on(0.9)), "previous token", "previous"),
-    "itself": (head(self=on(0.9)), "itself", "self"),
-    "first token": (head(first=on(0.9)), "first token", "first"),
-    "an offset is named by its distance": (head(offset=on(0.9, distance=6)), "offset 6", "offset"),
-    "the limit itself is enough": (head(previous=on(0.5)), "previous token", "previous"),
-    "just below it is not": (head(previous=on(0.499)), "undecided", None),
-    "the largest lift names it": (head(previous=on(0.7), first=on(0.8)), "first token", "first"),
-    "of equals the first in the table": (head(first=on(0.8), previous=on(0.8)), "first token", "first"),
-    "a target that everyone meets is not named": (head(first=on(0.9, chance=0.5)), "undecided", None),
-    "just rarer it is": (head(first=on(0.9, chance=0.49)), "first token", "first"),
-    "not above random heads": (head(previous=on(0.9, null=0.9)), "undecided", None),
-    "just above them": (head(previous=on(0.9, null=0.89)), "previous token", "previous"),
-    "random heads not measured": (head(previous=on(0.9, null=None)), "undecided", None),
-    "content at every distance": (head(induction=on(0.9), unseen_gaps=EVERYWHERE), "induction", "induction"),
-    "content at trained distances alone": (head(induction=on(0.9), unseen_gaps=TRAINED_ONLY), "undecided", None),
-    "content at too few distances": (head(induction=on(0.9), unseen_gaps={4: 0.9, 7: 0.9}), "undecided", None),
+    "previous token": (head(previous=on(0.9)), "previous:shown", "previous"),
+    "itself": (head(self=on(0.9)), "self:shown", "self"),
+    "first token": (head(first=on(0.9)), "first:shown", "first"),
+    "an offset is named by its distance": (head(offset=on(0.9, distance=6)), "offset:6:shown", "offset"),
+    "the limit itself is enough": (head(previous=on(0.5)), "previous:shown", "previous"),
+    "just below it is not": (head(previous=on(0.499)), "unclear", None),
+    "the largest lift names it": (head(previous=on(0.7), first=on(0.8)), "first:shown", "first"),
+    "of equals the first in the table": (head(first=on(0.8), previous=on(0.8)), "first:shown", "first"),
+    "a target that everyone meets is not named": (head(first=on(0.9, uniform=0.5)), "unclear", None),
+    "just rarer it is": (head(first=on(0.9, uniform=0.49)), "first:shown", "first"),
+    "not above random heads": (head(previous=on(0.9, null=0.9)), "unclear", None),
+    "just above them": (head(previous=on(0.9, null=0.89)), "previous:shown", "previous"),
+    "random heads not measured": (head(previous=on(0.9, null=None)), "unclear", None),
+    "content at every distance": (head(induction=on(0.9), unseen_gaps=EVERYWHERE), "induction:shown", "induction"),
+    "content at trained distances alone": (head(induction=on(0.9), unseen_gaps=TRAINED_ONLY), "unclear", None),
+    "content at too few distances": (head(induction=on(0.9), unseen_gaps={4: 0.9, 7: 0.9}), "unclear", None),
     "a duplicate needs its own distances": (
         head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE),
-        "duplicate token",
+        "duplicate:shown",
         "duplicate",
     ),
-    "not induction's": (head(duplicate=on(0.9), unseen_gaps=EVERYWHERE), "undecided", None),
+    "not induction's": (head(duplicate=on(0.9), unseen_gaps=EVERYWHERE), "unclear", None),
     "content beats a distance": (
         head(induction=on(0.8), offset=on(0.95, distance=5), unseen_gaps=EVERYWHERE),
-        "induction",
+        "induction:shown",
         "induction",
     ),
     "a distance that resembles content": (
         head(induction=on(0.95), offset=on(0.8, distance=5), unseen_gaps=TRAINED_ONLY),
-        "offset 5",
+        "offset:5:shown",
         "offset",
     ),
     "weak content leaves the distance alone": (
         head(induction=on(0.4), offset=on(0.8, distance=5), unseen_gaps=EVERYWHERE),
-        "offset 5",
+        "offset:5:shown",
         "offset",
     ),
     "content does not beat the previous token": (
         head(induction=on(0.8), previous=on(0.95), unseen_gaps=EVERYWHERE),
-        "previous token",
+        "previous:shown",
         "previous",
     ),
     "idle": (
         head(previous=on(0.9), uniform_delta_nats=0.001, shapley_nats=0.09),
-        "looks like previous token, but idle",
+        "previous:no-effect",
         "previous",
     ),
-    "not known to cause anything": (head(previous=on(0.9), **BARE), "looks like previous token", "previous"),
-    "spread": (head(uniformity=0.9, confidence=0.9), "spread", None),
-    "sharp": (head(uniformity=0.89, confidence=0.5), "sharp, unnamed", None),
-    "undecided": (head(uniformity=0.89, confidence=0.49), "undecided", None),
-    "no figures": (head(uniformity=None, confidence=None), "undecided", None),
-    "a named head may be spread too": (head(first=on(0.6), uniformity=0.95), "first token", "first"),
+    "not known to cause anything": (head(previous=on(0.9), **BARE), "previous:pattern", "previous"),
+    "spread": (head(uniformity=0.9, confidence=0.9), "near-uniform", None),
+    "sharp": (head(uniformity=0.89, confidence=0.5), "focused", None),
+    "undecided": (head(uniformity=0.89, confidence=0.49), "unclear", None),
+    "no figures": (head(uniformity=None, confidence=None), "unclear", None),
+    "a named head may be spread too": (head(first=on(0.6), uniformity=0.95), "first:shown", "first"),
 }
 
 
 @pytest.mark.parametrize(("given", "label", "target"), CASES.values(), ids=CASES)
 def test_label(given: HeadScore, label: str, target: str | None) -> None:
     found = label_head(given, MATTERS)
-    assert found.label is not None and (found.label.text, found.target) == (label, target)
+    assert found.label is not None and (found.label.id, found.target) == (label, target)
     assert found.evidence and replace(found, label=None, evidence=()) == given  # nothing else changes
     for verdict in (IDLE, UNKNOWN):
         withheld = label_head(given, verdict)
@@ -146,7 +146,7 @@ def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
 
 
 def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
-    text = evidence(head(previous=on(0.9, chance=0.25, null=0.07)))
+    text = evidence(head(previous=on(0.9, uniform=0.25, null=0.07)))
     assert text == (
         "0.93 of its weight lies there, where an even head has 0.25 (lift 0.90); "
         "99 % of random heads stay below lift 0.07; it goes by position: on random rows its maps are 0.95 alike; "
@@ -199,10 +199,10 @@ def test_the_evidence_of_an_unnamed_head_names_the_closest_target() -> None:
 @pytest.mark.parametrize(
     ("score", "why"),
     [
-        (on(0.9, chance=0.5), "lift 0.90: no name here, where an even head already has 0.50 of its weight there;"),
+        (on(0.9, uniform=0.5), "lift 0.90: no name here, where an even head already has 0.50 of its weight there;"),
         (on(0.9, null=None), "lift 0.90: no name, for it was not compared with random heads;"),
         (on(0.9, null=0.95), "lift 0.90: no name, for 1 % of random heads reach 0.95;"),
-        (on(0.49, chance=0.5), "lift 0.49;"),
+        (on(0.49, uniform=0.5), "lift 0.49;"),
     ],
 )
 def test_why_what_a_head_looks_at_is_no_name_is_said(score: TargetScore, why: str) -> None:
@@ -210,24 +210,41 @@ def test_why_what_a_head_looks_at_is_no_name_is_said(score: TargetScore, why: st
 
 
 def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
-    assert "it is a sink" in evidence(head(first=on(0.5, chance=0.1)))
+    assert "it is a sink" in evidence(head(first=on(0.5, uniform=0.1)))
     assert "sink" not in evidence(head(previous=on(0.9), first=on(0.4)))
 
 
 def test_all_heads_are_labelled_in_their_order() -> None:
     found = label_all([head(previous=on(0.9)), head(uniformity=0.95)], MATTERS)
-    assert [one.label for one in found] == [Label("previous", Role.NAMED), Label("spread")]
+    assert [one.label for one in found] == [Label("previous", Role.SHOWN), Label("near-uniform")]
 
 
-def test_a_label_is_read_by_its_id_and_by_its_words() -> None:
-    """Files keep the id; those of older programs have the words alone."""
+def test_a_label_is_read_by_its_id() -> None:
+    """Files keep the id."""
     names = [Label(kind, role, 12 if kind == "offset" else None) for kind in TARGETS for role in Role]
     every = [*map(Label, SHAPES), *names]
     assert {label.kind for label in names} == set(SCORES)
-    assert [Label.from_id(label.id) for label in every] == [Label.from_words(label.text) for label in every] == every
+    assert [Label.from_id(label.id) for label in every] == every
     assert len({label.text for label in every}) == len(every)
-    for text in ("", "nose", "previous", "spread:named", "offset:x:idle", "previous token, idle", None, 7, []):
-        assert Label.from_id(text) is None and Label.from_words(text) is None
+    for text in ("", "nose", "previous", "near-uniform:shown", "offset:x:shown", "previous token, idle", None, 7, []):
+        assert Label.from_id(text) is None and Label.from_old_words(text) is None
+
+
+@pytest.mark.parametrize(
+    ("old_id", "words", "new_id"),
+    [
+        ("spread", "spread", "near-uniform"),
+        ("sharp", "sharp, unnamed", "focused"),
+        ("undecided", "undecided", "unclear"),
+        ("previous:named", "previous token", "previous:shown"),
+        ("self:looks", "looks like itself", "self:pattern"),
+        ("offset:12:idle", "looks like offset 12, but idle", "offset:12:no-effect"),
+        ("induction:stand-ins", "looks like induction, with stand-ins", "induction:redundant"),
+    ],
+)
+def test_labels_of_format_1_are_read(old_id: str, words: str, new_id: str) -> None:
+    for label in (Label.from_id(old_id), Label.from_old_words(words)):
+        assert label is not None and label.id == new_id
 
 
 def test_labels_need_no_torch() -> None:
@@ -240,13 +257,13 @@ def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
     one, two = (replace(label_head(head(previous=on(0.9), **causes), MATTERS), head=i) for i in (0, 1))
     other = replace(label_head(head(self=on(0.9), **causes), MATTERS), head=2)
     assert look_alikes(one, [one, two, other]) == [two] and look_alikes(other, [one, two, other]) == []
-    busy = replace(two, label=Label("previous", Role.NAMED))
+    busy = replace(two, label=Label("previous", Role.SHOWN))
     assert look_alikes(busy, [one, busy]) == [] and look_alikes(one, [one, busy]) == [busy]
     assert with_stand_ins(one, [two], 0.0099) == one
     corrected = with_stand_ins(one, [two], 0.5)
-    assert corrected.label == Label("previous", Role.STAND_INS)
+    assert corrected.label == Label("previous", Role.REDUNDANT)
     assert corrected.evidence[:-1] == one.evidence
-    assert (corrected.evidence[-1].predicate, corrected.evidence[-1].estimate) == ("stand-ins", 0.5)
+    assert (corrected.evidence[-1].predicate, corrected.evidence[-1].estimate) == ("backup heads", 0.5)
 
 
 def test_a_negative_share_is_put_in_words() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, steps_to_target, wilson
+from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, steps_to_goal, wilson
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Measure
 from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, difference_words
@@ -145,38 +145,38 @@ def test_words_where_nothing_can_be_said() -> None:
     assert NO_DIFFERENCE == "no difference that this number of seeds could show"
 
 
-def test_steps_to_target_by_hand() -> None:
+def test_steps_to_goal_by_hand() -> None:
     steps = [3, 6, 9, 12, 15, 18]
     rising = [0.0, 0.5, 1.0, 0.5, 1.0, 1.0]
-    assert steps_to_target(steps, rising, 0.75, window=2) == 6  # 0.5 and 1.0: exactly the target
-    assert steps_to_target(steps, rising, 0.76, window=2) == 15
-    assert steps_to_target(steps, rising, 1.0, window=2) == 15
-    assert steps_to_target(steps, rising, 1.0, window=1) == 9
-    assert steps_to_target(steps, rising, 0.6, window=6) == 3  # 4.0 / 6 = 0.667
-    assert steps_to_target(steps, rising, 0.7, window=6) is None
-    assert steps_to_target(steps, [1.0] * 6, 0.5, window=7) is None  # too few batches to know
-    assert steps_to_target([], [], 0.5) is None
-    assert steps_to_target(steps, rising, 0.0, window=3) == 3
+    assert steps_to_goal(steps, rising, 0.75, window=2) == 6  # 0.5 and 1.0: exactly the target
+    assert steps_to_goal(steps, rising, 0.76, window=2) == 15
+    assert steps_to_goal(steps, rising, 1.0, window=2) == 15
+    assert steps_to_goal(steps, rising, 1.0, window=1) == 9
+    assert steps_to_goal(steps, rising, 0.6, window=6) == 3  # 4.0 / 6 = 0.667
+    assert steps_to_goal(steps, rising, 0.7, window=6) is None
+    assert steps_to_goal(steps, [1.0] * 6, 0.5, window=7) is None  # too few batches to know
+    assert steps_to_goal([], [], 0.5) is None
+    assert steps_to_goal(steps, rising, 0.0, window=3) == 3
 
 
 def test_ties_do_not_hang_on_the_last_bits() -> None:
     steps = list(range(1, 21))
     for target in (0.1, 0.3, 0.7, 0.9, 0.95):
         for window in (3, 7, 8, 10):
-            assert steps_to_target(steps, [target] * 20, target, window=window) == 1
+            assert steps_to_goal(steps, [target] * 20, target, window=window) == 1
             mixed = [target + (0.05 if i % 2 else -0.05) for i in range(20)]
-            assert steps_to_target(steps, mixed, target, window=window) == (1 if window % 2 == 0 else 2)
-    assert steps_to_target(steps, [0.9 - 1e-6] * 20, 0.9) is None
+            assert steps_to_goal(steps, mixed, target, window=window) == (1 if window % 2 == 0 else 2)
+    assert steps_to_goal(steps, [0.9 - 1e-6] * 20, 0.9) is None
 
 
 def test_a_gap_is_below_every_target() -> None:
     holed: list[float | None] = [1.0, None, 1.0, 1.0, math.nan, 1.0, 1.0, 1.0]
-    assert steps_to_target(range(1, 9), holed, 0.0, window=3) == 6
-    assert steps_to_target(range(1, 9), holed, 0.0, window=4) is None
+    assert steps_to_goal(range(1, 9), holed, 0.0, window=3) == 6
+    assert steps_to_goal(range(1, 9), holed, 0.0, window=4) is None
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="2 steps and 3 accuracies"):
-        steps_to_target([1, 2], [0.5] * 3, 0.5)
+        steps_to_goal([1, 2], [0.5] * 3, 0.5)
     with pytest.raises(ValueError, match="window 0"):
-        steps_to_target([1], [1.0], 0.5, window=0)
+        steps_to_goal([1], [1.0], 0.5, window=0)

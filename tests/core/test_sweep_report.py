@@ -12,13 +12,13 @@ from mhsa_cli.records.labels import Label, Role, set_words
 from mhsa_cli.records.sweep import TrialResult
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
 
-SPREAD, SHARP, COPY = Label("spread"), Label("sharp"), Label("offset", Role.NAMED, 6)
+SPREAD, SHARP, COPY = Label("near-uniform"), Label("focused"), Label("offset", Role.SHOWN, 6)
 HEADS = [{"model.n_heads": text} for text in ("1", "2", "4")]
 
 
 def trial(cell: int, seed: int, steps: int | None = 50, loss: float | None = 0.01, **changes: object) -> TrialResult:
     facts = {"final_accuracy": 1.0, "seconds": 1.5, "status": "finished", "labels": [SPREAD] * 2, **changes}
-    return TrialResult(run=f"c{cell}-s{seed}", cell=cell, seed=seed, final_loss=loss, steps_to_target=steps, **facts)  # type: ignore[arg-type]
+    return TrialResult(run=f"c{cell}-s{seed}", cell=cell, seed=seed, final_loss=loss, steps_to_goal=steps, **facts)  # type: ignore[arg-type]
 
 
 def test_neighbours_differ_in_one_key_by_adjacent_values() -> None:
@@ -53,7 +53,7 @@ def test_a_group_counts_its_trials() -> None:
     group = report(HEADS[:2], trials, 0.9, seed=1).groups[1]
     assert group.overrides == {"model.n_heads": "2"}
     assert (group.models, group.k, group.n) == (3, 2, 4) and group.wilson95 == wilson(2, 4)
-    assert group.steps_to_target == quartiles([40, 60, None, None])  # the failed one's figures do not count
+    assert group.steps_to_goal == quartiles([40, 60, None, None])  # the failed one's figures do not count
     assert group.final_loss == quartiles([0.02, 0.5, 0.03, None])
     assert group.label_sets == [((COPY, COPY), 2), ((COPY, SPREAD), 1)]
 
@@ -70,12 +70,12 @@ def test_a_failed_trial_is_no_success_even_where_it_was_good() -> None:
     ("labels", "text"),
     [
         ([COPY] * 4, "4 x offset 6"),
-        ([SPREAD, Label("previous", Role.NAMED), SPREAD, SPREAD], "previous token, 3 x spread"),
-        ([Label("offset", Role.NAMED, 10), Label("offset", Role.NAMED, 2)], "offset 2, offset 10"),
-        ([SHARP, SPREAD, SHARP], "2 x sharp, unnamed; spread"),
+        ([SPREAD, Label("previous", Role.SHOWN), SPREAD, SPREAD], "previous token, 3 x near uniform"),
+        ([Label("offset", Role.SHOWN, 10), Label("offset", Role.SHOWN, 2)], "offset 2, offset 10"),
+        ([SHARP, SPREAD, SHARP], "2 x focused, no known pattern; near uniform"),
         (
-            [Label("previous", Role.IDLE), Label("self", Role.NAMED), COPY],
-            "itself; looks like previous token, but idle; offset 6",
+            [Label("previous", Role.NO_EFFECT), Label("self", Role.SHOWN), COPY],
+            "own position; previous token pattern, no effect shown; offset 6",
         ),
         ([], "no labels"),
     ],
@@ -153,5 +153,5 @@ def test_a_trial_without_a_result_is_not_counted() -> None:
     trials = [trial(0, 1), trial(0, 2, None, None, status="stopped"), trial(1, 1, None, None, status="missing")]
     first, second = report(HEADS[:2], trials, 0.9, seed=1).groups
     assert (first.models, first.k, first.n, first.wilson95) == (1, 1, 1, wilson(1, 1))
-    assert first.steps_to_target == (50, 50, 50)
+    assert first.steps_to_goal == (50, 50, 50)
     assert (second.models, second.n, second.wilson95) == (0, 0, (0.0, 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Remark
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Note
 
 FOUND = {
     "kind": "torch module",
@@ -58,27 +58,27 @@ FAILING = [
     *LAWS[2:],
 ]
 NOTES = [
-    Remark("at_import", "lines 60 to 95 run at import and are not needed by CausalSelfAttention: left out"),
-    Remark("frame", "the block adds its input to its output (a residual): taken away before comparing"),
+    Note("at_import", "lines 60 to 95 run at import and are not needed by CausalSelfAttention: left out"),
+    Note("frame", "the block adds its input to its output (a residual): taken away before comparing"),
 ]
 PLACE = "submissions/week 3"
 RIGHT = Grade("my_attention.py:CausalSelfAttention", "right", FOUND, LAWS[:-1], [], [], seconds=0.91,
               codes={"kind": "module", "mask": "causal"})  # fmt: skip
-EDGE = replace(RIGHT, target=f"{PLACE}/anna.py:CausalSelfAttention", laws=LAWS, notes=NOTES)
-ONE = replace(RIGHT, target=f"{PLACE}/ben_and_carla.py:CausalSelfAttention", verdict="wrong", laws=FAILING,
+EDGE = replace(RIGHT, block=f"{PLACE}/anna.py:CausalSelfAttention", laws=LAWS, notes=NOTES)
+ONE = replace(RIGHT, block=f"{PLACE}/ben_and_carla.py:CausalSelfAttention", verdict="wrong", laws=FAILING,
               faults=[SCALE], notes=NOTES)  # fmt: skip
-TWO = replace(ONE, target=f"{PLACE}/dora.ipynb:CausalSelfAttention", faults=[MERGE, replace(SCALE, place="cell 3")])
-MIXED = replace(ONE, target=f"{PLACE}/emil/attention.py:CausalSelfAttention", faults=[BUFFER, SCALE])
-UNKNOWN = replace(ONE, target=f"{PLACE}/finn.py:CausalSelfAttention", faults=[], notes=[])
+TWO = replace(ONE, block=f"{PLACE}/dora.ipynb:CausalSelfAttention", faults=[MERGE, replace(SCALE, place="cell 3")])
+MIXED = replace(ONE, block=f"{PLACE}/emil/attention.py:CausalSelfAttention", faults=[BUFFER, SCALE])
+UNKNOWN = replace(ONE, block=f"{PLACE}/finn.py:CausalSelfAttention", faults=[], notes=[])
 RAISES = Grade(
     f"{PLACE}/gül.py:CausalSelfAttention",
     "uncallable",
     {},
     [],
     [],
-    [Remark("failed", "the package einops is missing: pip install einops")],
+    [Note("failed", "the package einops is missing: pip install einops")],
     [
-        Remark("call", f"CausalSelfAttention({said}")
+        Note("call", f"CausalSelfAttention({said}")
         for said in (
             "d_model=32): TypeError: __init__() missing 1 required positional argument: 'cfg'",
             "config): AttributeError: 'Config' object has no attribute 'block_size_of_the_run'",
@@ -87,9 +87,9 @@ RAISES = Grade(
     ],
     1.25,
 )
-HANGS = replace(RAISES, target=f"{PLACE}/hana.md:CausalSelfAttention", notes=[], seconds=30.0,
-                tried=[Remark("hung", "it did not answer within 30 s; the last thing done: building")])  # fmt: skip
-CLASS = [replace(RIGHT, target=f"{PLACE}/zoe.py:CausalSelfAttention"), EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS]
+HANGS = replace(RAISES, block=f"{PLACE}/hana.md:CausalSelfAttention", notes=[], seconds=30.0,
+                tried=[Note("hung", "it did not answer within 30 s; the last thing done: building")])  # fmt: skip
+CLASS = [replace(RIGHT, block=f"{PLACE}/zoe.py:CausalSelfAttention"), EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS]
 HOSTILE = (
     "a|b `c` <script>alert(1)</script> *d* [e](f) \\ __g__ $h$ # &amp; \x1b[31m\r\n| --- |\n\n~~i~~ d_model \u202e"
 )
@@ -102,5 +102,5 @@ def hostile(verdict: str) -> Grade:
         NamedFault("x", HOSTILE, "", 1, HOSTILE, None, "x"),
     ]
     laws = [Law(HOSTILE, passed, math.nan, HOSTILE, edge) for passed in (True, False, None) for edge in (True, False)]
-    texts = [Remark("call", HOSTILE), Remark("call", HOSTILE)]
+    texts = [Note("call", HOSTILE), Note("call", HOSTILE)]
     return Grade(f"{HOSTILE}:x", verdict, {HOSTILE: HOSTILE}, laws, faults, texts, texts, math.inf)  # type: ignore[arg-type]

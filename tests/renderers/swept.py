@@ -8,7 +8,12 @@ from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
 
 NO = "no difference that this number of seeds could show"
-COPY, SPREAD, SHARP, UNDECIDED = Label("offset", Role.NAMED, 6), Label("spread"), Label("sharp"), Label("undecided")
+COPY, SPREAD, SHARP, UNDECIDED = (
+    Label("offset", Role.SHOWN, 6),
+    Label("near-uniform"),
+    Label("focused"),
+    Label("unclear"),
+)
 SETS = [
     [([UNDECIDED], 9), ([COPY], 7)],
     [([COPY] * 2, 14), ([COPY, SPREAD], 2)],
@@ -47,7 +52,7 @@ TRIALS = [
         status="failed" if (cell, seed) == (3, 7) else "finished",
         final_loss=0.004,
         final_accuracy=1.0,
-        steps_to_target=131,
+        steps_to_goal=131,
         seconds=2.5,
         labels=[COPY] * 2**cell,
         message=FAILED if (cell, seed) == (3, 7) else "",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
-from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
+from mhsa_cli.records.check import Grade, Law, NamedFault, Note
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
@@ -36,7 +36,7 @@ def test_the_table_of_a_class_stays_as_it_was(width: int) -> None:
 
 
 def test_ascii_without_colour_stays_as_it_was() -> None:
-    ascii_only = [replace(one, target=one.target.replace("ü", "u")) for one in g.CLASS]
+    ascii_only = [replace(one, block=one.block.replace("ü", "u")) for one in g.CLASS]
     parts = [grade_picture(g.ONE, on(70, "ascii")).plain]
     text = "\n\n".join([*parts, grades_table(ascii_only, on(70, "ascii")).plain])
     assert text.isascii()
@@ -63,7 +63,7 @@ def test_nothing_is_wider_than_its_width_or_moves_the_cursor(surface: str) -> No
 def test_any_texts_and_figures_keep_within_the_width(texts: list[str], figure: float, width: int, verdict: str) -> None:
     a, b, c, d, e, f, h = texts
     laws = [Law(a, passed, figure, b, edge) for passed in (True, False, None) for edge in (True, False)]
-    fault, remarks = NamedFault(f, h, a, 3, b, figure, f), [Remark("x", text) for text in (c, d, e)]
+    fault, remarks = NamedFault(f, h, a, 3, b, figure, f), [Note("x", text) for text in (c, d, e)]
     grade = Grade(c, verdict, {d: e}, laws, [fault], remarks[:2], remarks[2:], 1.0)  # type: ignore[arg-type]
     pictures = [grade_picture(one, on(width)) for one in (grade, replace(grade, faults=[], tried=[]))]
     for picture in [*pictures, grades_table([grade, g.ONE], on(width))]:
@@ -137,9 +137,9 @@ def test_the_next_step_can_be_typed_as_it_is() -> None:
     assert said(g.RIGHT).endswith("train it: mhsa train model.attention=my_attention.py:CausalSelfAttention")
     assert said(g.ONE).endswith("mhsa check 'submissions/week 3/ben_and_carla.py:CausalSelfAttention'")
     assert "--with" not in said(g.HANGS)
-    guessed = replace(g.HANGS, tried=[Remark("guess_parameter", "whatever it says", {"name": "gain"})])
+    guessed = replace(g.HANGS, tried=[Note("guess_parameter", "whatever it says", {"name": "gain"})])
     assert said(guessed).endswith("hana.md:CausalSelfAttention' --with gain=VALUE")
-    assert said(replace(g.HANGS, tried=[Remark("build", "whatever it says")])).endswith("Attention' --with NAME=VALUE")
+    assert said(replace(g.HANGS, tried=[Note("build", "whatever it says")])).endswith("Attention' --with NAME=VALUE")
     for codes in ({"kind": "numpy_function"}, {"kind": "module", "mask": "none"}, {}):
         assert "mhsa train" not in said(replace(g.RIGHT, codes=codes))
 
@@ -196,7 +196,7 @@ def test_what_all_targets_share_is_said_once(targets: list[str], names: list[str
 def test_a_name_that_may_have_to_be_typed_is_never_cut(width: int) -> None:
     long = "all/week_one/a_student_with_a_long_name/my_very_own_attention.py:A"
     for surface in (on(width), replace(on(width), bounded=False)):
-        text = grades_table([g.RIGHT, replace(g.ONE, target=long)], surface).plain
+        text = grades_table([g.RIGHT, replace(g.ONE, block=long)], surface).plain
         assert long in text and text.index(long) < text.index("WRONG")
         assert any(long in line and "WRONG" in line for line in text.splitlines()) == (
             width == 100 or not surface.bounded

@@ -27,15 +27,15 @@ PREVIOUS = HeadScore(
     uniform_delta_nats=0.439,
     uniform_delta_se=0.02,
     shapley_nats=1.25,
-    label=Label("previous", Role.NAMED),
+    label=Label("previous", Role.SHOWN),
     evidence=(stored("0.94 of its weight lies there (lift 0.93)"), stored("it alone changes the loss by +0.439 nats")),
 )
 EVEN = HeadScore(
     0, 0, {"previous": TargetScore(0.19, 0.19, 0.0, None, 0.011)}, entropy=1.0, uniformity=1.0, confidence=0.31,
-    positionality=1.0, uniform_delta_nats=0.0, label=Label("spread"),
+    positionality=1.0, uniform_delta_nats=0.0, label=Label("near-uniform"),
     evidence=(stored("it is 1.00 like an even head"),),
 )  # fmt: skip
-IDLE = replace(PREVIOUS, layer=0, head=2, label=Label("previous", Role.IDLE), uniform_delta_nats=0.001)
+IDLE = replace(PREVIOUS, layer=0, head=2, label=Label("previous", Role.NO_EFFECT), uniform_delta_nats=0.001)
 VERDICT = Verdict(
     True, 7.7929, 0.1, 0.0019, [stored("The pattern matters.")], "64 rows of copy", None, 0.9, 2.2
 )  # fmt: skip
@@ -111,8 +111,8 @@ def test_a_narrow_terminal_loses_far_distances_and_no_names() -> None:
 
 def test_what_no_column_shows_has_no_legend() -> None:
     wide, narrow = (head_table(measured(REPORT), on(width)).plain for width in (100, 60))
-    assert "by distance back: weight" in wide and "by distance back: weight" not in narrow
-    assert "no room for: by distance back" in narrow.replace("\n", " ")
+    assert "by distance: attention" in wide and "by distance: attention" not in narrow
+    assert "no room for: by distance" in narrow.replace("\n", " ")
 
 
 def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
@@ -131,7 +131,7 @@ def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
 @pytest.mark.parametrize("target", ["previous", "self", "first", "offset", "duplicate", "induction"])
 def test_every_target_has_a_phrase(target: str) -> None:
     scores = {target: TargetScore(0.9, 0.1, 0.8, 4)}
-    head = replace(PREVIOUS, label=Label(target, Role.NAMED, 4), scores=scores)
+    head = replace(PREVIOUS, label=Label(target, Role.SHOWN, 4), scores=scores)
     said = explain_head(head)
     assert said.startswith("L0.H1 looks ") and "{" not in said
     assert (" 4 positions" in said) == (target == "offset")

@@ -193,7 +193,7 @@ def test_nothing_is_cut_at_any_width(
     for summary in made.heads:
         assert summary.name in text
     assert text.count("entropy ") >= heads * layers
-    assert text.count("(chance 0.11)") == (heads * layers if source else 0)
+    assert text.count("(uniform 0.11)") == (heads * layers if source else 0)
     caption = words(text)
     phrases = ["blank: masked future"] if length > 1 else []
     phrases += ["entropy: of this row, 0 one key, 1 uniform", "copy, step 360"]

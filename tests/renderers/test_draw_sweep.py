@@ -52,7 +52,7 @@ def test_nothing_that_was_found_is_lost_in_a_narrow_terminal(width: int) -> None
 
 def test_a_line_of_the_table_by_hand() -> None:
     row = next(line for line in plain().splitlines() if "15/16" in line)
-    assert row.split("  ")[-1] == "6 x offset 6; 2 x sharp, unnamed (6 of 15)"
+    assert row.split("  ")[-1] == "6 x offset 6; 2 x focused, no known pattern (6 of"
     assert row.split()[:8] == ["8", "15/16", "72–99", "%", "91", "(84–97)", "0.0024", "(0.0021–0.0029)"]
 
 
@@ -124,7 +124,7 @@ def test_a_sweep_of_one_group_and_of_nothing() -> None:
 
 
 def test_steps_that_are_no_number_are_said_so() -> None:
-    group = replace(GROUPS[0], steps_to_target=(3.0, float("nan"), float("inf")))
+    group = replace(GROUPS[0], steps_to_goal=(3.0, float("nan"), float("inf")))
     assert "NaN (3" in sweep_table(replace(REPORT, groups=[group], pairs=[]), on(120)).plain
 
 

@@ -57,7 +57,7 @@ def test_a_checkpoint_of_a_newer_format_is_no_damage(run: RunDir) -> None:
     for step in (1, 2):
         run.commit_checkpoint(step, {"a": b"%d" % step, "state.json": b'{"format": 1}'}, 9)
     manifest = run.checkpoints()[-1].path / "MANIFEST.json"
-    newer = json.loads(manifest.read_bytes()) | {"format": 2}
+    newer = json.loads(manifest.read_bytes()) | {"format": 3}
     manifest.write_bytes(commit._render({key: newer[key] for key in newer if key != "sha256"}))
     before = tree(run.path / "checkpoints")
     with pytest.raises(NewerFormatError):

@@ -53,7 +53,7 @@ def test_round_trip_and_layout(saved: Path) -> None:
     assert names(saved) == sorted([*FILES, MANIFEST])
     assert names(saved.parent) == ["step-00000007"]
     content = manifest_of(saved)
-    assert content["format"] == 1
+    assert content["format"] == 2
     assert content["files"]["model.safetensors"]["size"] == 96
     assert (saved / MANIFEST).read_bytes().endswith(b"}\n")
 
@@ -125,14 +125,14 @@ def test_what_is_wrong_is_said_in_words(saved: Path) -> None:
         (saved / file).write_bytes(whole)
     (saved / "empty").unlink()
     said.append(str(refusal(lambda: read_directory(saved))).removeprefix(f"{saved}/"))
-    forge(saved, format=2)
+    forge(saved, format=3)
     said.append(str(refusal(lambda: read_directory(saved))).removeprefix(f"{saved}/"))
     assert said == [
         "empty is too long: 1 bytes instead of 0",
         "state.json is truncated: 2 of 12 bytes",
         "model.safetensors is damaged: its hash differs from the one in MANIFEST.json",
         "empty is missing",
-        "MANIFEST.json was made by a newer mhsa (format 2, this one reads up to 1)\n  update mhsa-cli to read it",
+        "MANIFEST.json was made by a newer mhsa (format 3, this one reads up to 2)\n  update mhsa-cli to read it",
     ]
 
 
@@ -150,7 +150,7 @@ def test_files_outside_the_manifest_are_never_opened(saved: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(2, "newer-format"), (10**30, "newer-format"), *((other, "format") for other in (0, -1, "x", True, 1.0, None))],
+    [(3, "newer-format"), (10**30, "newer-format"), *((other, "format") for other in (0, -1, "x", True, 1.0, None))],
 )
 def test_other_formats_are_told_apart(saved: Path, number: object, code: str) -> None:
     forge(saved, format=number)

@@ -179,7 +179,7 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
     (root / "foreign").mkdir()
     good = json.loads((run.path / "run.json").read_text())
     broken = {
-        "newer": json.dumps({**good, "format": 2}),
+        "newer": json.dumps({**good, "format": 3}),
         "none": json.dumps({key: value for key, value in good.items() if key != "format"}),
         "text": json.dumps({**good, "format": "1"}),
         "cut": json.dumps(good)[:40],
@@ -212,7 +212,7 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
 
 def test_run_json_grows_and_keeps_what_it_has(run: RunDir) -> None:
     first = run.read_run_json()
-    assert first["format"] == 1
+    assert first["format"] == 2
     assert first["status"] == "running"
     assert first["command"] == ["mhsa", "train"]
     assert first["started"].endswith("+00:00")
@@ -236,7 +236,7 @@ def test_config_and_heads_round_trip(run: RunDir) -> None:
     inf = float("inf")
     run.write_heads({"weights": [[0.1, inf], [-inf, 1e-300]], "L0.H3": {"a/b~c": inf}, "entropy": None})
     assert run.read_heads() == {
-        "format": 1,
+        "format": 2,
         "weights": [[0.1, inf], [-inf, 1e-300]],
         "L0.H3": {"a/b~c": inf},
         "entropy": None,

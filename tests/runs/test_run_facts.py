@@ -79,11 +79,11 @@ def test_a_record_is_named_by_its_line(line: dict[str, Any], key: str) -> None:
         *({"cells": cells} for cells in (None, [], {}, [5], "x", [{**CELL, "seeds": 0}], [{**CELL, "seeds": 10**12}])),
         *({"cells": [{**CELL, "overrides": value}]} for value in (None, [1])),
         *({"cells": [{**CELL, "config": value}]} for value in (None, {"train": 5}, {"train": {"seed": "x"}})),
-        *({"target": target} for target in (None, "x", True)),
+        *({"goal": goal} for goal in (None, "x", True)),
     ],
 )
 def test_a_plan_that_is_none_is_refused(change: dict[str, Any]) -> None:
-    plan = {"cells": [CELL], "target": 0.5}
+    plan = {"cells": [CELL], "goal": 0.5}
     assert [trial.name for trial in planned_trials(plan)] == ["a=1_seed=3", "a=1_seed=4"]
     with pytest.raises(RunError):
         check_facts({**plan, **change}, SWEEP_FACTS, PATH, "")

@@ -23,7 +23,7 @@ from mhsa_cli.check.locate import lines
 from mhsa_cli.check.sentences import CallError, attempted
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.core.devices import is_out_of_memory
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 CHOICES = 24  # ways to fill a constructor that are tried
 
@@ -31,7 +31,7 @@ CHOICES = 24  # ways to fill a constructor that are tried
 class UncallableError(Exception):
     """Nothing that was tried worked. `tried` holds each try and what came of it, `notes` what else was found."""
 
-    def __init__(self, tried: Sequence[Remark], notes: Sequence[Remark] = ()) -> None:
+    def __init__(self, tried: Sequence[Note], notes: Sequence[Note] = ()) -> None:
         super().__init__("; ".join(one.text for one in tried))
         self.tried, self.notes = tried, notes
 
@@ -181,7 +181,7 @@ class Block:
             self._lacks[name] = None
 
     @property
-    def tried(self) -> list[Remark]:
+    def tried(self) -> list[Note]:
         """List what was tried and failed, ways with one outcome together; guesses first, then the latest stage."""
         guesses = [attempted("guess_setting", name=name) for name in self._lacks]
         if not guesses and inspect.isclass(self.source.attention):
@@ -191,7 +191,7 @@ class Block:
         return [*guesses, *sorted(tries, key=lambda one: one.kind == "build")]
 
     @property
-    def notes(self) -> Sequence[Remark]:
+    def notes(self) -> Sequence[Note]:
         """Say what the user gave that nothing takes."""
         s = self.source
         return list(constructor_args.left_over(s.attention, self.given, s.namespace, s.text))

@@ -12,7 +12,7 @@ from typing import Any
 from mhsa_cli.check.call.call_plan import ANGLES, Plan
 from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, kind_of, plain, signature_of
 from mhsa_cli.check.sentences import CallError, noted
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Numbers that say where in a longer row, or in which layer, a call is: zero for a row that stands alone.
@@ -139,7 +139,7 @@ def number_type(parameter: Parameter) -> str:
     return found[1] if found else ""
 
 
-def untested(call: Callable[..., Any], plan: Plan, supplied: Collection[str], told: str) -> Iterator[Remark]:
+def untested(call: Callable[..., Any], plan: Plan, supplied: Collection[str], told: str) -> Iterator[Note]:
     """Name the masks and lengths that a call may be given and is not; what is `told` already is left out."""
     given = {*supplied, told, *plan.inputs, *(name for name, value in plan.fixed if value is not None),
              *(name for name, _ in (*plan.angle_names, *plan.lengths))}  # fmt: skip

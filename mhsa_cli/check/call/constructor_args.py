@@ -13,7 +13,7 @@ from torch import nn
 
 from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain, signature_of
 from mhsa_cli.check.sentences import noted
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 # Settings that change nothing of what attention is: their names, as `plain` writes them, and a usual value.
 _USUAL: tuple[tuple[str, Any], ...] = (
@@ -194,7 +194,7 @@ def given_to(call: Callable[..., Any], given: Mapping[str, Any], any_name: bool 
     return {name: value for name, value in given.items() if every or name in parameters}
 
 
-def left_over(attention: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Remark]:
+def left_over(attention: Any, given: Mapping[str, Any], namespace: Mapping[str, Any], text: str) -> Iterator[Note]:
     """Say of each argument that the user gave and nothing takes that it is so, and what there is to be given."""
     takes, more = [], False
     calls = [attention] if inspect.isclass(attention) or inspect.isroutine(attention) else []

@@ -21,7 +21,7 @@ from mhsa_cli.check.match.search_case import Case, Match
 from mhsa_cli.check.read.reference import FRAMES, ROPES
 from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.tensors import worst
-from mhsa_cli.records.check import Wishes
+from mhsa_cli.records.check import GradeOptions
 
 
 class Masks(NamedTuple):
@@ -32,7 +32,7 @@ class Masks(NamedTuple):
     padding: bool = False
 
 
-def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str], None]) -> Context:
+def understand(block: Block, built: Built, options: GradeOptions, tell: Callable[[str], None]) -> Context:
     """Draw wide weights and find how it is masked, what its weights are and which variant it equals."""
     c = Called(block, built, block.plan, built.sizes.n_heads, built.draw(SEED))
     noise = _noise(c)
@@ -44,12 +44,12 @@ def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str],
     inside = not sees_future(c)
     masks = Masks([c.plan]) if inside or not c.plan.mask_name else masked_ways(c)
     spoken = block.masking and not masks.raises
-    causal = wishes.causal
+    causal = options.causal
     if causal is None:
         causal = inside or spoken or (bool(c.plan.mask_name) and not masks.raises and not masks.padding)
-    found = _match(c, masks.ways, causal, wishes)
-    if found is None and wishes.causal is None and not inside and c.plan.mask_name and not spoken:
-        found = _match(c, [c.plan], False, wishes)
+    found = _match(c, masks.ways, causal, options)
+    if found is None and options.causal is None and not inside and c.plan.mask_name and not spoken:
+        found = _match(c, [c.plan], False, options)
     more: dict[str, Any] = {"noise": noise, "mask_raises": masks.raises, "causal": causal}
     more["padding"] = c.plan.mask_name if masks.padding else ""
     if found is not None:
@@ -58,14 +58,14 @@ def understand(block: Block, built: Built, wishes: Wishes, tell: Callable[[str],
     else:
         ways = masks.ways
         c = replace(c, plan=next((w for w in ways if not sees_future(replace(c, plan=w))), ways[0]))
-        case = case_of(c, causal, wishes)
+        case = case_of(c, causal, options)
         sure = 0 < case.likely < len(case.layouts) or len(case.layouts) == 1
         more |= {"guess": case.layouts[0] if sure else None, "leaks": sees_future(c)}
         more["hides"], more["hole"] = hidden_in_part(c)
     return Context(**vars(c), **more)
 
 
-def _match(c: Called, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> tuple[Called, Match, bool] | None:
+def _match(c: Called, ways: Sequence[Plan], causal: bool, options: GradeOptions) -> tuple[Called, Match, bool] | None:
     """Look for the right form under every way to call and every reading, then for faults.
 
     Gives the block as it is called and cut into heads then, the variant that it equals, and whether that is causal.
@@ -74,7 +74,7 @@ def _match(c: Called, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> tup
     for heads in [c.heads, 1] if c.heads > 1 else [1]:
         for way in ways:
             called = replace(c, plan=way, heads=heads)
-            case = case_of(called, causal, wishes)
+            case = case_of(called, causal, options)
             cases.append((called, case))
             if case.layouts and (match := search.right(case)):
                 if heads == 1 and c.heads > 1 and c.block.takes("n_heads"):
@@ -88,15 +88,15 @@ def _match(c: Called, ways: Sequence[Plan], causal: bool, wishes: Wishes) -> tup
     return next(called for called, case in likely if case is found[0]), found[1], causal
 
 
-def case_of(c: Called, causal: bool, wishes: Wishes) -> Case:
+def case_of(c: Called, causal: bool, options: GradeOptions) -> Case:
     """Put together what a search compares: the readings of the weights, one output, and which bases are right."""
     s = c.built.sizes
     readings = list(layouts(c.slots, c.numbers, s.d_model, c.heads))
-    if wishes.order:
-        readings = [r for r in readings if r.name.order == wishes.order] or readings
-    turned = c.block.must_turn(c.plan) if wishes.rope is None else wishes.rope != "none"
+    if options.order:
+        readings = [r for r in readings if r.name.order == options.order] or readings
+    turned = c.block.must_turn(c.plan) if options.rope is None else options.rope != "none"
     may = turned or c.block.turning
-    ropes = (("none", *ROPES) if may else ("none",)) if wishes.rope is None else (wishes.rope,)
+    ropes = (("none", *ROPES) if may else ("none",)) if options.rope is None else (options.rope,)
     added = re.search(r"residual|shortcut|skip|\bx\s*\+[^=]|\+\s*x\b|\+=", c.block.source.text)
     frames = [f for f in FRAMES if added or "residual" not in f]
     frames = list(borne_frames(c, frames)) if readings else frames

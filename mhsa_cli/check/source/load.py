@@ -15,7 +15,7 @@ from mhsa_cli.check.source.dependencies import Part, definitions, likely, needed
 from mhsa_cli.check.source.execute import Failure, run
 from mhsa_cli.check.source.read_file import Script, read_script
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 SHOWN = 3  # notes of a kind before they are only counted
 
@@ -33,7 +33,7 @@ class Source:
     text: str
     attention: Any
     namespace: dict[str, Any]
-    notes: tuple[Remark, ...]
+    notes: tuple[Note, ...]
     place: Callable[[int], str]
 
 
@@ -120,7 +120,7 @@ def _find(script: Script, parts: Sequence[Part], namespace: dict[str, Any], name
     raise UsageError(said, "\n  ".join([hint, *others]))
 
 
-def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[Remark]:
+def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[Note]:
     """Say which lines would run at import and did not; those with nothing but definitions between them go together."""
     kept = {part.node.lineno for part in chosen}
     told, said = [part for part in parts if part.runs or part.node.lineno in kept], []
@@ -141,5 +141,5 @@ def _from_to(script: Script, first: int, last: int) -> str:
     return f"{start} to {end} run"
 
 
-def _shortened(notes: list[Remark], more: str) -> list[Remark]:
+def _shortened(notes: list[Note], more: str) -> list[Note]:
     return notes if len(notes) <= SHOWN else [*notes[:SHOWN], noted(more, count=len(notes) - SHOWN)]

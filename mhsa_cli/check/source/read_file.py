@@ -18,7 +18,7 @@ from typing import Any
 from mhsa_cli.check.foreign_words import is_python_2, is_unknown_encoding
 from mhsa_cli.check.sentences import noted
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import Remark
+from mhsa_cli.records.check import Note
 
 LIMIT = {".py": 4_000_000, ".md": 4_000_000, ".ipynb": 100_000_000}  # bytes; pictures make notebooks long
 FORMS = "FILE.py:Name, FILE.ipynb:Name or FILE.md:Name"
@@ -37,7 +37,7 @@ class Script:
     text: str
     tree: ast.Module
     place: Callable[[int], str]
-    notes: tuple[Remark, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def read_script(path: Path) -> Script:
@@ -156,7 +156,7 @@ def _notebook(path: Path, text: str) -> Script:
         raise UsageError(f"{path} is no notebook: it has no list of cells", "save it from Jupyter again") from error
     lines: list[str] = []
     places: list[str] = []
-    notes: list[Remark] = []
+    notes: list[Note] = []
     for number, source in sources:
         own = _without_magic(source.split("\n"))
         if problem := _problem("\n".join(own)):
@@ -229,7 +229,7 @@ def _problem(code: str) -> tuple[int, str] | None:
     return None
 
 
-def _joined(path: Path, lines: list[str], place: Callable[[int], str], notes: list[Remark]) -> Script:
+def _joined(path: Path, lines: list[str], place: Callable[[int], str], notes: list[Note]) -> Script:
     text = "\n".join(lines) + "\n"
     tree = parse(path, text, place)
     if not tree.body:

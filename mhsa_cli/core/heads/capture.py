@@ -107,7 +107,7 @@ def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list
     return maps, [e / max(T - 1, 1) for e in entropy], pool
 
 
-def source_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
+def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
     """Average each head's weight on the source over rows (N, T), per layer (H,), and a uniform head's.
 
     Returns None for a task without a source.
@@ -132,7 +132,7 @@ def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Te
     rows = fixed_batch(task, seed, "probe", PROBE).inputs[: max(FEWEST, PROBE_WEIGHTS // size)]
     sample = rows[0] if tokens is None else tokens
     maps, entropy, pool = shown_maps(model, sample)
-    found = source_weights(model, task, rows) if tokens is None else None
+    found = answer_weights(model, task, rows) if tokens is None else None
     heads = []
     for layer, weights in enumerate(maps):
         for head in range(len(weights)):

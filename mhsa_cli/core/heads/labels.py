@@ -33,7 +33,7 @@ def candidates(head: HeadScore) -> dict[str, TargetScore]:
     found = {
         name: score
         for name, score in head.scores.items()
-        if score.lift >= LIFT and score.chance < COMMON and score.null is not None and score.lift > score.null
+        if score.lift >= LIFT and score.uniform < COMMON and score.null is not None and score.lift > score.null
     }
     for name, gaps in (("induction", head.unseen_gaps), ("duplicate", head.duplicate_gaps)):
         if name in found:
@@ -70,14 +70,14 @@ def label_head(head: HeadScore, verdict: Verdict, unknown: Claim | None = None) 
         return replace(head, label=shape_label(head), evidence=(*_unnamed(head), effect))
     target = max(found, key=lambda name: found[name].lift)  # of equals the first in the table
     effective = matters(head, joint)
-    role = Role.NAMED if effective else Role.IDLE if effective is False else Role.LOOKS
+    role = Role.SHOWN if effective else Role.NO_EFFECT if effective is False else Role.PATTERN
     evidence = (*_named(head, target, found[target]), effect)
     return replace(head, label=Label(target, role, found[target].distance), evidence=evidence)
 
 
 def look_alikes(head: HeadScore, heads: Sequence[HeadScore]) -> list[HeadScore]:
     """List the other heads that look at the same target, where this one is taken for idle; they may do its work."""
-    if head.label is None or head.label.role is not Role.IDLE:
+    if head.label is None or head.label.role is not Role.NO_EFFECT:
         return []
     at = head.label.kind, head.label.distance
     same = [one for one in heads if one.label is not None and (one.label.kind, one.label.distance) == at]
@@ -88,20 +88,20 @@ def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -
     """Correct an idle head's label where its look-alikes do its work: with them spread evenly too, it costs `delta`."""
     if delta < ALONE or head.label is None:
         return head
-    said = Claim(head.name, "stand-ins", delta, reference=ALONE, evidence={"others": [one.name for one in others]})
-    return replace(head, label=replace(head.label, role=Role.STAND_INS), evidence=(*head.evidence, said))
+    said = Claim(head.name, "backup heads", delta, reference=ALONE, evidence={"others": [one.name for one in others]})
+    return replace(head, label=replace(head.label, role=Role.REDUNDANT), evidence=(*head.evidence, said))
 
 
 def shape_label(head: HeadScore) -> Label:
     """Describe a head that looks at nothing with a name."""
     if head.uniformity is not None and head.uniformity >= SPREAD:
-        return Label("spread")
+        return Label("near-uniform")
     return Label("sharp" if head.confidence is not None and head.confidence >= SHARP else "undecided")
 
 
 def _named(head: HeadScore, target: str, score: TargetScore) -> list[Claim]:
     claim = partial(Claim, head.name)
-    found = [claim("weight on target", score.mass, reference=score.chance, evidence={"lift": score.lift})]
+    found = [claim("weight on target", score.mass, reference=score.uniform, evidence={"lift": score.lift})]
     if score.null is not None:
         found.append(claim("above random heads", score.lift, reference=score.null))
     if target in ("induction", "duplicate"):
@@ -123,17 +123,17 @@ def _unnamed(head: HeadScore) -> list[Claim]:
     found = []
     if best is not None:
         score = head.scores[best]
-        named = {"target": Label(best, Role.NAMED, score.distance), "chance": score.chance}
+        named = {"target": Label(best, Role.SHOWN, score.distance), "uniform": score.uniform}
         found.append(claim(_closest(score), score.lift, reference=score.null, evidence=named))
     if head.uniformity is not None and head.confidence is not None:
-        found.append(claim("like an even head", head.uniformity))
+        found.append(claim("near uniform", head.uniformity))
         found.append(claim("largest weight", head.confidence))
     return [*found, *_resemblance(head, None)]
 
 
 def _closest(score: TargetScore) -> Predicate:
     """Tell what keeps a target that a head does look at from naming it."""
-    if score.lift >= LIFT and score.chance >= COMMON:
+    if score.lift >= LIFT and score.uniform >= COMMON:
         return "closest is common"
     if score.lift >= LIFT and score.null is None:
         return "closest not compared"

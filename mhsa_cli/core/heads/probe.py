@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_chances
+from mhsa_cli.core.heads.targets import SCORES, Aim, aim, least_rows, offset_uniforms
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -68,7 +68,7 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
     said = f"{n} rows of {task.name}, {plural(T, 'token')} each, from a stream that training never reads"
     found = {name: one for name, one in aims.items() if one is not None}
-    return Probe(batch, random, visible, found, offset_chances(visible), said)
+    return Probe(batch, random, visible, found, offset_uniforms(visible), said)
 
 
 def gaps_to_try(task: Task, length: int) -> tuple[list[int], list[int]]:

@@ -108,9 +108,9 @@ def _scored(
 
 def _columns(one: Lift) -> list[tuple[float, float, float, int | None]]:
     """Give each head's mass, the uniform head's, the lift and the distance."""
-    mass, chance, lift = one.mass.tolist(), one.chance.tolist(), one.lift.tolist()
+    mass, uniform, lift = one.mass.tolist(), one.uniform.tolist(), one.lift.tolist()
     distance = [None] * len(mass) if one.distance is None else one.distance.tolist()
-    return list(zip(mass, chance, lift, distance, strict=True))
+    return list(zip(mass, uniform, lift, distance, strict=True))
 
 
 def _with_causes(heads: list[HeadScore], ground: Ground, seed: int) -> list[HeadScore]:
@@ -143,7 +143,7 @@ def _verdict(
         claims = [Claim("model", "pattern matters", delta, joint.se, limit, evidence=spread)]
     else:
         none = Status.NOT_SHOWN
-        claims = [Claim("model", "pattern does not matter", delta, joint.se, limit, none, spread)]
+        claims = [Claim("model", "no effect shown", delta, joint.se, limit, none, spread)]
         if all(block.kind == "uniform" for block in model.mixers):
             claims = [Claim("model", "frozen uniform")]
         elif ground.loss > 0.9 * task.chance_loss:

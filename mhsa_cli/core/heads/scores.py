@@ -27,7 +27,7 @@ class Lift(NamedTuple):
 
     mass: Tensor
     lift: Tensor
-    chance: Tensor
+    uniform: Tensor
     distance: Tensor | None = None
     by_distance: dict[int, Tensor] | None = None
 
@@ -51,7 +51,7 @@ def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
             one = probe.aims[name]
             rows = weights if SCORES[name].content else mean.unsqueeze(0)
             mass = masses(rows, one)
-            found[name] = Lift(mass, lift_of(mass, one.chance), torch.full_like(mass, one.chance))
+            found[name] = Lift(mass, lift_of(mass, one.uniform), torch.full_like(mass, one.uniform))
     return found
 
 
@@ -59,12 +59,12 @@ def best_offset(mean: Tensor, offsets: dict[int, float]) -> Lift:
     """Find for each head the distance of largest lift; `mean` (N, T, T) are its weights averaged over rows."""
     T, distances = mean.size(-1), list(offsets)
     mass = torch.stack([mean.diagonal(-d, -2, -1).sum(-1) / (T - d) for d in distances])  # (distances, N)
-    chance = torch.tensor(list(offsets.values()), dtype=mass.dtype, device=mass.device)
-    lift = (mass - chance.unsqueeze(1)) / (1 - chance.unsqueeze(1))
+    uniform = torch.tensor(list(offsets.values()), dtype=mass.dtype, device=mass.device)
+    lift = (mass - uniform.unsqueeze(1)) / (1 - uniform.unsqueeze(1))
     best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
     where = torch.tensor(distances, device=mass.device)[best[0]]
     every = dict(zip(distances, lift.unbind(0), strict=True))
-    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], chance[best[0]], where, every)
+    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], uniform[best[0]], where, every)
 
 
 def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
@@ -127,10 +127,10 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int
     mean = torch.cat(means)  # (gaps, N, length, length)
     for name, new, used in (("induction", found["unseen"], found["trained"]), ("duplicate", found["duplicate"], {})):
         # A gap's rows have one target: the symbols of a block are distinct.
-        share, chance = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
+        share, uniform = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
         mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))
-        lift = lift_of(mass, chance.unsqueeze(1).to(mean.device))
-        for gap, u, one in zip(gaps, chance.tolist(), lift, strict=True):
+        lift = lift_of(mass, uniform.unsqueeze(1).to(mean.device))
+        for gap, u, one in zip(gaps, uniform.tolist(), lift, strict=True):
             if math.isfinite(u):
                 (used if gap in trained else new)[gap] = one
     return found

@@ -67,10 +67,10 @@ SCORES: dict[str, Score] = {
 
 
 class Aim(NamedTuple):
-    """A target to hold heads against: `share` (B or 1, T, T) sums to one, `chance` is the uniform head's mass."""
+    """A target to hold heads against: `share` (B or 1, T, T) sums to one, `uniform` is the uniform head's mass."""
 
     share: Tensor
-    chance: float
+    uniform: float
 
 
 def aim(target: Tensor, visible: Tensor) -> Aim | None:
@@ -85,8 +85,8 @@ def aim(target: Tensor, visible: Tensor) -> Aim | None:
     if n == 0:
         return None
     share = (target & counts.unsqueeze(-1)).double() / n
-    chance = float(((size / seen) * counts).sum() / n)
-    return Aim(share, chance)
+    uniform = float(((size / seen) * counts).sum() / n)
+    return Aim(share, uniform)
 
 
 def least_rows(T: int) -> int:
@@ -95,7 +95,10 @@ def least_rows(T: int) -> int:
 
 
 def aims_by_row(targets: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Aim at the target of each of G rows alone: (G, T, T) to shares (G, T, T) and chances (G,), NaN if none counts."""
+    """Aim at the target of each of G rows alone: (G, T, T) to shares (G, T, T) and a uniform head's mass (G,).
+
+    Both are NaN where no query counts.
+    """
     targets = targets & visible
     size, seen = targets.sum(-1), visible.sum(-1)  # (G, T), (T,)
     counts = (size > 0) & (size < seen)
@@ -104,7 +107,7 @@ def aims_by_row(targets: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     return share, (size.double() / seen * counts).sum(-1) / n
 
 
-def offset_chances(visible: Tensor) -> dict[int, float]:
+def offset_uniforms(visible: Tensor) -> dict[int, float]:
     """Give the uniform head's mass at every distance d >= 2 that leaves enough queries, by distance."""
     T, seen = visible.size(-1), visible.sum(-1).double()
     found = {}
@@ -115,6 +118,6 @@ def offset_chances(visible: Tensor) -> dict[int, float]:
     return found
 
 
-def lift_of(mass: Tensor, chance: float | Tensor) -> Tensor:
+def lift_of(mass: Tensor, uniform: float | Tensor) -> Tensor:
     """Rescale the mean weight on a target so that 0 is the uniform head and 1 all weight."""
-    return (mass - chance) / (1 - chance)
+    return (mass - uniform) / (1 - uniform)

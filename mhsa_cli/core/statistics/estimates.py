@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from mhsa_cli.core import make_sure_of_memory
 from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Quartiles
 
-_TIE = 1e-9  # a mean that is the target but for its last bits is the target
+_TIE = 1e-9  # a mean that is the goal but for its last bits is the goal
 
 
 def wilson(k: int, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -89,18 +89,16 @@ def _tail(n: int) -> float:
     return float(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025)))
 
 
-def steps_to_target(
-    steps: Sequence[int], accuracies: Sequence[float | None], target: float, window: int = 8
-) -> int | None:
-    """Find the first step from which `window` recorded batches in a row average at least `target`, else None.
+def steps_to_goal(steps: Sequence[int], accuracies: Sequence[float | None], goal: float, window: int = 8) -> int | None:
+    """Find the first step from which `window` recorded batches in a row average at least `goal`, else None.
 
-    One lucky batch is not learning; a gap (None, NaN) is below every target.
+    One lucky batch is not learning; a gap (None, NaN) is below every goal.
     Raises: ValueError for a window below 1 or lists of different lengths.
     """
     if window < 1 or len(steps) != len(accuracies):
         raise ValueError(f"found window {window}, {len(steps)} steps and {len(accuracies)} accuracies")
     numbers = [math.nan if value is None else value for value in accuracies]
     for start in range(len(numbers) - window + 1):
-        if math.fsum(numbers[start : start + window]) >= (target - _TIE) * window:
+        if math.fsum(numbers[start : start + window]) >= (goal - _TIE) * window:
             return steps[start]
     return None

@@ -10,8 +10,8 @@ from mhsa_cli.records.labels import in_order, set_order
 from mhsa_cli.records.sweep import MEASURES, GroupStats, Measure, PairStats, SweepReport, TrialResult
 
 
-def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], target: float, seed: int) -> SweepReport:
-    """Sum up a sweep. `cells` are the overrides of each group, `target` an accuracy (0..1), `seed` the bootstrap's.
+def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], goal: float, seed: int) -> SweepReport:
+    """Sum up a sweep. `cells` are the overrides of each group, `goal` an accuracy (0..1), `seed` the bootstrap's.
 
     Pairs are groups that differ in one key by neighbouring values, compared seed by seed. A trial that failed
     counts as one that did not succeed; one that is missing or was stopped is not counted. Pairs need both finished.
@@ -22,14 +22,14 @@ def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], ta
         if not 0 <= trial.cell < len(cells) or trial.seed in by_cell[trial.cell]:
             raise ValueError(f"found trial {trial.run} of cell {trial.cell}, seed {trial.seed}: no such, or a second")
         by_cell[trial.cell][trial.seed] = trial
-    groups = [_group(overrides, list(own.values()), target) for overrides, own in zip(cells, by_cell, strict=True)]
-    return SweepReport(groups, list(_pairs(cells, by_cell, seed)), trials, target)
+    groups = [_group(overrides, list(own.values()), goal) for overrides, own in zip(cells, by_cell, strict=True)]
+    return SweepReport(groups, list(_pairs(cells, by_cell, seed)), trials, goal)
 
 
-def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: float) -> GroupStats:
+def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], goal: float) -> GroupStats:
     finished = [trial for trial in trials if trial.is_finished]
     trials = [trial for trial in trials if trial.has_result]
-    k = sum(trial.final_accuracy is not None and trial.final_accuracy >= target for trial in finished)
+    k = sum(trial.final_accuracy is not None and trial.final_accuracy >= goal for trial in finished)
     sets = Counter(in_order(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
     return GroupStats(
         overrides=overrides,
@@ -38,7 +38,7 @@ def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], target: 
         n=len(trials),
         wilson95=wilson(k, len(trials)),
         # A trial that did not finish never got there, and has no final loss to speak of.
-        steps_to_target=quartiles([trial.steps_to_target if trial.is_finished else None for trial in trials]),
+        steps_to_goal=quartiles([trial.steps_to_goal if trial.is_finished else None for trial in trials]),
         final_loss=quartiles([trial.final_loss if trial.is_finished else None for trial in trials]),
         label_sets=sorted(sets.items(), key=lambda item: (-item[1], set_order(item[0]))),
     )
@@ -82,4 +82,4 @@ def _pairs(
 
 
 def _value(trial: TrialResult, measure: Measure) -> float | None:
-    return trial.steps_to_target if measure == "steps" else trial.final_loss
+    return trial.steps_to_goal if measure == "steps" else trial.final_loss

@@ -43,7 +43,7 @@ class Task:
     n_rows: int | None = None
     gaps: Sequence[int] = ()
     space: ClassVar[str] = " "  # between two tokens in running output; none where each is a character
-    target_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
+    goal_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
 
     @property
     def n_symbols(self) -> int:

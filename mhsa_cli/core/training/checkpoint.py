@@ -92,8 +92,8 @@ def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str,
         at, seed, loss, config = (state[key] for key in ("step", "seed", "epoch_loss_sum", "config"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error!s:.80})") from error
-    if type(found) is not int or found != FORMAT:  # JSON's true equals 1
-        raise RunError(f"the checkpoint has the unknown format number {found!r:.40}: expected {FORMAT}")
+    if type(found) is not int or not 1 <= found <= FORMAT:  # JSON's true equals 1
+        raise RunError(f"the checkpoint has the unknown format number {found!r:.40}: expected 1 to {FORMAT}")
     fits = {
         "step": type(at) is int and 0 <= at < 1 << 63 and step in (None, at),
         "seed": type(seed) is int and 0 <= seed < 1 << 63,

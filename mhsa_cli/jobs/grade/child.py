@@ -22,7 +22,7 @@ from typing import Any
 
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.grade.processes import adopt_orphans, end_descendants
-from mhsa_cli.records.check import Wishes
+from mhsa_cli.records.check import GradeOptions
 
 # The names of what it leaves in its folder.
 PRINTED, TRACE, ROOM = "printed", "trace", "room"
@@ -40,7 +40,7 @@ class Job:
 
     target: str
     file: Path
-    wishes: Wishes
+    options: GradeOptions
     grader: str
     folder: Path
     seconds: float
@@ -91,7 +91,7 @@ def _grade(job: Job, send: Callable[..., None]) -> None:
     source = load(job.target)
     os.chdir(job.folder / ROOM)  # what it writes when it is called must not lie there
     send(name=source.name)
-    grade = grade(source, job.wishes, lambda doing: send(doing=doing))
+    grade = grade(source, job.options, lambda doing: send(doing=doing))
     faulthandler.cancel_dump_traceback_later()
     send(grade=asdict(grade))
 

@@ -24,7 +24,7 @@ from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.jobs.grade.child import PRINTED, READY, ROOM, TRACE, Job, serve
 from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
 from mhsa_cli.jobs.signals import signal_name
-from mhsa_cli.records.check import Grade, Law, NamedFault, Remark, Wishes
+from mhsa_cli.records.check import Grade, GradeOptions, Law, NamedFault, Note
 from mhsa_cli.text import escape, plural
 
 GRADER = "mhsa_cli.check.grade"
@@ -56,7 +56,7 @@ class GradeResult:
 
 
 def grade_all(
-    targets: Sequence[str], wishes: Wishes, limits: Limits, jobs: int | None, hear: Callable[[Grade], None]
+    targets: Sequence[str], options: GradeOptions, limits: Limits, jobs: int | None, hear: Callable[[Grade], None]
 ) -> Iterator[GradeResult]:
     """Grade up to `jobs` at a time (None: one on each core), in order; `hear` hears each as soon as it is done."""
     waiting, running = deque(enumerate(targets)), dict[int, _GradingProcess]()
@@ -66,7 +66,7 @@ def grade_all(
         while given < len(targets):
             while waiting and len(running) < (jobs or cores()):
                 number, target = waiting.popleft()
-                running[number] = _GradingProcess(target, wishes, limits)
+                running[number] = _GradingProcess(target, options, limits)
             wait([one.pipe for one in running.values()], min(one.left() for one in running.values()))
             for number, process in list(running.items()):
                 if (result := process.listen()) is not None:
@@ -95,13 +95,13 @@ def _context() -> BaseContext:
 class _GradingProcess:
     """A process that grades one target, as its parent sees it."""
 
-    def __init__(self, target: str, wishes: Wishes, limits: Limits) -> None:
+    def __init__(self, target: str, options: GradeOptions, limits: Limits) -> None:
         self.target, self.limits, self.file = target, limits, split(target)[0]
         self.folder = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
         self.place = Path(self.folder.name)
         (self.place / ROOM).mkdir()
         absolute, memory = str(Path(target).absolute()), int(limits.memory * 2**30)
-        job = Job(absolute, self.file.absolute(), wishes, GRADER, self.place, limits.seconds, memory)
+        job = Job(absolute, self.file.absolute(), options, GRADER, self.place, limits.seconds, memory)
         context = _context()
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=serve, args=(other, job), daemon=True)  # type: ignore[attr-defined]
@@ -163,10 +163,10 @@ class _GradingProcess:
         if self.name and not target.endswith(f":{self.name}"):
             target = f"{target.removesuffix(':')}:{self.name}"
         seconds = time.monotonic() - self.began
-        return replace(grade, target=target, notes=[*grade.notes, *self._printed()], seconds=seconds)
+        return replace(grade, block=target, notes=[*grade.notes, *self._printed()], seconds=seconds)
 
     def _uncallable(self, kind: str, said: str) -> GradeResult:
-        return GradeResult(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (Remark(kind, said),))))
+        return GradeResult(self._finished(Grade(self.target, "uncallable", {}, (), (), (), (Note(kind, said),))))
 
     def _died(self) -> GradeResult:
         self.process.join(5)
@@ -196,7 +196,7 @@ class _GradingProcess:
                 return f", at {read_script(file).place(int(found[1]))} (in {found[2]})"
         return ""
 
-    def _printed(self) -> list[Remark]:
+    def _printed(self) -> list[Note]:
         """Give the first lines that it printed, and how many there were, as a note."""
         try:
             with (self.place / PRINTED).open("rb") as file:
@@ -210,7 +210,7 @@ class _GradingProcess:
         first = " | ".join(line[:80] for line in lines[:SHOWN])
         count = f"more than {len(lines):,} lines" if more else plural(len(lines), "line")
         said = f"it printed {count}: {first}{' ...' if len(lines) > SHOWN or more else ''}"
-        return [Remark("printed", said, {"lines": len(lines)})]
+        return [Note("printed", said, {"lines": len(lines)})]
 
     def close(self) -> None:
         """End the process and all that it started, and remove its folder."""
@@ -241,5 +241,5 @@ def _grade(document: dict[str, Any]) -> Grade:
     """Read a grade that came as plain data."""
     laws = [Law(**law) for law in document.pop("laws")]
     faults = [NamedFault(**fault) for fault in document.pop("faults")]
-    notes, tried = ([Remark(**remark) for remark in document.pop(key)] for key in ("notes", "tried"))
+    notes, tried = ([Note(**remark) for remark in document.pop(key)] for key in ("notes", "tried"))
     return Grade(**document, laws=laws, faults=faults, notes=notes, tried=tried)

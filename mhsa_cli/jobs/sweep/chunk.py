@@ -40,7 +40,7 @@ Tell = Callable[[ChunkProgress | str], None]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Trials that train together; `target` is the accuracy of a success.
+    """Trials that train together; `goal` is the accuracy of a success.
 
     `last_try` is set for one that failed once and is tried with nothing beside it. `block` names the attention of its
     trials if it is not ours: whoever gave the sweep's command named it. `texts` are the digests of the files that the
@@ -49,7 +49,7 @@ class Chunk:
 
     number: int
     trials: tuple[Trial, ...]
-    target: float
+    goal: float
     last_try: bool = False
     block: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -193,7 +193,7 @@ class _ChunkTraining:
         for count, number in enumerate(group.runs, 1):
             trial, model, last = self.chunk.trials[number], group.model(number), group.last_eval[number]
             maps = measure_model(trial.config, group.task, model, group.step, limits)
-            entry = trial_entry(trial, self.journals[number].steps, maps, self.chunk.target)
+            entry = trial_entry(trial, self.journals[number].steps, maps, self.chunk.goal)
             run, status = self.runs[number], "finished"
             write_results(run, trial.config, group.task, model, maps, last, seconds, status, sweep=entry)
             self.tell(ChunkProgress(self.chunk.number, group.step, (), trained, count, time.monotonic() - began))

@@ -20,7 +20,7 @@ def new_sweep(
     seeds: int,
     skip_invalid: bool,
     name: str | None,
-    target: float | None,
+    goal: float | None,
     root: Path,
     options: EngineOptions,
     command: list[str],
@@ -43,7 +43,7 @@ def new_sweep(
     configs = [cell.configs[0] for cell in grid.cells]
     plan = {
         "command": command,
-        "target": Task.target_accuracy if target is None else target,
+        "goal": Task.goal_accuracy if goal is None else goal,
         "cells": [
             {"overrides": dict(cell.overrides), "config": config.to_dict(), "seeds": len(cell.configs)}
             for cell, config in zip(grid.cells, configs, strict=True)

@@ -42,8 +42,8 @@ def planned_trials(plan: Mapping[str, Any]) -> list[Trial]:
     try:
         first_order = max(0, int(1_000_000 * plan.get("started", 0)))
         cells = [_config_and_seeds(cell) for cell in plan["cells"]]
-        if not 1 <= sum(seeds for _, seeds in cells) <= MAX_TRIALS or not is_number(plan["target"]):
-            raise ValueError("no trial, too many, or no target")
+        if not 1 <= sum(seeds for _, seeds in cells) <= MAX_TRIALS or not is_number(plan["goal"]):
+            raise ValueError("no trial, too many, or no goal")
         for number, (cell, (settings, seeds)) in enumerate(zip(plan["cells"], cells, strict=True)):
             first = check(Document(Source(SWEEP), settings), files=False)
             for seed in range(first.train.seed, first.train.seed + seeds):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from mhsa_cli.core.devices import cpu_kind, torch_version
-from mhsa_cli.core.statistics.estimates import steps_to_target
+from mhsa_cli.core.statistics.estimates import steps_to_goal
 from mhsa_cli.core.statistics.sweep_report import report
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.load_heads import stored_maps
@@ -15,7 +15,7 @@ from mhsa_cli.jobs.sweep.membership import reported_weights
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.records.labels import Label
-from mhsa_cli.records.sweep import DAMAGED, LEFT_OUT, Cause, SweepReport, TrialResult
+from mhsa_cli.records.sweep import DAMAGED, EXCLUDED, Cause, SweepReport, TrialResult
 from mhsa_cli.records.training import StepRecord
 from mhsa_cli.runs.listing import METRICS, WEIGHTS
 from mhsa_cli.runs.metrics import records_of
@@ -25,14 +25,14 @@ from mhsa_cli.runs.sweep_dir import SweepDir
 CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
 
 
-def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, target: float) -> dict[str, Any]:
+def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, goal: float) -> dict[str, Any]:
     """Write what a trial's run.json keeps for the sweep."""
     heads = [] if maps is None or maps.report is None else maps.report.heads
     labels = [head.label for head in heads if head.label is not None]
     return {
         "cell": trial.cell,
         "seed": trial.config.train.seed,
-        "steps_to_target": steps_to_target([r.step for r in steps], [r.accuracy for r in steps], target),
+        "steps_to_goal": steps_to_goal([r.step for r in steps], [r.accuracy for r in steps], goal),
         "labels": [label.text for label in labels],
         "label_ids": [label.id for label in labels],
         "curve": _curve(steps),
@@ -42,7 +42,7 @@ def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None
 def _labels_of(own: Mapping[str, Any]) -> list[Label]:
     """Read the labels of a trial's heads; older versions left their words alone."""
     ids, words = own.get("label_ids"), own.get("labels")
-    read, told = (Label.from_words, words) if ids is None else (Label.from_id, ids)
+    read, told = (Label.from_old_words, words) if ids is None else (Label.from_id, ids)
     return [label for text in told or () if (label := read(text)) is not None]
 
 
@@ -53,7 +53,7 @@ def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
     return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
 
 
-def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target: float) -> dict[str, Any]:
+def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], goal: float) -> dict[str, Any]:
     """Read what a trial that ended left; one that `mhsa train --resume` brought to its end is measured from its files.
 
     Raises: RunError, StorageError if those are damaged.
@@ -62,7 +62,7 @@ def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], target
     if info.get("status") == "finished" and own is None:
         run = RunDir(sweep.path / trial.name)
         steps = [record for record in records_of(run.records(METRICS)) if isinstance(record, StepRecord)]
-        own = trial_entry(trial, steps, stored_maps(run), target)
+        own = trial_entry(trial, steps, stored_maps(run), goal)
     found = {**(own or {}), **(info.get("final") or {})}
     if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
         found["cause"] = "memory" if found.get("again") else "nonfinite"
@@ -86,7 +86,7 @@ def read_report(
             status=status,
             final_loss=own.get("eval_loss"),
             final_accuracy=own.get("eval_accuracy"),
-            steps_to_target=own.get("steps_to_target"),
+            steps_to_goal=own.get("steps_to_goal"),
             seconds=info.get("seconds"),
             labels=_labels_of(own),
             message=own.get("message") or "",
@@ -97,11 +97,11 @@ def read_report(
     for trial in trials:
         if trial.name in left_out:
             why = {"message": left_out[trial.name]}
-            results.append(row(trial, LEFT_OUT, {}, why, reported.get(trial.name)))
+            results.append(row(trial, EXCLUDED, {}, why, reported.get(trial.name)))
             continue
         info = sweep.info(trial.name)
         try:
-            own = _read_outcome(sweep, trial, info, plan["target"])
+            own = _read_outcome(sweep, trial, info, plan["goal"])
         except MhsaError as error:
             results.append(row(trial, DAMAGED, {}, {"message": error.message}, reported.get(trial.name)))
             continue
@@ -112,7 +112,7 @@ def read_report(
         if own.get("curve") and status == "finished":
             curves[trial.cell].append(own["curve"])
     cells = [cell["overrides"] for cell in plan["cells"]]
-    return report(cells, results, plan["target"], trials[0].config.train.seed), curves, _elsewhere(machines)
+    return report(cells, results, plan["goal"], trials[0].config.train.seed), curves, _elsewhere(machines)
 
 
 def _elsewhere(machines: Mapping[tuple[str, str], int]) -> list[str]:

@@ -66,7 +66,7 @@ def _chunks(
         block, texts = blocks.get(config.model.attention), plan.get("texts") or {}
         for i in range(0, len(group), size):
             part = tuple(group[i : i + size])
-            found.append(Chunk(len(found), part, plan["target"], block=block, texts=texts))
+            found.append(Chunk(len(found), part, plan["goal"], block=block, texts=texts))
     return found
 
 

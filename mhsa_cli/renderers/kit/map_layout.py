@@ -136,9 +136,9 @@ def title_lines(summary: HeadSummary, limit: int) -> list[str]:
     entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
     first = f"{summary.name}  {entropy}".rstrip()
     lines = [first] if len(first) <= limit else [summary.name, entropy]
-    if summary.source_weight is not None:
-        source = f"source {fixed(summary.source_weight, 2)}"
-        chance = "" if summary.source_chance is None else f"(chance {fixed(summary.source_chance, 2)})"
-        both = f"{source} {chance}".rstrip()
-        lines += [both] if len(both) <= limit else [source, chance]
+    if summary.answer_weight is not None:
+        answer = f"answer {fixed(summary.answer_weight, 2)}"
+        uniform = "" if summary.answer_uniform is None else f"(uniform {fixed(summary.answer_uniform, 2)})"
+        both = f"{answer} {uniform}".rstrip()
+        lines += [both] if len(both) <= limit else [answer, uniform]
     return [line for line in lines if line]

@@ -41,7 +41,7 @@ def _verdict(grade: Grade, surface: Surface) -> Lines:
     """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
     said = [(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)]
-    facts = [grade.target, *([f"graded in {fixed(grade.seconds, 1)} s"] if grade.seconds else [])]
+    facts = [grade.block, *([f"graded in {fixed(grade.seconds, 1)} s"] if grade.seconds else [])]
     return hanging(said, surface.width) + _beside([[(fact, DIM)] for fact in facts], surface)
 
 
@@ -106,7 +106,7 @@ def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) 
 
 def grades_table(grades: Sequence[Grade], surface: Surface) -> Lines:
     """Set a row a submission: its verdict, where, and what was found; then a summary."""
-    names, shared = words.short_names([grade.target for grade in grades])
+    names, shared = words.short_names([grade.block for grade in grades])
 
     def finding(row: Row) -> str:
         return cut(words.finding(row[1]), LONGEST, surface.glyphs.cut_text)

@@ -23,7 +23,7 @@ def escaped(text: str) -> str:
 def grade_markdown(grade: Grade) -> str:
     """Write one grade as a section: its verdict, its faults, how it is called, its laws, notes."""
     blocks = [
-        f"## {escaped(grade.target)}",
+        f"## {escaped(grade.block)}",
         f"**{words.opening(grade)}**: {escaped(words.verdict_sentence(grade))}",
         *_faults(grade),
         _table(["tried"], [[tried.text] for tried in grade.tried]) if len(grade.tried) > 1 else "",
@@ -36,7 +36,7 @@ def grade_markdown(grade: Grade) -> str:
 
 def grades_markdown(grades: Sequence[Grade]) -> str:
     """Write many grades: a summary, a row each, and every fault that was met with those who have it."""
-    names, shared = words.short_names([grade.target for grade in grades])
+    names, shared = words.short_names([grade.block for grade in grades])
     rows = [
         [name, words.VERDICTS[grade.verdict], words.place(grade), words.finding(grade)]
         for name, grade in zip(names, grades, strict=True)

@@ -159,11 +159,11 @@ def _match(faults: Sequence[NamedFault]) -> str:
 
 def next_step(grade: Grade) -> tuple[str, str]:
     """Give what to do next: what for, and the command. Both are empty where there is none."""
-    target = shlex.quote(grade.target)
+    target = shlex.quote(grade.block)
     if grade.verdict == "right":
         if grade.codes.get("kind") != "module" or grade.codes.get("mask") == "none" or ONLY_IF in grade.codes:
             return "", ""
-        return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.target}')}"
+        return "train it", f"mhsa train {shlex.quote(f'model.attention={grade.block}')}"
     if grade.verdict in ("wrong", "unclear"):
         return "after a change", f"mhsa check {target}"
     wanted = [f"--with {one.facts['name']}=VALUE" for one in grade.tried if one.kind in GUESSES]

@@ -19,11 +19,11 @@ LOOKS = {
     "induction": "looks at what followed earlier occurrences of its token (induction)",
 }
 UNNAMED = {
-    "spread": "spreads its weight",
-    "sharp": "looks at few keys, and no target that is known here names it",
-    "undecided": "shows no pattern that has a name",
+    "near-uniform": "spreads its weight",
+    "focused": "looks at few keys, and no target that is known here names it",
+    "unclear": "shows no pattern that has a name",
 }
-ROLES = {Role.IDLE: ", but is idle", Role.STAND_INS: ", but others can do its work"}
+ROLES = {Role.NO_EFFECT: ", but is idle", Role.REDUNDANT: ", but others can do its work"}
 
 
 def explain_model(report: HeadReport) -> list[str]:
@@ -69,9 +69,9 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
         opening = f"{head.name} {UNNAMED[label.kind]}"
     else:
         opening = f"{head.name} {LOOKS[label.kind].format(distance=label.distance)}{ROLES.get(label.role, '')}"
-    if summary is not None and summary.source_weight is not None and summary.source_chance is not None:
-        there = f"on the position that holds the answer lies {fixed(summary.source_weight, 2)} of its weight"
-        parts = [*parts[:1], f"{there} (an even head: {fixed(summary.source_chance, 2)})", *parts[1:]]
+    if summary is not None and summary.answer_weight is not None and summary.answer_uniform is not None:
+        there = f"on the position that holds the answer lies {fixed(summary.answer_weight, 2)} of its weight"
+        parts = [*parts[:1], f"{there} (an even head: {fixed(summary.answer_uniform, 2)})", *parts[1:]]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in [opening, *parts] if part)
 
 

@@ -58,15 +58,17 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     def distances(head: HeadSummary) -> str:
         return bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)
 
-    back = "by distance back"
+    back = "by distance"
     columns: list[Column[HeadSummary]] = [
         Column("head", lambda h: h.name, whole=True),
-        Column("looks at", label, wraps=True, when=labelled),
-        Column("weight", part("mass"), "right", legend="weight: mean share of its weight there", when=labelled),
-        Column("chance", part("chance"), "right", drop=2, legend="chance: what an even head puts there", when=labelled),
+        Column("pattern", label, wraps=True, when=labelled),
+        Column("weight", part("mass"), "right", legend="weight: mean weight on the pattern's target", when=labelled),
+        Column(
+            "uniform", part("uniform"), "right", drop=2, legend="uniform: what a uniform head has there", when=labelled
+        ),
         Column("entropy", entropy, "right", drop=1, legend=f"entropy: {mean}, 0 one key, 1 uniform"),
-        Column("effect", effect, "right", legend="effect: nats lost if it alone spreads evenly", when=caused),
-        Column(back, distances, drop=3, legend=f"{back}: weight 0, 1, 2, ... tokens back in this row; blank: none"),
+        Column("effect", effect, "right", legend="effect: loss added by making this head uniform, nats", when=caused),
+        Column(back, distances, drop=3, legend=f"{back}: attention 0, 1, 2 ... tokens back in this row"),
     ]
     chosen = [head for head in maps.heads if heads is None or head.address in heads]
     return table(columns, chosen, surface) + legend(columns, chosen, surface)

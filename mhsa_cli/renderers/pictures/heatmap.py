@@ -96,7 +96,7 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: 
         phrases.append("blank: masked future")
     if any(panel.summary.entropy is not None for panel in panels):
         phrases.append("entropy: of this row, 0 one key, 1 uniform")
-    if any(panel.summary.source_weight is not None for panel in panels):
+    if any(panel.summary.answer_weight is not None for panel in panels):
         phrases.append("source: weight on the answer's position, mean of many rows")
     if plan.size > 1:
         columns = f"{length}{glyphs.right_text}{math.ceil(length / plan.size)} columns"

@@ -50,11 +50,11 @@ def _groups(report: SweepReport, titles: Mapping[str, str], surface: Surface, *,
     columns: list[Column[GroupStats]] = [
         Column(title, partial(_override, key), "right", whole=True) for key, title in titles.items()
     ]
-    goal = f"steps to {percent(report.target)}"
+    steps = f"steps to {percent(report.goal)}"
     columns += [
         Column("success", success, "right"),
         Column("95 %", lambda g: interval(g.wilson95, dash) if g.n else dash, "right", drop=1),
-        Column(goal, lambda g: _spread(g.steps_to_target, _whole, dash) if g.n else dash, "right", drop=2),
+        Column(steps, lambda g: _spread(g.steps_to_goal, _whole, dash) if g.n else dash, "right", drop=2),
         Column("final loss", final_loss, "right", drop=3),
         Column("most common heads", _common, wraps=True, drop=4, when=labelled),
     ]
@@ -82,10 +82,10 @@ def _whole(steps: float) -> str:
 def _legend(report: SweepReport, surface: Surface) -> Lines:
     wide = surface.width >= QUARTILES_FROM
     notes = [
-        f"success: ended at {percent(report.target)} accuracy or above, with the 95 % interval of that share (Wilson)",
+        f"success: ended at {percent(report.goal)} accuracy or above, with the 95 % interval of that share (Wilson)",
         "steps and loss: median (25 % - 75 %)" if wide else "steps: median (25 % - 75 %)   loss: median",
     ]
-    if any(None in group.steps_to_target for group in report.groups if group.n):
+    if any(None in group.steps_to_goal for group in report.groups if group.n):
         notes.append(f"{NEVER}: so many did not get there")
     if report.groups and all(group.n == 1 for group in report.groups):
         notes.append(ONE_SEED)

@@ -24,13 +24,13 @@ def pair_words(report: SweepReport, pair: PairStats) -> str:
     first, second = (report.groups[cell].overrides for cell in (pair.first, pair.second))
     other, own = _things(pair.key, first), _things(pair.key, second)
     several = _noun(pair.key, second) and second[pair.key] != "1"
-    is_steps, to_target = pair.measure == "steps", f" to {100 * report.target:.4g} % accuracy"
+    is_steps, to_goal = pair.measure == "steps", f" to {100 * report.goal:.4g} % accuracy"
     found = difference_words(pair.difference, pair.measure)
     if pair.difference.status is Status.SHOWN:
         verb = f"{'need' if is_steps else 'end'}{'' if several else 's'}"
-        said = f"{own} {verb} {found}{to_target if is_steps else ''} than {other}"
+        said = f"{own} {verb} {found}{to_goal if is_steps else ''} than {other}"
     else:
-        said = f"{own} against {other}, {f'steps{to_target}' if is_steps else 'final loss'}: {found}"
+        said = f"{own} against {other}, {f'steps{to_goal}' if is_steps else 'final loss'}: {found}"
     at = " ".join(f"{name}={text}" for name, text in first.items() if name != pair.key)
     return f"{f'at {at}: ' if at else ''}{said} ({_counted(pair)})"
 

@@ -157,7 +157,7 @@ def swept(m: Made) -> SweepReport:
     key = m.text("n_heads")
     groups = [
         GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
-                     m.quartiles(), [([Label("offset", Role.NAMED, 6)], 2)])
+                     m.quartiles(), [([Label("offset", Role.SHOWN, 6)], 2)])
         for i in range(4 if m.shape == "long" else 2)
     ]  # fmt: skip
     difference = Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)

@@ -224,7 +224,7 @@ def check_sweep(strangers: list[str]) -> None:
     assert said.code == 4, f"exit code {said.code}: {said.err}"
     for name, row in rows(said).items():
         if name in strangers:
-            assert row["status"] == "left out" and row["final_loss"] is row["steps_to_target"] is None, row
+            assert row["status"] == "excluded" and row["final_loss"] is row["steps_to_goal"] is None, row
         else:
             assert {**row, "run": undisturbed()[name]["run"]} == undisturbed()[name]
     counted = sum(group["success"]["n"] for group in said.json["groups"])

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from mhsa_cli.records import bench as b
-from mhsa_cli.records.check import Grade, Law, NamedFault, Remark
+from mhsa_cli.records.check import Grade, Law, NamedFault, Note
 from mhsa_cli.records.heads import HeadScore, Matching
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers.kit import table
@@ -84,7 +84,7 @@ def grade(m: Made) -> Grade:
         )
         for _ in range(size)
     ]
-    texts = [Remark("call", m.text("module(x): TypeError")) for _ in range(size)]
+    texts = [Note("call", m.text("module(x): TypeError")) for _ in range(size)]
     found = {m.text("called"): m.text("module(x)")}
     verdict = m.draw.choice(["right", "wrong", "uncallable"])
     return Grade(f"{m.text('a/b.py')}:{m.text('A')}", verdict, found, law, fault, texts, texts, abs(m.number()))
