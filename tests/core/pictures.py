@@ -18,7 +18,7 @@ if __name__ == "__main__":
 from mhsa_cli.core.heads.hooks import walk
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.scores import lifts, shape
-from mhsa_cli.core.heads.targets import SCORES, aim, offset_chances
+from mhsa_cli.core.heads.targets import SCORES, aim, offset_uniforms
 from mhsa_cli.core.model.attention import causal_window
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import Batch
@@ -68,7 +68,7 @@ def picture(name: str) -> str:
     visible = causal_window(len(tokens), len(tokens))
     aims = {score: aim(SCORES[score].target(ids), visible) for score in SCORES if score != "offset"}
     found = {score: one for score, one in aims.items() if one is not None}
-    measured = lifts(weights, Probe(Batch(ids, ids), ids, visible, found, offset_chances(visible), text))
+    measured = lifts(weights, Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), text))
     said = []
     for score in shown:
         distance = measured[score].distance if score == "offset" and name != "uniform" else None
