@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-# Every task at its smallest.
-SMALLEST = {
-    "repeat": {"task.vocab_size": "3", "task.seq_len": "2"},
-    "copy": {"task.vocab_size": "4", "task.seq_len": "4"},
-    "reverse": {"task.vocab_size": "4", "task.seq_len": "4"},
-    "induction": {"task.vocab_size": "3", "task.seq_len": "3"},
-    "shift": {"task.vocab_size": "3", "task.seq_len": "2"},
-    "text": {"task.path": "text.txt", "task.seq_len": "2"},
-}
+from mhsa_cli.config.tasks import TASK_SCHEMAS
+
+# A small value for each setting that a task may have without a default, and for its sizes.
+SMALL = {"vocab_size": "4", "seq_len": "4", "path": "text.txt"}
+
+
+def small_task(name: str) -> list[str]:
+    """List the settings of a small task, so small that the least of nearly every other setting fits with them."""
+    fields = TASK_SCHEMAS[name].model_fields
+    return [f"task.name={name}", *(f"task.{key}={value}" for key, value in SMALL.items() if key in fields)]
 
 
 def later_wins(*settings: str) -> list[str]:

@@ -16,7 +16,7 @@ from tests.commands.test_verify_command import NEWEST, states
 
 # What another version may have written: a task, a key, a section, a value, a wider range.
 NEWER = [
-    ("name: shift", "name: sort", "sort"),
+    ("name: shift", "name: of-9.0", "of-9.0"),
     ("seq_len: 6", "seq_len: 6\n  jitter: 3", "jitter"),
     ("train:", "data: {shards: 2}\ntrain:", "data"),
     ("norm: layernorm", "norm: groupnorm", "groupnorm"),
@@ -51,7 +51,7 @@ def test_settings_that_this_version_lacks_are_named_and_no_damage(old: str, new:
 
 
 def test_a_run_without_hashes_may_be_damaged_as_well(tiny: Path) -> None:
-    rewrite(tiny, "name: shift", "name: sort")
+    rewrite(tiny, "name: shift", "name: of-9.0")
     (tiny / "run.json").write_text(json.dumps(facts(tiny)))
     assert states("tiny")["config.yaml"] == "wrong"
 
@@ -59,11 +59,11 @@ def test_a_run_without_hashes_may_be_damaged_as_well(tiny: Path) -> None:
 def test_a_checkpoint_with_settings_of_another_version_is_no_damage(tiny: Path) -> None:
     files = commit.read_directory(tiny / NEWEST)
     state = json.loads(files["state.json"])
-    state["config"]["task"]["name"] = "sort"
+    state["config"]["task"]["name"] = "of-9.0"
     commit.commit_directory(tiny / "checkpoints", "step-00000010", {**files, "state.json": json.dumps(state).encode()})
     assert states("tiny")[NEWEST] == "other version" and mhsa("verify", "tiny").code == 4
     said = mhsa("generate", "tiny", "--prompt", "3")
-    assert said.code == OtherVersionError.exit_code == RunError.exit_code and "`sort`" in said.err
+    assert said.code == OtherVersionError.exit_code == RunError.exit_code and "`of-9.0`" in said.err
 
 
 def test_a_plan_of_another_version_is_refused_by_name(here: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.schema import Config
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from tests.refusals import codes, faults
 
 Load = Callable[..., Config]
@@ -73,7 +74,7 @@ def test_part_kept_for_evaluation(value: str) -> None:
 def test_unknown_tasks_list_the_known_ones(name: str) -> None:
     (fault,) = faults(f"task: {{name: {name}}}")
     assert (fault.code, fault.col) == ("unknown-task", 14)
-    assert fault.message.endswith(", wanted one of repeat, copy, reverse, induction, shift, text")
+    assert fault.message.endswith(", ".join(TASK_SCHEMAS))
 
 
 def test_a_misspelt_task_is_recognised(complain: Complain) -> None:

@@ -1,7 +1,11 @@
-"""Tasks: targets stand one later than inputs, only answers are scored, and every stream can be drawn again."""
+"""Tasks: laws that hold for every entry of TASKS, and each task by hand.
+
+A new task is held to the laws as soon as its entry is written; what its answers are, a test of its own says.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import Counter
@@ -12,13 +16,13 @@ import pytest
 import torch
 from torch import Generator
 
+from mhsa_cli.config.load import load_config
 from mhsa_cli.config.tasks import TASK_SCHEMAS
-from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, example, fixed_batch
+from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, example, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
-from tests import settings
-from tests.faults.rows import reading
+from tests.settings import small_task
 
 
 def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
@@ -26,23 +30,59 @@ def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
     return batch.inputs[0].tolist(), batch.targets[0].tolist()
 
 
-def test_every_list_of_tasks_has_each() -> None:
-    lists = {
-        "mhsa_cli/core/tasks/__init__.py: TASKS": TASKS,
-        "mhsa_cli/config/tasks.py: TaskConfig": TASK_SCHEMAS,
-        "tests/settings.py: SMALLEST": settings.SMALLEST,
-        "tests/faults/rows/reading.py: TASKS": reading.TASKS,
-        "tests/faults/rows/reading.py: TASK_DEFAULTS": reading.TASK_DEFAULTS,
-    }
-    known = {name for names in lists.values() for name in names}
-    assert not {place: missing for place, names in lists.items() if (missing := known - set(names))}
+def test_every_task_has_its_settings() -> None:
     assert list(TASKS) == list(TASK_SCHEMAS)  # one order on every screen
 
 
-def test_every_task_has_a_sentence_and_a_picture() -> None:
-    for name in TASKS:
-        info = example(name)
-        assert info.summary and len(info.inputs) == len(info.targets) == 8
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_built_from_its_settings_and_has_an_example(name: str, tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        write(tmp_path, b"to be or not to be, that is the question" * 3, "text.txt")
+        task = build_task(load_config(None, small_task(name)).task)
+    assert type(task) is TASKS[name] and TASKS[name].name == name
+    info = example(name)
+    assert info.summary and len(info.inputs) == len(info.targets) == 8
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_rows_are_drawn_from_the_generator_alone_and_stay_in_the_vocabulary(name: str) -> None:
+    task = TASKS[name].small()
+    first, again, other = (task.draw(300, stream_generator(seed, "test", 0)) for seed in (5, 5, 6))
+    assert torch.equal(first.inputs, again.inputs) and torch.equal(first.targets, again.targets)
+    assert not torch.equal(first.inputs, other.inputs)
+    for ids in (first.inputs, first.targets):
+        assert ids.shape == (300, task.seq_len) and ids.dtype == torch.int64 and ids.is_contiguous()
+    for ids in (first.inputs, first.targets[first.targets != IGNORE]):
+        assert int(ids.min()) >= 0 and int(ids.max()) < task.vocab_size
+    assert len(task.symbols(range(task.vocab_size))) == task.vocab_size
+    assert all(isinstance(task.write(i), str) for i in range(task.vocab_size))
+
+
+@pytest.mark.parametrize("name", [*TASKS, "copy, lengths", "reverse, lengths"])
+def test_the_source_holds_the_answer(name: str) -> None:
+    """Where a task names the position of its answers: of every answer and of nothing else, and never in the future."""
+    task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
+    batch = task.draw(300, stream_generator(4, "test", 0))
+    source = task.source(batch.inputs)
+    if source is None:
+        return
+    scored = batch.targets != IGNORE
+    assert scored.any() and torch.equal(source >= 0, scored)
+    assert torch.equal(batch.inputs.gather(1, source.clamp(min=0))[scored], batch.targets[scored])
+    assert (source <= torch.arange(task.seq_len)).all()
+    anything = torch.randint(task.vocab_size, (50, task.seq_len + 3), generator=stream_generator(4, "any", 0))
+    found = task.source(anything)  # rows that are not of this task are asked too, and of another length
+    assert found is not None and found.shape == anything.shape
+    assert int(found.min()) >= -1 and int(found.max()) < anything.size(1)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_different_rows_are_counted_by_drawing_all_of_them(name: str) -> None:
+    task = TASKS[name].small()
+    if task.n_rows is not None:
+        rows = task.draw(200_000, stream_generator(3, "test", 0)).inputs
+        digits = task.vocab_size ** torch.arange(task.seq_len)
+        assert len((rows * digits).sum(1).unique()) == task.n_rows
 
 
 def test_repeat_is_one_id_over_and_over() -> None:
@@ -83,18 +123,6 @@ def test_lengths_vary_within_their_range_and_padding_is_never_scored() -> None:
         assert inputs == full[:10]
         assert targets == [IGNORE] * length + prefix + [IGNORE] * (10 - 2 * length)
     assert batch.inputs.min() >= 0 and task.symbols([11, 10, 3]) == ["|", "_", "3"]
-
-
-@pytest.mark.parametrize("name", ["copy", "reverse"])
-@pytest.mark.parametrize("min_length", [None, 2])
-def test_the_source_holds_the_answer(name: str, min_length: int | None) -> None:
-    task = TASKS[name](vocab_size=40, seq_len=10, min_length=min_length)
-    batch = task.sample(50, stream_generator(4, "test", 0))
-    source = task.source(batch.inputs)
-    assert source is not None
-    scored = batch.targets != IGNORE
-    assert torch.equal(source >= 0, scored)
-    assert torch.equal(batch.inputs.gather(1, source.clamp(min=0))[scored], batch.targets[scored])
 
 
 def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
@@ -160,14 +188,6 @@ def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
     assert accuracy > 1.3 / n_symbols and loss < 0.95 * math.log(n_symbols)  # what position alone tells
 
 
-@pytest.mark.parametrize("name", list(TASKS))
-def test_ids_stay_inside_the_vocabulary(name: str) -> None:
-    task = TASKS[name].small()
-    batch = task.sample(500, stream_generator(5, "test", 0))
-    for ids in (batch.inputs, batch.targets[batch.targets != IGNORE]):
-        assert int(ids.min()) >= 0 and int(ids.max()) < task.vocab_size
-
-
 @pytest.mark.parametrize("part", ["inputs", "targets"])
 @pytest.mark.parametrize("wrong", [-1, IGNORE - 1, 7, 2**40])
 def test_a_task_of_ones_own_is_refused_where_it_leaves_the_vocabulary(part: str, wrong: int) -> None:
@@ -214,8 +234,8 @@ def test_evaluation_rows_that_were_trained_on_are_counted() -> None:
     assert seen == expected and 0 < expected < 200
 
 
-def write(folder: Path, content: bytes) -> str:
-    file = folder / "sample.txt"
+def write(folder: Path, content: bytes, name: str = "sample.txt") -> str:
+    file = folder / name
     file.write_bytes(content)
     return str(file)
 

@@ -1,4 +1,4 @@
-"""The tasks: one file each, its name in TASKS, and its settings in config.tasks."""
+"""The tasks: one file and one entry of TASKS each; their settings are in config.tasks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TASKS: dict[str, type[Task]] = {task.name: task for task in (Repeat, Copy, Rever
 
 
 def build_task(config: TaskConfig) -> Task:
-    """Make the task that a config names, with its knobs."""
+    """Build the task of a config."""
     return TASKS[config.name](**config.model_dump(exclude={"name"}))
 
 
 def example(name: str) -> TaskInfo:
-    """Draw one row of a task: what goes in, what must come out, and what guessing scores at that size."""
+    """Draw one row of a small task: inputs, targets, and the chance level at that size."""
     task = TASKS[name].small()
     row = task.sample(1, stream_generator(1, "show", 0))
     targets = ["·" if t == IGNORE else task.symbols([t])[0] for t in row.targets[0].tolist()]
@@ -32,5 +32,5 @@ def example(name: str) -> TaskInfo:
 
 
 def examples() -> list[TaskInfo]:
-    """Draw a row of every task."""
+    """Draw one row of every task."""
     return [example(name) for name in TASKS]

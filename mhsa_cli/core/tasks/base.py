@@ -1,8 +1,9 @@
-"""What every task is: rows of ids with their answers, and what guessing would score."""
+"""The interface of a task: rows of ids with their targets, and the chance level."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +30,10 @@ class Batch:
 class Task:
     """A toy task. `vocab_size` counts every id the model may meet, specials included.
 
-    `chance_loss` (nats) and `chance_accuracy` are those of the best guess that ignores the input but may know which
-    position is asked: they are counted, and a task that knows them exactly sets them instead.
-    `note` is what whoever looks at this task's heads must know. `n_rows` is the number of different rows that exist,
-    or None if it is not counted. `gaps` are the distances at which its rows repeat symbols on purpose.
+    `chance_loss` (nats) and `chance_accuracy` are what ignoring the input scores when the position of a query is known.
+    With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
+    `note` is a caution printed below this task's attention maps. `n_rows` is the number of different rows, or None if
+    unknown. `gaps` are the distances at which its rows repeat symbols on purpose.
     """
 
     name: ClassVar[str]
@@ -40,6 +41,7 @@ class Task:
     note: ClassVar[str] = ""
     vocab_size: int
     seq_len: int
+    uniform_answers: ClassVar[bool] = False
     n_rows: int | None = None
     gaps: Sequence[int] = ()
     space: ClassVar[str] = " "  # between two tokens in running output; none where each is a character
@@ -52,32 +54,39 @@ class Task:
 
     @cached_property
     def chance_loss(self) -> float:
-        """Give the loss of the best guess that ignores the input, nats."""
-        return counted_chance(self)[0]
+        """Return the loss of ignoring the input, nats."""
+        return self._chance[0]
 
     @cached_property
     def chance_accuracy(self) -> float:
-        """Give the accuracy of the best guess that ignores the input."""
-        return counted_chance(self)[1]
+        """Return the accuracy of ignoring the input."""
+        return self._chance[1]
 
-    def __init__(self, **knobs: Any) -> None:
-        """Take what the config says of the task; each task names its own settings."""
+    @cached_property
+    def _chance(self) -> tuple[float, float]:
+        return (math.log(self.n_symbols), 1 / self.n_symbols) if self.uniform_answers else counted_chance(self)
+
+    def __init__(self, **settings: Any) -> None:
+        """Take the settings of the task's schema in `config.tasks`, except its name; each task lists its own."""
 
     @classmethod
     def small(cls) -> Task:
-        """Make one whose rows fit on a line."""
+        """Build one whose rows fit on a line."""
         return cls(vocab_size=10, seq_len=8)
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        """Make n rows for `draw`. Only tasks over given data look at `split` ("train" or "eval")."""
+        """Draw n rows from `generator` alone. Only tasks over given data read `split` ("train" or "eval")."""
         raise NotImplementedError
 
     def source(self, inputs: Tensor) -> Tensor | None:
-        """Give for each query the position of the key that holds its answer, (B, T), -1 where there is none."""
+        """Return for each query the position of the key that holds its answer, (B, T), -1 where it has no answer.
+
+        None: the task has no such positions. `inputs` may be any ids, not only rows of this task.
+        """
         return None
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
-        """Write ids as a reader should see them."""
+        """Write ids for display."""
         return [str(i) for i in ids]
 
     def write(self, i: int) -> str:
@@ -85,10 +94,7 @@ class Task:
         return self.symbols([i])[0]
 
     def draw(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        """Draw n rows, and look before a device does whether every id is in the vocabulary.
-
-        Raises: ValueError naming the first that is not.
-        """
+        """Draw n rows and check on the CPU that every id is in the vocabulary. Raises: ValueError naming the first."""
         batch = self.sample(n, generator, split=split)
         check_indices("id", batch.inputs, self.vocab_size)
         check_targets(batch.targets, self.vocab_size)
@@ -96,14 +102,14 @@ class Task:
 
 
 def check_targets(targets: Tensor, vocab_size: int) -> None:
-    """Refuse targets that are neither in the vocabulary nor IGNORE, naming the first. Raises: ValueError."""
+    """Refuse targets that are neither in the vocabulary nor IGNORE. Raises: ValueError naming the first."""
     check_indices("target", targets.masked_fill(targets == IGNORE, 0), vocab_size)
 
 
 def counted_chance(task: Task) -> tuple[float, float]:
-    """Guess by how often each answer stands at each position of training rows: loss (nats) and accuracy of that.
+    """Predict by the frequency of each answer at each position of training rows: loss (nats) and accuracy.
 
-    Both are measured on evaluation rows. Every answer counts once more than it was met: no guess is infinitely wrong.
+    Both are measured on evaluation rows. Counts start at one, so that no answer has probability zero.
     """
     V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
     met, asked = (_at_positions(task, n, index, split) for index, split in enumerate(("train", "eval")))
@@ -113,7 +119,7 @@ def counted_chance(task: Task) -> tuple[float, float]:
 
 
 def _at_positions(task: Task, n: int, index: int, split: str) -> Tensor:
-    """Count over n rows how often each answer stands at each position: (T, V), float64."""
+    """Count over n rows how often each answer occurs at each position: (T, V), float64."""
     targets = task.draw(n, stream_generator(0, "chance", index), split=split).targets
     place = torch.arange(targets.size(1)) * task.vocab_size
     cells = (targets + place)[targets != IGNORE]
@@ -146,7 +152,7 @@ class TrainBatches:
 
 
 def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:
-    """Draw the n rows of a stream that training never reads, the same ones at every call."""
+    """Draw the n held-out rows of a stream, the same ones at every call."""
     return task.draw(n, stream_generator(seed, stream, 0), split="eval")
 
 

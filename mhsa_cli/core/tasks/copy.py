@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from mhsa_cli.core.tasks.recall import Recall
 
 
 class Copy(Recall):
-    """Repeat the prefix in order. The answer to every query lies L positions back, one after the symbol before it.
+    """Repeat the prefix in order: every answer is L positions back.
 
     ```
     inputs   4 7 2 | 4 7
@@ -20,10 +21,11 @@ class Copy(Recall):
 
     name = "copy"
     summary = "a random prefix, a separator, the prefix again; heads must look back"
+    uniform_answers = True
 
     @property
     def gaps(self) -> Sequence[int]:  # type: ignore[override]
         return range(self.min_length + 1, self.max_length + 2)
 
-    def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
-        return i
+    def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
+        return torch.arange(ids.size(1)).expand_as(ids)

@@ -24,6 +24,7 @@ class Induction(Task):
 
     name = "induction"
     summary = "random symbols again and again at a hidden period; one layer is not enough"
+    uniform_answers = True
 
     def __init__(
         self, *, vocab_size: int, seq_len: int, min_period: int | None = None, max_period: int | None = None
@@ -32,7 +33,6 @@ class Induction(Task):
         self.min_period = max(1, seq_len // 4) if min_period is None else min_period
         self.max_period = max(1, seq_len // 2) if max_period is None else max_period
         self.gaps = range(self.min_period, self.max_period + 1)
-        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
         self.n_rows = sum(math.perm(vocab_size, period) for period in self.gaps)
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:

@@ -1,8 +1,7 @@
-"""What copy and reverse share: a random prefix, a separator, and an answer made of the prefix."""
+"""Base of the tasks with a random prefix, a separator, and an answer made of the prefix."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,8 +14,7 @@ class Recall(Task):
     """A row is a prefix of L random symbols, a separator, and an answer of L symbols; only the answer is scored.
 
     L is seq_len / 2, or drawn per row from min_length..seq_len/2; a shorter row ends in padding. Ids: symbols first,
-    then padding (only if lengths vary), and the separator last. `answer_index` says which prefix position each answer
-    repeats.
+    then padding (only if lengths vary), and the separator last. A task overrides `answer_index`.
     """
 
     def __init__(self, *, vocab_size: int, seq_len: int, min_length: int | None = None) -> None:
@@ -25,15 +23,17 @@ class Recall(Task):
         self.min_length = self.max_length if min_length is None else min_length
         self.separator = vocab_size - 1
         self.padding = vocab_size - 2 if min_length is not None else None
-        self.chance_loss, self.chance_accuracy = math.log(self.n_symbols), 1 / self.n_symbols
         self.n_rows = sum(self.n_symbols**length for length in range(self.min_length, self.max_length + 1))
 
     @property
     def n_symbols(self) -> int:
         return self.vocab_size - (1 if self.padding is None else 2)
 
-    def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
-        """Give the prefix position that answer number i (0, 1, ...) repeats."""
+    def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
+        """Return the prefix position that each answer repeats: column i holds that of answer i.
+
+        Shapes: ids (B, N), whose first `length` (B, 1) columns are the prefix; the result (B, N), read before `length`.
+        """
         raise NotImplementedError
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
@@ -45,7 +45,7 @@ class Recall(Task):
         t = torch.arange(self.seq_len + 1).expand(n, -1)  # the row has one token more than inputs or targets
         i = t - length - 1  # which answer stands at t; negative in the prefix and on the separator
         answered = (i >= 0) & (i < length)
-        index = torch.where(answered, self.answer_index(i, length), t).clamp(0, self.max_length - 1)
+        index = torch.where(answered, self._index(prefix, length, i), t).clamp(0, self.max_length - 1)
         rows = prefix.gather(1, index).masked_fill(t == length, self.separator)
         if self.padding is not None:
             rows = rows.masked_fill(i >= length, self.padding)
@@ -53,10 +53,14 @@ class Recall(Task):
         return Batch(rows[:, :-1].contiguous(), targets[:, 1:].contiguous())
 
     def source(self, inputs: Tensor) -> Tensor:
-        """Give the prefix position of the answer each query must produce, -1 outside the answer."""
+        """Return the prefix position that each query's answer repeats, -1 where there is no answer."""
         length = (inputs == self.separator).int().argmax(-1, keepdim=True)  # (B, 1)
         i = torch.arange(inputs.size(1)).expand_as(inputs) - length
-        return torch.where((i >= 0) & (i < length), self.answer_index(i, length), -1)
+        return torch.where((i >= 0) & (i < length), self._index(inputs, length, i), -1)
+
+    def _index(self, ids: Tensor, length: Tensor, i: Tensor) -> Tensor:
+        """Look up the prefix position of answer number i (B, T)."""
+        return self.answer_index(ids, length).gather(1, i.clamp(0, ids.size(1) - 1))
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
         names = {self.separator: "|"} | ({} if self.padding is None else {self.padding: "_"})

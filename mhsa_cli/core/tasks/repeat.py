@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Generator
 
@@ -21,6 +19,7 @@ class Repeat(Task):
 
     name = "repeat"
     summary = "one id said over and over; the answer is found wherever a head looks"
+    uniform_answers = True
     note = (
         "On repeat every key carries the same token: the answer is found wherever a head looks, so these maps show no "
         "skill. A task on which looking matters: mhsa train task.name=copy"
@@ -28,7 +27,6 @@ class Repeat(Task):
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:
         self.vocab_size, self.seq_len = vocab_size, seq_len
-        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
         self.n_rows = vocab_size
         self.gaps = (1,)
 

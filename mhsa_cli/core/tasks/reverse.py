@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mhsa_cli.core.tasks.recall import Recall
 
 
 class Reverse(Recall):
-    """Repeat the prefix from its end. The distance to the source grows by two with every answer.
+    """Repeat the prefix from its end: the distance to the answer grows by two with every query.
 
     ```
     inputs   4 7 2 | 2 7
@@ -18,6 +19,7 @@ class Reverse(Recall):
 
     name = "reverse"
     summary = "a random prefix, a separator, the prefix backwards"
+    uniform_answers = True
 
-    def answer_index(self, i: Tensor, length: Tensor) -> Tensor:
-        return length - 1 - i
+    def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
+        return length - 1 - torch.arange(ids.size(1))

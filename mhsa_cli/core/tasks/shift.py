@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Generator
 
@@ -22,10 +20,10 @@ class Shift(Task):
 
     name = "shift"
     summary = "counting upwards; a wrongly shifted target shows at once"
+    uniform_answers = True
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:
         self.vocab_size, self.seq_len = vocab_size, seq_len
-        self.chance_loss, self.chance_accuracy = math.log(vocab_size), 1 / vocab_size
         self.n_rows = vocab_size
         self.gaps = (vocab_size,)
 
