@@ -96,7 +96,7 @@ def shape_label(head: HeadScore) -> Label:
     """Describe a head that looks at nothing with a name."""
     if head.uniformity is not None and head.uniformity >= SPREAD:
         return Label("near-uniform")
-    return Label("sharp" if head.confidence is not None and head.confidence >= SHARP else "undecided")
+    return Label("focused" if head.confidence is not None and head.confidence >= SHARP else "unclear")
 
 
 def _named(head: HeadScore, target: str, score: TargetScore) -> list[Claim]:
