@@ -30,6 +30,7 @@ LIBRARIES = {
     "yaml": {"config"},
     "pydantic": {"config"},
     "pydantic_core": {"config"},
+    "psutil": {"jobs"},
 }
 # What a room may import of the house itself. text and errors stand below all.
 ROOMS = {
@@ -226,14 +227,15 @@ LIGHT = [
     (["train", "--help"], 0),
     (["train", "--config", "missing.yaml"], 2),
     (["train", "model.n_heads=5"], 2),
+    (["config", "show"], 0),
+    (["runs"], 0),
+    (["inspect-heads"], 4),
+    (["explain"], 4),
     (["sweep", "n_heads=1,1"], 2),
     (["sweep", "n_heads=1,3"], 2),
     (["sweep", "--seeds", "9000000"], 2),
     (["sweep", "--resume", "missing"], 4),
-    (["config", "show"], 0),
     (["check", "missing.py:A"], 2),
-    (["runs"], 0),
-    (["inspect-heads"], 4),
 ]
 
 

@@ -246,7 +246,6 @@ def light(_: pytest.MonkeyPatch, room: str) -> None:
     tempfile.tempdir = room
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -9)]
 )
@@ -271,7 +270,6 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int, ser
     assert not alive(child) and not list(room.glob("mhsa-check-*"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(
     ("line", "code"), [("return x", 0), ("os._exit(7)", 2), ("time.sleep(600)", 2), ("os.kill(os.getpid(), 11)", 2)]

@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.grade.processes import adopt_orphans, end_descendants
 from mhsa_cli.records.check import GradeOptions
@@ -162,9 +164,8 @@ def _limit(job: Job) -> None:
         resource.RLIMIT_FSIZE: FILE_BYTES,
         resource.RLIMIT_CPU: math.ceil(job.seconds + AFTER) * (os.cpu_count() or 1),
     }
-    with contextlib.suppress(OSError, ValueError, IndexError):  # no /proc: then memory has no limit of ours
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + job.memory
+    with contextlib.suppress(psutil.Error, OSError):  # no /proc: then memory has no limit of ours
+        limits[resource.RLIMIT_AS] = psutil.Process().memory_info().vms + job.memory
     for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
         with contextlib.suppress(OSError, ValueError):

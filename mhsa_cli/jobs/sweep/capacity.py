@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+
+import psutil
 
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.schema import Config
@@ -12,29 +14,20 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY
 from mhsa_cli.runs.new_folder import check_disk_space
 
+CGROUP = "/sys/fs/cgroup"  # psutil knows nothing of a container's limit
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
 SHARE = 0.9  # of the free memory: the system and the estimates need some air
 
 
 def free_memory() -> int | None:
-    """Measure the bytes that can be had without swapping, within what a container allows; None if nobody says."""
+    """Measure the bytes that can be had without swapping, within what a container allows; None if unknown."""
     found = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        limit, used = (Path("/sys/fs/cgroup", name).read_text() for name in ("memory.max", "memory.current"))
-        found.append(int(limit) - int(used))
-    except (OSError, ValueError):  # no such file, or the limit is `max`
-        pass
-    if not found:
-        try:
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (AttributeError, OSError, ValueError):
-            return None
-    return max(0, min(found))
+    with contextlib.suppress(OSError):  # a system without /proc
+        found.append(psutil.virtual_memory().available)
+    with contextlib.suppress(OSError, ValueError):  # no such file, or the limit is `max`
+        limit, used = (int(Path(CGROUP, name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0, limit - used))
+    return min(found, default=None)
 
 
 def stack_that_fits(config: Config, memory: int | None) -> int | None:
