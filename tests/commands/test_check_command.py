@@ -270,15 +270,29 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int, ser
     assert not alive(child) and not list(room.glob("mhsa-check-*"))
 
 
-@pytest.mark.parametrize("own", [False, True])
+# How it starts another: in its own session; in one that keeps only the output; in one that keeps nothing of it.
+STARTED = {
+    "child": "['sleep', '600']",
+    "output": "['sh', '-c', 'sleep 600; exit'], start_new_session=True, cwd='/'",
+    "nothing": "['sleep', '600'], start_new_session=True, cwd='/', stdout=-3, stderr=-3",  # DEVNULL
+}
+
+
 @pytest.mark.parametrize(
-    ("line", "code"), [("return x", 0), ("os._exit(7)", 2), ("time.sleep(600)", 2), ("os.kill(os.getpid(), 11)", 2)]
+    ("line", "code", "how"),
+    [
+        ("return x", 0, "child"),
+        ("return x", 0, "nothing"),
+        ("os._exit(7)", 2, "child"),
+        ("os._exit(7)", 2, "output"),
+        ("time.sleep(600)", 2, "nothing"),
+        ("os.kill(os.getpid(), 11)", 2, "child"),
+        ("os.kill(os.getpid(), 11)", 2, "output"),
+    ],
 )
-def test_what_it_starts_ends_with_it(here: Path, line: str, code: int, own: bool) -> None:
+def test_what_it_starts_ends_with_it(here: Path, line: str, code: int, how: str) -> None:
     marks = Path("marks").absolute()
-    sleep = "subprocess.Popen(['sh', '-c', 'sleep 600; exit'], start_new_session=True)" if own else (
-        "subprocess.Popen(['sleep', '600'])")  # fmt: skip
-    start = f"        open('{marks}', 'w').write(str({sleep}.pid))\n"
+    start = f"        open('{marks}', 'w').write(str(subprocess.Popen({STARTED[how]}).pid))\n"
     text = "import subprocess\n" + HEAD + start + f"        {line}\n"
     endless = (lambda _: marks.exists() and marks.read_text() != "") if "sleep" in line else None
     assert check(text, reached=endless).code == code

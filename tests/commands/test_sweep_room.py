@@ -49,9 +49,16 @@ def test_a_stack_is_as_large_as_memory_allows() -> None:
     assert largest_stack(cuda, 1) == 64  # not the memory that counts there
 
 
-def test_the_free_memory_is_a_number_of_bytes() -> None:
-    free = capacity.free_memory()
-    assert free is None or 16 * MIB < free < 2**50
+@pytest.mark.parametrize(("limit", "free"), [("9000000", 7000000), ("1000000", 0), ("max", None), (None, None)])
+def test_free_memory_is_what_the_machine_and_a_container_leave(
+    limit: str | None, free: int | None, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "CGROUP", here)
+    (here / "memory.current").write_text("2000000\n")
+    if limit is not None:
+        (here / "memory.max").write_text(f"{limit}\n")
+    found = capacity.free_memory()
+    assert found is not None and (found == free if free is not None else 16 * MIB < found < 2**50)
 
 
 def test_a_trial_takes_no_more_disk_than_was_thought_and_not_much_less() -> None:
