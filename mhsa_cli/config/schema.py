@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
@@ -15,10 +15,15 @@ from mhsa_cli.config.tasks import AnyTask, Repeat, Section, SeqLen, Wanted, rule
 # The option lists, in one place.
 Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "swiglu"]
-Positions = Literal["learned", "sinusoidal", "rope", "alibi", "none"]
 RopeLayout = Literal["interleaved", "half"]
 Schedule = Literal["constant", "cosine", "linear"]
 DType = Literal["float32", "float64", "bfloat16"]
+# Each positional scheme with the method of core.model.positions.Positions that it overrides.
+SCHEMES = {"learned": "embed", "sinusoidal": "embed", "rope": "rotate", "alibi": "bias", "none": ""}
+if TYPE_CHECKING:
+    Positions = str
+else:
+    Positions = Literal[tuple(SCHEMES)]
 
 MAX_STEPS = 10**9
 
@@ -87,7 +92,7 @@ class ModelConfig(Section):
     mlp: Mlp = Field(default="gelu", description="gelu | swiglu: the MLP's kind")
     residual: bool = Field(default=False, description="add each part's input to its output")
     norm: Norm = Field(default="none", description="none | layernorm | rmsnorm, before each part")
-    positions: Positions = Field(default="sinusoidal", description="learned | sinusoidal | rope | alibi | none")
+    positions: Positions = Field(default="sinusoidal", description=" | ".join(SCHEMES))
     rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of rope's angles")
     rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: which features rope pairs")
     attention: Attention = Field(
@@ -136,12 +141,13 @@ class ModelConfig(Section):
     @field_validator("attention")
     @classmethod
     def _takes_bias(cls, value: str, info: ValidationInfo) -> str:
-        if value == "linear" and info.data.get("positions") == "alibi":
-            message = "`model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none"
+        positions = info.data.get("positions", "")
+        if value == "linear" and SCHEMES.get(positions) == "bias":
+            message = f"`model.positions` ({positions}) adds to the scores of a softmax, linear attention has none"
             way = "use attention: softmax, or positions: rope"
             raise rule("positions", message, way, at=("attention", "positions"))
         if custom_attention.is_file(value):
-            if (positions := info.data.get("positions")) in ("rope", "alibi"):
+            if SCHEMES.get(positions, "") in ("rotate", "bias"):
                 message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"
                 way = "use learned, sinusoidal or none; a block may have its own"
                 raise rule("positions", message, way, at=("positions", "attention"))

@@ -51,7 +51,7 @@ def test_a_window_belongs_to_softmax(kind: str, complain: Complain) -> None:
 
 def test_alibi_has_nothing_to_add_to_in_linear_attention(complain: Complain) -> None:
     assert complain("model:\n  positions: alibi\n  attention: linear\n") == (
-        "c.yaml:3:14: `model.positions` (alibi) lowers the scores of a softmax, `model.attention` (linear) has none\n"
+        "c.yaml:3:14: `model.positions` (alibi) adds to the scores of a softmax, linear attention has none\n"
         "      attention: linear\n"
         "                 ^^^^^^\n"
         "  use attention: softmax, or positions: rope"

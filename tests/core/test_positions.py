@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mhsa_cli.config.schema import SCHEMES
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, attention_scores
 from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.positions import (
@@ -22,7 +23,7 @@ from mhsa_cli.core.model.positions import (
     sinusoidal_table,
     swap_rope_layout,
 )
-from tests.core.forms import Form
+from tests.core.forms import POSITION_FORMS, Form
 from tests.core.reference import draw, redraw, worst
 
 B, T, H, D_HEAD, MAX = 2, 7, 3, 8, 11
@@ -90,7 +91,7 @@ def test_positions_may_be_given_for_each_row(layout: str) -> None:
     assert torch.equal(rope.turn(q, pos[:1]), rope.turn(q, pos[0]))
 
 
-@pytest.mark.parametrize("scheme", ["rope", "alibi", "none"])
+@pytest.mark.parametrize("scheme", [name for name, method in SCHEMES.items() if method != "embed"])
 def test_a_block_at_other_positions(scheme: str) -> None:
     """Per-row positions are those of each row alone, on both paths; distances decide, not where a row begins."""
     positions = POSITIONS[scheme](Form(scheme, "softmax", H, 1).config(d_model=D, n_heads=H), MAX)
@@ -215,7 +216,7 @@ def test_alibi_falls_linearly_with_distance(n_heads: int) -> None:
     assert torch.equal(late[:, 0], torch.stack([-slopes, torch.zeros(n_heads)], -1))
 
 
-@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "rope half", "alibi"])
+@pytest.mark.parametrize("scheme", [name for name in POSITION_FORMS if name != "none"])
 def test_a_cache_goes_on_at_the_next_position(scheme: str) -> None:
     """A block on its own counts on from what its cache holds, and one told other positions keeps them."""
     form = Form(scheme, "softmax", H, 1)
@@ -233,9 +234,8 @@ def test_a_cache_goes_on_at_the_next_position(scheme: str) -> None:
 
 def test_every_scheme_acts_at_one_moment_only() -> None:
     x, q, k, pos = draw(B, T, 24), draw(B, 4, T, 6), draw(B, 2, T, 6, seed=2), torch.arange(T)
-    acts = {"learned": "embed", "sinusoidal": "embed", "rope": "rotate", "alibi": "bias", "none": None}
-    assert acts.keys() == POSITIONS.keys()
-    for name, moment in acts.items():
+    assert list(SCHEMES) == list(POSITIONS)
+    for name, moment in SCHEMES.items():
         scheme = POSITIONS[name](Form(name, "softmax", 2, 1).config(), T)
         assert isinstance(scheme, Positions)
         assert (scheme.embed(x, pos) is x) == (moment != "embed")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.config.schema import SCHEMES, ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
@@ -113,7 +113,7 @@ CHOICES: list[tuple[Callable[[], Any], tuple[object, ...]]] = [
     (lambda: attend(positions=RopePositions(MAX, 2)), (2, D_HEAD)),  # would be stretched over all pairs
     (lambda: attend(positions=rope(max_seq_len=MAX - 1)), (MAX - 1, MAX)),  # the block would take what these cannot
     (lambda: attend(positions=AlibiPositions(1)), (1, H)),  # would be every head's slope
-    (lambda: attend(positions=AlibiPositions(H), kind="linear"), ("linear", "alibi")),  # would be left out
+    (lambda: attend(positions=AlibiPositions(H), kind="linear"), ("linear", "AlibiPositions")),  # would be left out
     (lambda: rope(d_head=3), ("d_head", 3)),
     (lambda: rope(layout="twisted"), ("twisted", "interleaved", "half")),
     *((lambda theta=theta: rope(theta=theta), ("theta", theta)) for theta in (0.0, -2.0, math.inf, math.nan)),
@@ -228,7 +228,7 @@ def test_no_rows_and_no_tokens_are_nothing_and_no_error(kind: str, looking: bool
         assert look()(draw(*rows, D), draw(*rows, D)).shape == (*rows, D)
 
 
-@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_last_position_and_the_last_id_are_taken(scheme: str) -> None:
     """The limits are the last ones that fit: a table of MAX rows ends at MAX - 1."""
     ids = torch.full((B, MAX), V - 1)
@@ -247,7 +247,7 @@ def test_on_the_meta_device_shapes_come_out(kind: str, looking: bool) -> None:
     assert logits.shape == (B, T, V) and {each.shape for each in maps} == {(B, H, T, T)}
 
 
-@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_was_made_without_numbers_has_them_all_once_its_weights_are_loaded(scheme: str) -> None:
     """Masks, positions and slopes are in no state dict, and `to_empty` leaves whatever was in memory."""
     with torch.device("meta"):

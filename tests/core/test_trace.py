@@ -9,12 +9,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mhsa_cli.config.load import load_config
+from mhsa_cli.config.schema import SCHEMES
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace.run import first_rows, tell
 from mhsa_cli.core.trace.tensors import size_of
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.records.trace import Trace, TraceStep
 from mhsa_cli.records.training import StepRecord
+from tests.core.forms import fits
 
 
 def told(*settings: str, batch: int = 2, forward_only: bool = False) -> Trace:
@@ -173,10 +175,8 @@ def test_uniform_attention_sends_no_gradient_to_queries_and_keys() -> None:
 
 FORMS = [
     (positions, kind)
-    for positions, kind in itertools.product(
-        ["learned", "sinusoidal", "rope", "alibi", "none"], ["softmax", "window", "linear", "uniform"]
-    )
-    if (positions, kind) != ("alibi", "linear")
+    for positions, kind in itertools.product(SCHEMES, ["softmax", "window", "linear", "uniform"])
+    if fits(positions, kind)
 ]
 BLOCKS = {
     "bare": [],

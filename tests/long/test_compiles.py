@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mhsa_cli.config.schema import SCHEMES
 from tests.core.test_ranges import B, T, V, model
 
 
-@pytest.mark.parametrize("scheme", ["learned", "sinusoidal", "rope", "alibi", "none"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
     """Looking at ids and positions leaves no gap in the graph; what is not compiled is looked at as before."""
     made = model(scheme=scheme).eval()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mhsa_cli.config.estimate import estimate
-from mhsa_cli.config.schema import Config
+from mhsa_cli.config.schema import SCHEMES, Config
 from mhsa_cli.core.bench.timing import PATIENCE, StepClock, call_seconds, clock, peak_bytes, spread
 from mhsa_cli.core.devices import cpu_name
 from mhsa_cli.core.heads.capture import weight_blocks
@@ -183,7 +183,8 @@ def one_pass(kind: str, config: Config, T: int, device: torch.device) -> Callabl
     """Prepare one block's forward and backward pass over T tokens: with the fused kernel, or with linear attention."""
     model: dict[str, Any] = {"attention": kind}
     if kind == "linear":  # it takes neither a window nor a bias
-        model |= {"window": None, "positions": config.model.positions.replace("alibi", "none")}
+        biased = SCHEMES[config.model.positions] == "bias"
+        model |= {"window": None, "positions": "none" if biased else config.model.positions}
     config = changed(config, {"model": model})
     block, dtype = _one_block(config, T, device).attention[0], parameter_dtype(config.train)
     x = torch.randn(1, T, config.model.d_model, generator=torch.Generator().manual_seed(1)).to(device, dtype)

@@ -39,6 +39,14 @@ def to_transformer_lens(run: Source) -> Files:
     return {WEIGHTS: save(tensors), CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
 
 
+# Each scheme by its name there: "standard" is a table of vectors, for none a table of zeros.
+POSITION_TYPES = {
+    **dict.fromkeys(("learned", "sinusoidal", "none"), "standard"),
+    "rope": "rotary",
+    "alibi": "alibi",
+}
+
+
 def obstacles(c: ModelConfig) -> list[str]:
     """List what of a config TransformerLens has no form of; empty if it can compute the same."""
     found = []
@@ -46,6 +54,8 @@ def obstacles(c: ModelConfig) -> list[str]:
         found.append("model.residual is false: its blocks always add their input to their output")
     if c.attention != "softmax":
         found.append(f"model.attention is {c.attention}: its attention is a softmax")
+    if c.positions not in POSITION_TYPES:
+        found.append(f"model.positions is {c.positions}: it has no such positions")
     if c.d_mlp and c.mlp == "swiglu" and c.bias:
         found.append("model.mlp is swiglu with model.bias: its gated MLP has no bias before the gate's product")
     if c.positions == "alibi" and c.n_heads & (c.n_heads - 1):
@@ -57,7 +67,6 @@ def obstacles(c: ModelConfig) -> list[str]:
 
 def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str, Any]:
     """Describe a model in HookedTransformerConfig's fields, for its `from_dict`."""
-    kinds = {"rope": "rotary", "alibi": "alibi"}  # every other scheme is a table of vectors: "standard"
     d_head = c.d_model // c.n_heads
     config: dict[str, Any] = {
         "n_layers": c.n_layers,
@@ -73,7 +82,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
         "d_mlp": c.d_mlp or None,
         "normalization_type": {"none": None, "layernorm": "LN", "rmsnorm": "RMS"}[c.norm],
         "eps": EPS,
-        "positional_embedding_type": kinds.get(c.positions, "standard"),
+        "positional_embedding_type": POSITION_TYPES[c.positions],
         "attention_dir": "causal",
         "use_attn_scale": True,
         "attn_scale": math.sqrt(d_head),  # what scores are divided by

@@ -18,7 +18,6 @@ from mhsa_cli.core.heads.capture import BLOCK_CELLS, figure
 from mhsa_cli.core.heads.composition import MAX_PAIRS, compositions, n_pairs
 from mhsa_cli.core.heads.logit_attribution import direct_layers, direct_logits, per_head
 from mhsa_cli.core.model.attention import attention_scores, share_heads, split_heads
-from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import IGNORE, Batch
@@ -84,7 +83,7 @@ def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Head,
         return {}
     if len(model.blocks) > 1:
         notes.append("Shares of position and token are of layer 0 only: what later layers read is no longer their sum.")
-    if _overrides(model.positions, "rotate"):
+    if model.positions.overrides("rotate"):
         notes.append("Rope turns queries and keys by position: distance acts within every share.")
     shares = score_shares(model, ids)
     flat = ", ".join(str(Head(0, head)) for head, share in enumerate(shares) if share is None)
@@ -93,17 +92,12 @@ def qk_shares(model: TransformerLM, ids: Tensor, notes: list[str]) -> dict[Head,
     return {Head(0, head): share for head, share in enumerate(shares) if share is not None}
 
 
-def _overrides(positions: Positions, moment: str) -> bool:
-    """Tell whether a positional scheme acts at a moment: embed, rotate or bias."""
-    return getattr(type(positions), moment) is not getattr(Positions, moment)
-
-
 def score_parts(model: TransformerLM, ids: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Split the first layer's queries and keys (B, H, T, d) into what the token, the position and the bias give."""
     attn, pos = model.attention[0], model.pos[: ids.size(1)]
     tok = model.tok_emb(ids)
     streams = {"tok": tok}
-    if _overrides(model.positions, "embed"):
+    if model.positions.overrides("embed"):
         streams["pos"] = model.positions.embed(torch.zeros_like(tok), pos)
     W_Q, W_K, _ = attn.qkv_proj.weight.split(attn.widths)
     made = {name: (F.linear(x, W_Q), F.linear(x, W_K)) for name, x in streams.items()}
@@ -242,7 +236,7 @@ def composed(model: TransformerLM, seed: int, notes: list[str]) -> list[Composit
         return []
     kind = model.attention[0].kind
     left_out = [] if isinstance(block.attn_norm, nn.Identity) else ["norms"]
-    left_out += ["rope's turn"] if _overrides(model.positions, "rotate") and kind == "softmax" else []
+    left_out += ["rope's turn"] if model.positions.overrides("rotate") and kind == "softmax" else []
     left_out += ["MLPs"] if block.mlp is not None else []
     if left_out:
         notes.append(f"Composition is read from the weights and leaves out: {', '.join(left_out)}.")

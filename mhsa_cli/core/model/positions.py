@@ -1,7 +1,7 @@
-"""Positional schemes. Each acts at one of three moments; a moment that a scheme does not use does nothing.
+"""Positional schemes: each overrides one method of `Positions`.
 
 `embed` adds to the token vectors, `rotate` turns queries and keys, `bias` is added to the scores. Positions are always
-passed in, so that a sequence may start anywhere.
+passed in, so that a sequence may start anywhere. `config.schema.SCHEMES` holds the same names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYOUTS = ("interleaved", "half")  # which features rope turns together: (2i, 2i
 
 
 class Positions(WithTables):
-    """No positional information at all: every moment does nothing. The other schemes override one of them."""
+    """No positional information: no method changes anything. Every other scheme overrides one of the first three."""
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Add position vectors to x (..., T, D) at positions pos (T,) or (B, T)."""
@@ -31,11 +31,17 @@ class Positions(WithTables):
         return q, k
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
-        """Give what is added to the scores, (H, Tq, Tk), or None."""
+        """Return what is added to the scores, (H, Tq, Tk), or (B, H, Tq, Tk) for positions (B, T); None: nothing."""
         return None
 
+    def overrides(self, method: str) -> bool:
+        """Tell whether this scheme overrides "embed", "rotate" or "bias"."""
+        return getattr(type(self), method) is not getattr(Positions, method)
+
     def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
-        """Refuse a block that this scheme was not made for. Raises: ValueError."""
+        """Refuse a block of other sizes or of a kind that this scheme cannot act in. Raises: ValueError."""
+        if kind == "linear" and self.overrides("bias"):
+            raise ValueError(f"linear attention has no scores that {type(self).__name__} could be added to")
 
 
 class SinusoidalPositions(Positions):
@@ -189,8 +195,7 @@ class AlibiPositions(Positions):
     def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
         if n_heads != len(self.slopes):
             raise ValueError(f"these alibi positions have {len(self.slopes)} slopes, the block has {n_heads} heads")
-        if kind == "linear":
-            raise ValueError("linear attention has no scores that alibi could lower: wanted other positions")
+        super().check_fit(d_head, n_heads, kind, max_seq_len)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
@@ -201,7 +206,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
     return slopes + [2 ** (-4 * i / below) for i in range(1, 2 * (n_heads - below), 2)]
 
 
-# One line a scheme: how to build it for a model's config and the longest row it will see.
+# How to build each scheme for a model's config and the longest row.
 POSITIONS: dict[str, Callable[[ModelConfig, int], Positions]] = {
     "learned": lambda c, longest: LearnedPositions(longest, c.d_model),
     "sinusoidal": lambda c, longest: SinusoidalPositions(longest, c.d_model),

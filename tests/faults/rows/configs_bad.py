@@ -89,7 +89,7 @@ model.bias: 'true' | found the text `true`
 model.bias: null | nothing (null) | the default, true
 model.tie_embeddings: y | write `true`
 model.norm: batchnorm | one of none, layernorm, rmsnorm
-model.positions: rotary | one of learned, sinusoidal, rope, alibi, none
+model.positions: rotary | one of learned, sinusoidal, rope, alibi
 model.positions: sin | did you mean `sinusoidal`?
 model.attention: sofmax | did you mean `softmax`?
 model.attention: attn.py:Class | found `attn.py:Class` | there is no such file
@@ -239,7 +239,7 @@ WHOLES = [
     Text("model:\n  d_model: 1600\n  n_heads: 48", 3, 12, ("nearest n_heads that divide 1600: 40 and 50",)),
     Text("model: {n_heads: 6, d_model: 36, n_kv_heads: 4}", 1, 46, ("n_kv_heads that divide 6: 1, 2, 3, 6",)),
     Text("model: {d_model: 9, n_heads: 3, positions: rope}", 1, 44, ("turns pairs", "is odd")),
-    Text("model: {positions: alibi, attention: linear}", 1, 38, ("lowers the scores of a softmax",)),
+    Text("model: {positions: alibi, attention: linear}", 1, 38, ("adds to the scores of a softmax",)),
     Text("model: {attention: uniform, window: 3}", 1, 37, ("belongs to softmax",)),
     Text("task: {seq_len: 29}\nmodel: {max_seq_len: 15}", 2, 22, ("`task.seq_len` (29) or more",)),
     Text("train:\n  epochs: 3\n  steps_per_epoch: 7\n  warmup_steps: 22", 4, 17, ("wanted at most 21",)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.faults.row import Place, Row
-from tests.faults.rows.reading import TASKS
+from tests.faults.rows.reading import MODEL, TASKS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STEPS = 3
 FORMS: dict[str, list[Any]] = {  # taken in turn, so that a few cases meet all of each
     "task": [name for name, knobs in TASKS.items() if "path" not in knobs],
-    "positions": ["learned", "sinusoidal", "rope", "alibi", "none", "rope half"],
+    "positions": [*MODEL["positions"][1:], "rope half"],
     "attention": ["softmax", "window", "linear", "uniform"],
     "norm": ["none", "layernorm", "rmsnorm"],
     "mlp": ["", "gelu", "swiglu"],
