@@ -19,6 +19,8 @@ class Role(StrEnum):
     REDUNDANT = "redundant"
 
 
+# The targets of core.heads.targets.SCORES, in the order in which labels are listed: the name of each, and what a head
+# with its pattern does.
 TARGETS = {
     "previous": "previous token",
     "self": "own position",
@@ -26,6 +28,14 @@ TARGETS = {
     "offset": "offset {distance}",
     "duplicate": "duplicate token",
     "induction": "induction",
+}
+ATTENDS_TO = {
+    "previous": "attends to the previous token",
+    "self": "attends to its own position",
+    "first": "attends to the first token",
+    "offset": "attends {distance} tokens back",
+    "duplicate": "attends to earlier occurrences of its own token",
+    "induction": "attends to the token after earlier occurrences of its own (induction)",
 }
 SHAPES = {
     "near-uniform": "near uniform",
@@ -56,8 +66,8 @@ OLD_ROLES = {
     Role.NO_EFFECT: "looks like {target}, but idle",
     Role.REDUNDANT: "looks like {target}, with stand-ins",
 }
-# In which order the heads of a model are listed; "" stands for patterns without a shown effect.
-ORDER = ("duplicate", "first", "induction", "self", "", "offset", "previous", "focused", "near-uniform", "unclear")
+# The order in which the labels of a model are listed; "" stands for patterns without a shown effect.
+ORDER = (*TARGETS, "", *SHAPES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,14 +42,14 @@ def test_json_of_inspect_heads_keeps_its_promise(copying: Path) -> None:
 
 def test_tables_and_sentences_of_a_run_with_named_heads(copying: Path) -> None:
     maps = mhsa("inspect-heads", copying).out
-    assert "looks at" in maps and "offset 5" in maps and "The pattern matters" in maps
+    assert "offset 5" in maps and "The pattern matters" in maps
     scores = mhsa("inspect-heads", copying, "--scores").out
     assert "induction at" in scores and "random" in scores
     told = mhsa("explain", copying).out
-    assert told.count("looks 5 positions back") == 3 and "training never reads" in told
+    assert told.count("attends 5 tokens back") == 3 and "training never reads" in told
     assert told.count("\n\n") == 6  # a paragraph for the model, one for each head, the legend, the next command
     one = mhsa("explain", copying, "--heads", "L0.H1").out
-    assert "L0.H1 looks" in one and "L0.H2" not in one
+    assert "L0.H1 attends" in one and "L0.H2" not in one
 
 
 def test_ablation_tells_what_is_lost(copying: Path) -> None:

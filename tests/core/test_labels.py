@@ -12,7 +12,7 @@ from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matte
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.heads import HeadScore, TargetScore, Verdict
-from mhsa_cli.records.labels import SHAPES, TARGETS, Label, Role
+from mhsa_cli.records.labels import ATTENDS_TO, SHAPES, TARGETS, Label, Role
 
 MATTERS = Verdict(True, 2.0, 0.1, 0.5, [], "by hand")
 IDLE = replace(MATTERS, pattern_matters=False, joint_delta_nats=0.01)
@@ -223,7 +223,7 @@ def test_a_label_is_read_by_its_id() -> None:
     """Files keep the id."""
     names = [Label(kind, role, 12 if kind == "offset" else None) for kind in TARGETS for role in Role]
     every = [*map(Label, SHAPES), *names]
-    assert {label.kind for label in names} == set(SCORES)
+    assert {label.kind for label in names} == set(SCORES) == set(ATTENDS_TO)
     assert [Label.from_id(label.id) for label in every] == every
     assert len({label.text for label in every}) == len(every)
     for text in ("", "nose", "previous", "near-uniform:shown", "offset:x:shown", "previous token, idle", None, 7, []):

@@ -72,10 +72,10 @@ def test_a_failed_trial_is_no_success_even_where_it_was_good() -> None:
         ([COPY] * 4, "4 x offset 6"),
         ([SPREAD, Label("previous", Role.SHOWN), SPREAD, SPREAD], "previous token, 3 x near uniform"),
         ([Label("offset", Role.SHOWN, 10), Label("offset", Role.SHOWN, 2)], "offset 2, offset 10"),
-        ([SHARP, SPREAD, SHARP], "2 x focused, no known pattern; near uniform"),
+        ([SHARP, SPREAD, SHARP], "near uniform; 2 x focused, no known pattern"),
         (
             [Label("previous", Role.NO_EFFECT), Label("self", Role.SHOWN), COPY],
-            "own position; previous token pattern, no effect shown; offset 6",
+            "own position; offset 6; previous token pattern, no effect shown",
         ),
         ([], "no labels"),
     ],

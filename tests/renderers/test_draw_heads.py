@@ -9,7 +9,7 @@ import pytest
 
 from mhsa_cli.records.claims import stored
 from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore, Verdict
-from mhsa_cli.records.labels import Label, Role
+from mhsa_cli.records.labels import ATTENDS_TO, TARGETS, Label, Role
 from mhsa_cli.renderers.pictures.explain import explain, explain_head, explain_model, teamwork
 from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps, on
@@ -119,7 +119,7 @@ def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
     given = {"7.7929", "0.4400", "0.90", "2.2", "3", "64", "0.94", "0.93", "0.439", "1.00"}
     text = " ".join(explain(measured(REPORT)))
     assert set(re.findall(r"(?<![\w.])\d[\d.]*\d|(?<![\w.])\d(?![\w.])", text)) <= given, text
-    assert explain_head(IDLE).startswith("L0.H2 looks at the token before, but is idle.")
+    assert explain_head(IDLE).startswith("L0.H2 attends to the previous token, but is idle.")
     source = HeadSummary(0, 0, 1.0, 0.87, 0.11)
     assert "On the position that holds the answer lies 0.87 of its weight (an even head: 0.11)." in explain_head(
         EVEN, source
@@ -128,13 +128,13 @@ def test_sentences_hold_the_measured_numbers_and_no_others() -> None:
     assert len(explain(measured(REPORT), [(0, 1)])) == 2
 
 
-@pytest.mark.parametrize("target", ["previous", "self", "first", "offset", "duplicate", "induction"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_target_has_a_phrase(target: str) -> None:
     scores = {target: TargetScore(0.9, 0.1, 0.8, 4)}
     head = replace(PREVIOUS, label=Label(target, Role.SHOWN, 4), scores=scores)
     said = explain_head(head)
-    assert said.startswith("L0.H1 looks ") and "{" not in said
-    assert (" 4 positions" in said) == (target == "offset")
+    assert said.startswith(f"L0.H1 {ATTENDS_TO[target].format(distance=4)}.")
+    assert (" 4 tokens" in said) == (target == "offset")
 
 
 def test_the_model_is_told_how_its_heads_share_the_work() -> None:

@@ -6,18 +6,10 @@ from collections.abc import Sequence
 
 from mhsa_cli.records.claim_words import sentences, words
 from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
-from mhsa_cli.records.labels import Role
+from mhsa_cli.records.labels import ATTENDS_TO, Role
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import Head
 
-LOOKS = {
-    "previous": "looks at the token before",
-    "self": "looks at its own position",
-    "first": "looks at the first token",
-    "offset": "looks {distance} positions back",
-    "duplicate": "looks at earlier occurrences of its own token",
-    "induction": "looks at what followed earlier occurrences of its token (induction)",
-}
 UNNAMED = {
     "near-uniform": "spreads its weight",
     "focused": "looks at few keys, and no target that is known here names it",
@@ -68,7 +60,7 @@ def explain_head(head: HeadScore, summary: HeadSummary | None = None) -> str:
     elif label.role is None:
         opening = f"{head.name} {UNNAMED[label.kind]}"
     else:
-        opening = f"{head.name} {LOOKS[label.kind].format(distance=label.distance)}{ROLES.get(label.role, '')}"
+        opening = f"{head.name} {ATTENDS_TO[label.kind].format(distance=label.distance)}{ROLES.get(label.role, '')}"
     if summary is not None and summary.answer_weight is not None and summary.answer_uniform is not None:
         there = f"on the position that holds the answer lies {fixed(summary.answer_weight, 2)} of its weight"
         parts = [*parts[:1], f"{there} (an even head: {fixed(summary.answer_uniform, 2)})", *parts[1:]]
