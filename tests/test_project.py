@@ -1,0 +1,91 @@
+"""What a package brings besides its code: metadata, its typing marker, the map of the code, the changelog."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+
+import mhsa_cli
+from tests.test_architecture import LIBRARIES, PACKAGE, ROOMS
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MAP = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_wheel_says_that_it_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    assert PROJECT["tool"]["setuptools"]["package-data"] == {"mhsa_cli": ["py.typed"]}
+
+
+def test_the_metadata_agree_with_the_package() -> None:
+    project = PROJECT["project"]
+    assert project["version"] == mhsa_cli.__version__
+    assert all((ROOT / name).is_file() for name in (project["readme"], *project["license-files"]))
+    versions = {line.rpartition(" ")[2] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)}
+    assert project["requires-python"] == f">={min(versions, key=lambda version: int(version[2:]))}"
+
+
+def test_every_dependency_is_pinned_within_its_range() -> None:
+    pins = dict(line.lower().split("==") for line in read("constraints.txt").splitlines() if "==" in line)
+    extras = PROJECT["project"]["optional-dependencies"]
+    for line in [*PROJECT["project"]["dependencies"], *extras["dev"], *extras["ray"], *extras["png"]]:
+        wanted = Requirement(line)
+        assert wanted.specifier.contains(pins[wanted.name.lower()]), line
+
+
+def test_the_changelog_has_this_version_and_what_comes_next() -> None:
+    sections = re.findall(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)
+    assert sections[0] == "Unreleased" and mhsa_cli.__version__ in sections
+    kinds = set(re.findall(r"^### (.+)$", read("CHANGELOG.md"), re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_ci_runs_the_whole_check_on_the_oldest_python() -> None:
+    [job] = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    assert PROJECT["project"]["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
+
+
+def test_the_map_draws_the_walls_that_are_tested() -> None:
+    [drawn] = re.findall(r"```text\n(.*?)```", MAP, re.DOTALL)
+    walls = {line.split()[0]: set(line.split()[1:]) for line in drawn.splitlines()}
+    assert walls == {room: allowed - {room} for room, allowed in ROOMS.items() if room != "__init__"}
+
+
+def test_the_map_lists_the_libraries_of_the_rooms() -> None:
+    rows = [line.strip("|").split("|") for line in MAP.splitlines() if line.startswith("| `")]
+    told = {room: set(re.findall(r"\w+", row[2])) for row in rows for room in re.findall(r"`(\w+)[/.]", row[0])}
+    names = {"PIL": "Pillow", "pydantic_core": "pydantic"}
+    rooms = {room: {names.get(n, n) for n, where in LIBRARIES.items() if room in where} for room in told}
+    assert told == rooms
+
+
+def defined(file: Path) -> set[str]:
+    """List the functions and classes of a file, methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+def test_the_map_names_what_exists() -> None:
+    named = re.findall(r"`([\w/]+\.py)(?:: ([\w., ]+))?`", MAP)
+    assert len(re.findall(r"^## From ", MAP, re.MULTILINE)) == 4 and len(named) > 50
+    for path, names in named:
+        if path.startswith("tests/"):
+            assert (ROOT / path).is_file()
+        else:
+            assert set(filter(None, names.split(", "))) <= defined(PACKAGE / path), path
