@@ -15,7 +15,7 @@ COMMON = 0.5  # a target that a uniform head meets this often is not named
 GENERAL_GAPS = 3  # never trained distances that a head named by content must pass
 JOINT = 0.05  # nats: below it the patterns do not matter, and shares of it mean nothing
 ALONE, SHARE = 0.01, 0.05  # what a head must cause: nats alone, or a share of the joint effect
-SPREAD, SHARP, SINK = 0.9, 0.5, 0.3
+NEAR_UNIFORM, FOCUSED, SINK = 0.9, 0.5, 0.3
 POSITIONAL, MOSTLY = 0.9, 0.7  # likeness of a head's maps on different inputs
 
 
@@ -94,9 +94,9 @@ def with_stand_ins(head: HeadScore, others: Sequence[HeadScore], delta: float) -
 
 def shape_label(head: HeadScore) -> Label:
     """Describe a head that looks at nothing with a name."""
-    if head.uniformity is not None and head.uniformity >= SPREAD:
+    if head.uniformity is not None and head.uniformity >= NEAR_UNIFORM:
         return Label("near-uniform")
-    return Label("focused" if head.confidence is not None and head.confidence >= SHARP else "unclear")
+    return Label("focused" if head.confidence is not None and head.confidence >= FOCUSED else "unclear")
 
 
 def _named(head: HeadScore, target: str, score: TargetScore) -> list[Claim]:
