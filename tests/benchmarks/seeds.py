@@ -29,7 +29,7 @@ def measure(path: str, seeds: range) -> str:
     import torch
 
     from mhsa_cli.config.load import load_config
-    from mhsa_cli.core.heads.labels import matters
+    from mhsa_cli.core.heads.labels import has_effect
     from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.lockstep import Group
@@ -42,7 +42,7 @@ def measure(path: str, seeds: range) -> str:
     roles: Counter[str] = Counter()
     for run, seed in enumerate(seeds):
         report = head_report(group.model(run), task, seed)
-        named = [h for h in report.heads if h.target is not None and matters(h, report.verdict.joint_delta_nats)]
+        named = [h for h in report.heads if h.target is not None and has_effect(h, report.verdict.joint_delta_nats)]
         roles.update({f"{head.target} in layer {head.layer}" for head in named})
     accuracies = sorted(record.accuracy for record in group.last_eval)
     losses = sorted(record.loss for record in group.last_eval)

@@ -43,7 +43,7 @@ def test_two_runs_beside_each_other(tiny: Path, other: Path) -> None:
     for text in (
         "loss (nats), log scale",
         "guessing 2.40",
-        "heads matched by their maps on 64 probe rows of shift, 6 tokens each",
+        "heads matched by their maps on 64 held-out rows of shift, 6 tokens each",
         "unmatched in tiny: ",
         "random pairings: ",
         "next: mhsa inspect-heads other",
@@ -103,7 +103,7 @@ def test_two_runs_are_wanted(given: list[str], more: str, tiny: Path) -> None:
     ("settings", "reason"),
     [
         (["vocab_size=13"], "the vocabularies differ (11 and 13 ids)"),
-        (["seq_len=1"], "in a row of one token every head looks at that token"),
+        (["seq_len=1"], "in a row of one token every head attends to that token"),
     ],
 )
 def test_where_heads_cannot_be_matched_the_rest_is_compared_without_torch(
@@ -123,7 +123,7 @@ def test_other_tasks_are_compared_on_random_ids(tiny: Path) -> None:
     assert mhsa("train", *OTHER, "task.name=copy", "seq_len=4", "epochs=0").code == 0
     inputs = mhsa("compare", "tiny", "other", "--json").json["matches"]["inputs"]
     assert "64 rows of 4 random ids, because shift and copy have no rows in common" in inputs
-    assert "one run was trained on 6 tokens a row, longer than these" in inputs
+    assert "longer rows of 6 tokens" in inputs
 
 
 def test_texts_that_differ_in_their_characters_cannot_be_matched(here: Path) -> None:
@@ -138,7 +138,7 @@ def test_texts_that_differ_in_their_characters_cannot_be_matched(here: Path) -> 
     assert mhsa("train", "task.name=text", "task.path=moved.txt", "seq_len=5", "epochs=0", "--name", "c").code == 0
     document = mhsa("compare", "a", "c", "--json").json
     assert "task.path" not in document["differences"]  # the same text
-    assert "probe rows of text" in document["matches"]["inputs"]
+    assert "held-out rows of text" in document["matches"]["inputs"]
 
 
 def test_a_broken_model_is_said_and_gives_no_figure(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

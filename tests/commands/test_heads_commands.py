@@ -46,7 +46,7 @@ def test_tables_and_sentences_of_a_run_with_named_heads(copying: Path) -> None:
     scores = mhsa("inspect-heads", copying, "--scores").out
     assert "induction at" in scores and "random" in scores
     told = mhsa("explain", copying).out
-    assert told.count("attends 5 tokens back") == 3 and "training never reads" in told
+    assert told.count("attends 5 tokens back") == 3 and "held-out rows" in told
     assert told.count("\n\n") == 6  # a paragraph for the model, one for each head, the legend, the next command
     one = mhsa("explain", copying, "--heads", "L0.H1").out
     assert "L0.H1 attends" in one and "L0.H2" not in one

@@ -15,7 +15,7 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mhsa_cli.core.heads.hooks import walk
+from mhsa_cli.core.heads.hooks import run_with_activations
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.scores import lifts, shape
 from mhsa_cli.core.heads.targets import SCORES, aim, offset_uniforms
@@ -64,7 +64,7 @@ def picture(name: str) -> str:
     ids = torch.tensor([[ord(token) - ord("a") for token in tokens]])
     size = {"vocab_size": 5, "seq_len": len(tokens)}
     model: TransformerLM = induction(**size) if kind == "induction" else handmade(kind, **size)
-    weights = walk(model, ids).weights[-1]
+    weights = run_with_activations(model, ids).weights[-1]
     visible = causal_window(len(tokens), len(tokens))
     aims = {score: aim(SCORES[score].target(ids), visible) for score in SCORES if score != "offset"}
     found = {score: one for score, one in aims.items() if one is not None}

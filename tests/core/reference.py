@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.heads.hooks import attend, finish
+from mhsa_cli.core.heads.hooks import after_heads, attend
 from mhsa_cli.core.model.transformer import TransformerLM
 
 # No two sizes are equal anywhere in these tests: equal sizes hide swapped axes.
@@ -106,5 +106,5 @@ def acted(model: TransformerLM, ids: Tensor, act: Callable[[int, Tensor, Tensor]
     pos = model.pos[: ids.size(-1)]
     x = model.embed(ids, pos)
     for layer, block in enumerate(model.blocks):
-        x = finish(block, x, act(layer, *attend(block, x, pos)))
+        x = after_heads(block, x, act(layer, *attend(block, x, pos)))
     return model.lm_head(model.final_norm(x))

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mhsa_cli.core.heads import causal
 from mhsa_cli.core.heads.causal import (
-    REPLACEMENTS,
-    Ground,
+    ABLATIONS,
+    Ablator,
     effective_heads,
     exact_shares,
     redundancy,
@@ -80,7 +80,7 @@ def replaced(kind: str, A: np.ndarray, v: np.ndarray, head: int | None) -> np.nd
 
 
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+@pytest.mark.parametrize("kind", list(ABLATIONS))
 def test_ablations_by_hand(kind: str, together: bool) -> None:
     model, batch = small(3).double(), uneven()
     x = (model.tok_emb(batch.inputs) + model.positions.table[:LENGTH]).detach()  # type: ignore[union-attr]
@@ -90,10 +90,10 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
     v = v.reshape(5, LENGTH, 3, 4).transpose(0, 2, 1, 3)  # (B, H, T, d)
     tokens = sum(t != IGNORE for row in batch.targets.tolist() for t in row)
     clean = row_losses(model, batch, np.einsum("bhqk,bhkd->bhqd", A, v))
-    ground = Ground(model, batch)
-    assert ground.loss == pytest.approx(sum(clean) / tokens, abs=1e-9)
+    ablator = Ablator(model, batch)
+    assert ablator.loss == pytest.approx(sum(clean) / tokens, abs=1e-9)
 
-    singles = [ground.together(kind)] if together else ground.one_by_one(kind)
+    singles = [ablator.joint(kind)] if together else ablator.each(kind)
     assert singles is not None
     for effect, head in zip(singles, [None] if together else range(3), strict=True):
         after = row_losses(model, batch, replaced(kind, A, v, head))
@@ -106,62 +106,64 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
         assert effect.se == pytest.approx(se, abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+@pytest.mark.parametrize("kind", list(ABLATIONS))
 @pytest.mark.parametrize("form", FORMS[::4], ids=str)
 def test_variants_are_the_model_walked_with_those_heads_replaced(form: Form, kind: str) -> None:
     """The other road: a whole pass for each variant, every layer and every token of it."""
     model, ids = form.model(), tokens(ROWS, TOKENS)
     targets = tokens(ROWS, TOKENS, seed=5).masked_fill(tokens(ROWS, TOKENS, seed=6) < 6, IGNORE)
-    ground, n = Ground(model, Batch(ids, targets)), len(model.heads)
+    ablator, n = Ablator(model, Batch(ids, targets)), len(model.heads)
     chosen = torch.rand(5, n, generator=torch.Generator().manual_seed(n)) < 0.5
-    found = ground.logits(kind, chosen)
+    found = ablator.logits(kind, chosen)
     assert len(found) == 5 and 1 < found.size(1) < ids.numel()
     for flags, logits in zip(chosen, found, strict=True):
         by_layer = flags.split([attn.n_heads for attn in model.attention])
 
         def act(layer: int, A: Tensor, v: Tensor, by_layer: tuple[Tensor, ...] = by_layer) -> Tensor:
-            return torch.where(by_layer[layer][:, None, None], REPLACEMENTS[kind](ground, layer, v), A @ v)
+            return torch.where(by_layer[layer][:, None, None], ABLATIONS[kind](ablator, layer, v), A @ v)
 
         assert worst(logits, acted(model, ids, act)[targets != IGNORE]) < 1e-4
-    assert form.kind == "uniform" or worst(found[0], ground.clean.logits[ground.scored]) > 1e-3  # or nothing was shown
+    assert (
+        form.kind == "uniform" or worst(found[0], ablator.clean.logits[ablator.scored]) > 1e-3
+    )  # or nothing was shown
 
 
 def test_the_standard_error_is_the_scatter_of_deltas_over_draws() -> None:
     """Two roads: what one batch says of its own error, and how much the deltas of 60 batches really scatter."""
     model, task = small(5), Noise(seq_len=LENGTH)
-    effects = [Ground(model, batch_of(task, 32, seed)).together("uniform") for seed in range(60)]
+    effects = [Ablator(model, batch_of(task, 32, seed)).joint("uniform") for seed in range(60)]
     real = float(np.std([effect.delta for effect in effects], ddof=1))
     assert 0.75 < np.mean([effect.se for effect in effects]) / real < 1.35
 
 
 def test_some_heads_together_are_those_and_no_others() -> None:
-    ground = Ground(small(1, n_layers=2, residual=True), batch_of(Noise()))
-    assert ground.heads == [(layer, head) for layer in (0, 1) for head in (0, 1, 2)]
-    rows = ground.rows("zero", torch.tensor([[False, True, False, False, False, True]]))
-    assert ground.together("zero", [(0, 1), (1, 2)]) == ground.effects(rows)[0]
-    assert ground.together("zero", []).delta == pytest.approx(0.0, abs=1e-7)
-    singles = ground.one_by_one("zero")
+    ablator = Ablator(small(1, n_layers=2, residual=True), batch_of(Noise()))
+    assert ablator.heads == [(layer, head) for layer in (0, 1) for head in (0, 1, 2)]
+    rows = ablator.ablated_rows("zero", torch.tensor([[False, True, False, False, False, True]]))
+    assert ablator.joint("zero", [(0, 1), (1, 2)]) == ablator.effects(rows)[0]
+    assert ablator.joint("zero", []).delta == pytest.approx(0.0, abs=1e-7)
+    singles = ablator.each("zero")
     assert singles is not None
-    for effect, address in zip(singles, ground.heads, strict=True):
-        assert effect.delta == pytest.approx(ground.together("zero", [address]).delta, abs=1e-6)
+    for effect, address in zip(singles, ablator.heads, strict=True):
+        assert effect.delta == pytest.approx(ablator.joint("zero", [address]).delta, abs=1e-6)
 
 
 def test_variants_run_in_pieces_are_those_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ground = Ground(small(1), batch_of(Noise()))
+    ablator = Ablator(small(1), batch_of(Noise()))
     chosen = torch.tensor([[a, b, c] for a in (False, True) for b in (False, True) for c in (False, True)])
-    at_once = ground.rows("resample", chosen)
+    at_once = ablator.ablated_rows("resample", chosen)
     monkeypatch.setattr(causal, "CHUNK", 1)
-    assert float((ground.rows("resample", chosen) - at_once).abs().max()) < 1e-4
+    assert float((ablator.ablated_rows("resample", chosen) - at_once).abs().max()) < 1e-4
 
 
-@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+@pytest.mark.parametrize("kind", list(ABLATIONS))
 def test_nothing_writes_into_what_was_captured(kind: str) -> None:
     model = small(1, n_layers=2, residual=True).train()
-    ground = Ground(model, batch_of(Noise()))
-    kept = [*ground.clean.weights, *ground.clean.values, *ground.clean.results, *model.parameters()]
+    ablator = Ablator(model, batch_of(Noise()))
+    kept = [*ablator.clean.weights, *ablator.clean.values, *ablator.clean.outputs, *model.parameters()]
     before = [tensor.clone() for tensor in kept]
-    ground.one_by_one(kind)
-    ground.together(kind)
+    ablator.each(kind)
+    ablator.joint(kind)
     assert all(torch.equal(a, b) for a, b in zip(kept, before, strict=True)) and model.training
 
 
@@ -193,22 +195,22 @@ def test_exact_shares_are_the_mean_over_all_orders(n: int) -> None:
 @pytest.mark.parametrize("heads", [3, 4])
 def test_shares_of_a_model_are_the_mean_over_all_orders(heads: int) -> None:
     model = small(2, d_model=12, n_heads=heads)
-    ground = Ground(model, batch_of(Noise()))
+    ablator = Ablator(model, batch_of(Noise()))
 
     def worth(keeps: set[int]) -> float:
-        return -ground.together("uniform", [(0, h) for h in range(heads) if h not in keeps]).delta
+        return -ablator.joint("uniform", [(0, h) for h in range(heads) if h not in keeps]).delta
 
-    found = shapley(ground, seed=0)
+    found = shapley(ablator, seed=0)
     assert found is not None and found.se == [0.0] * heads
     assert found.values == pytest.approx(brute_force(worth, heads), abs=1e-6)
-    assert sum(found.values) == pytest.approx(ground.together("uniform").delta, abs=1e-6)
+    assert sum(found.values) == pytest.approx(ablator.joint("uniform").delta, abs=1e-6)
 
 
 def test_drawn_shares_of_many_heads_sum_to_the_joint_effect() -> None:
-    ground = Ground(small(2, n_heads=12, n_layers=1), batch_of(Noise()))
-    found, again, other = (shapley(ground, seed) for seed in (1, 1, 2))
+    ablator = Ablator(small(2, n_heads=12, n_layers=1), batch_of(Noise()))
+    found, again, other = (shapley(ablator, seed) for seed in (1, 1, 2))
     assert found is not None and found == again != other
-    assert sum(found.values) == pytest.approx(ground.together("uniform").delta, abs=1e-6)
+    assert sum(found.values) == pytest.approx(ablator.joint("uniform").delta, abs=1e-6)
     assert len(found.se) == 12 and min(found.se) > 0
 
 
@@ -229,7 +231,7 @@ def test_drawn_shares_lie_within_their_error_of_the_exact_ones() -> None:
 
 def test_equal_heads_share_equally_and_an_idle_one_gets_nothing() -> None:
     model = handmade("previous", "uniform", "previous", "previous", idle=[3])
-    found = shapley(Ground(model, batch_of(Seen("previous"), 20)), seed=0)
+    found = shapley(Ablator(model, batch_of(Seen("previous"), 20)), seed=0)
     assert found is not None
     one, even, other, idle = found.values
     assert one == pytest.approx(other, abs=1e-6) and one > 1
@@ -240,10 +242,10 @@ def test_equal_heads_share_equally_and_an_idle_one_gets_nothing() -> None:
 
 
 def measured(model: TransformerLM, task: Seen) -> tuple[list[float], float]:
-    ground = Ground(model, batch_of(task, 40))
-    singles = ground.one_by_one("uniform")
+    ablator = Ablator(model, batch_of(task, 40))
+    singles = ablator.each("uniform")
     assert singles is not None
-    return [effect.delta for effect in singles], ground.together("uniform").delta
+    return [effect.delta for effect in singles], ablator.joint("uniform").delta
 
 
 def test_planted_redundancy_is_near_one() -> None:
@@ -273,21 +275,21 @@ def test_redundancy_and_effective_heads_by_hand() -> None:
 
 def test_where_all_subsets_cost_too_much_orders_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = small(2, n_heads=6, d_model=12), batch_of(Noise())
-    exact = shapley(Ground(model, batch), seed=0)
-    monkeypatch.setattr(causal, "FEWEST_ORDERS", 6)
-    monkeypatch.setattr(causal, "MAX_FLOPS", 63.5 * Ground(model, batch).flops)  # 64 subsets, or 6 x 7 and 3 x 6 after
-    ground = Ground(model, batch)
-    drawn = shapley(ground, seed=0)
+    exact = shapley(Ablator(model, batch), seed=0)
+    monkeypatch.setattr(causal, "MIN_PERMUTATIONS", 6)
+    monkeypatch.setattr(causal, "MAX_FLOPS", 63.5 * Ablator(model, batch).flops)  # 64 subsets, or 6 x 7 and 3 x 6 after
+    ablator = Ablator(model, batch)
+    drawn = shapley(ablator, seed=0)
     assert exact is not None and drawn is not None and max(exact.se) == 0 < min(drawn.se)
     assert sum(drawn.values) == pytest.approx(sum(exact.values), abs=1e-6)
-    assert ground.affordable == 63 - 6 * 7 and all(ground.one_by_one(kind) for kind in ("zero", "mean", "resample"))
-    monkeypatch.setattr(causal, "FEWEST_ORDERS", 7)
-    assert shapley(Ground(model, batch), seed=0) is None
+    assert ablator.affordable == 63 - 6 * 7 and all(ablator.each(kind) for kind in ("zero", "mean", "resample"))
+    monkeypatch.setattr(causal, "MIN_PERMUTATIONS", 7)
+    assert shapley(Ablator(model, batch), seed=0) is None
 
 
 def test_what_costs_too_much_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "MAX_FLOPS", 4 * Ground(small(1), batch_of(Noise())).flops)
-    ground = Ground(small(1), batch_of(Noise()))
-    assert ground.one_by_one("uniform") is not None  # three variants
-    assert shapley(ground, seed=0) is None  # eight
-    assert ground.one_by_one("zero") is None  # one was left
+    monkeypatch.setattr(causal, "MAX_FLOPS", 4 * Ablator(small(1), batch_of(Noise())).flops)
+    ablator = Ablator(small(1), batch_of(Noise()))
+    assert ablator.each("uniform") is not None  # three variants
+    assert shapley(ablator, seed=0) is None  # eight
+    assert ablator.each("zero") is None  # one was left

@@ -94,7 +94,7 @@ def test_an_untrained_model_is_said_not_to_have_learned() -> None:
     redraw(model, 1, std=0.02)
     found = sound(head_report(model, task, 1), 3)
     assert found.verdict.pattern_matters is False
-    assert "is not learned: guessing scores 2.77" in sentences(found.verdict.claims)
+    assert found.verdict.claims[1].predicate == "not learned"
     assert found.verdict.try_task is None  # it is copy already
 
 
@@ -163,28 +163,28 @@ def test_rows_too_long_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_for(task)
     monkeypatch.setattr(probe, "MAX_WEIGHTS", 3 * 9 * 9 * 4)
     assert rows_that_fit(model, 9, 64) == 4  # the fewest that say anything
-    assert head_report(model, task, 1).verdict.inputs.startswith("4 rows of noise, 9 tokens")
+    assert head_report(model, task, 1).verdict.inputs.startswith("4 held-out rows of noise, 9 tokens")
     monkeypatch.setattr(probe, "MAX_WEIGHTS", 3 * 9 * 9 * 4 - 1)
     assert rows_that_fit(model, 9, 64) == 0
     found = sound(head_report(model, task, 1), 3)
     assert found.verdict.pattern_matters is None
-    assert "rows of 9 tokens are too long for it; the maps are exact" in sentences(found.verdict.claims)
+    assert found.verdict.withheld.predicate == "rows too long" and found.verdict.withheld.evidence == {"seq_len": 9}
 
 
 def test_fewer_rows_of_a_dear_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_for(Noise(vocab_size=17, seq_len=9))
     numbers_in_it = sum(parameter.numel() for parameter in model.parameters())
-    monkeypatch.setattr(probe, "MAX_FLOPS", 7.0 * 9 * (2 * numbers_in_it + probe.CELL * 3 * 9))  # seven rows
+    monkeypatch.setattr(probe, "MAX_FLOPS", 7.0 * 9 * (2 * numbers_in_it + probe.WEIGHT_FLOPS * 3 * 9))  # seven rows
     assert rows_that_fit(model, 9, 64) == 7
     monkeypatch.setattr(probe, "MAX_FLOPS", 1.0)
-    assert rows_that_fit(model, 9, 64) == probe.FEWEST  # cost alone never forbids it
+    assert rows_that_fit(model, 9, 64) == probe.MIN_ROWS  # cost alone never forbids it
 
 
 def test_long_rows_are_dear_in_a_small_model() -> None:
     """Most of the time goes into the T x T weights, which no parameter counts."""
     short, long = Noise(vocab_size=17, seq_len=12), Noise(vocab_size=17, seq_len=256)
     assert rows_that_fit(model_for(short, n_heads=4), 12, 64) == 64
-    assert probe.FEWEST < rows_that_fit(model_for(long, n_heads=4), 256, 64) < 32
+    assert probe.MIN_ROWS < rows_that_fit(model_for(long, n_heads=4), 256, 64) < 32
 
 
 def test_a_model_trained_for_longer_rows_than_the_task_has() -> None:

@@ -19,7 +19,6 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records.claim_words import sentences, words
 from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
@@ -28,14 +27,7 @@ from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
 from tests.core.noise import small
 
 ROWS = 7  # of a probe: the hand-built heads are the same on every row
-NAMES = {
-    "previous": "previous token",
-    "self": "itself",
-    "first": "first token",
-    "offset": f"offset {FAR}",
-    "duplicate": "duplicate token",
-    "induction": "induction",
-}
+LABELS = {kind: Label(kind, Role.SHOWN, FAR if kind == "offset" else None) for kind in MODELS}
 
 
 def report(model: TransformerLM, task: Task, seed: int = 3) -> HeadReport:
@@ -56,22 +48,20 @@ def numbers(value: object) -> list[float]:
 def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
     found = report(MODELS[kind](), Seen(kind))
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 0.5
-    assert (
-        found.verdict.claims[0].predicate == "pattern matters"
-        and f"{ROWS} rows of seen, 16 tokens" in found.verdict.inputs
-    )
+    assert found.verdict.claims[0].predicate == "pattern matters" and found.verdict.inputs.startswith(f"{ROWS} ")
     head = found.heads[-1]
-    assert (head.label.text, head.target) == (NAMES[kind], kind)
+    assert (head.label, head.target) == (LABELS[kind], kind)
     assert head.scores[kind].lift == pytest.approx(1.0, abs=1e-6)
     assert 0 <= head.scores[kind].null < 0.1
     assert head.uniform_delta_nats > 0.5 and head.zero_delta_nats > 0.5
-    assert "nats" in words(head.evidence[-1]) and "(lift 1.00)" in words(head.evidence[0])
+    assert head.evidence[0].predicate == "weight on target"
+    assert head.evidence[-1].estimate == head.uniform_delta_nats
     assert all(math.isfinite(x) for x in numbers(asdict(found)))
 
 
 def test_below_an_induction_head_is_a_previous_token_head() -> None:
     found = report(induction(), Seen("induction"))
-    assert [head.label.text for head in found.heads] == ["previous token", "induction"]
+    assert [head.label.id for head in found.heads] == ["previous:shown", "induction:shown"]
     assert [head.name for head in found.heads] == ["L0.H0", "L1.H0"]
     assert min(found.heads[1].unseen_gaps.values()) > 0.99 and len(found.heads[1].unseen_gaps) >= 3
     assert found.verdict.redundancy < -0.5  # each alone is worth more than both
@@ -102,7 +92,7 @@ def test_an_idle_copy_only_looks_like_one() -> None:
 
 def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
     found = report(handmade("first", "first", loud=60.0), Seen("first"))
-    assert [head.label.text for head in found.heads] == ["first token", "first token"]  # by their shares
+    assert [head.label.id for head in found.heads] == ["first:shown", "first:shown"]  # by their shares
     assert max(head.uniform_delta_nats for head in found.heads) < 0.01
     assert found.verdict.redundancy > 0.98 and found.verdict.effective_heads == pytest.approx(2.0, abs=1e-3)
 
@@ -110,13 +100,13 @@ def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
 def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() -> None:
     fixed = report(handmade("period 6"), Period(6)).heads[0]
     assert fixed.scores["induction"].lift == pytest.approx(1.0, abs=1e-6)
-    assert (fixed.label.text, fixed.target) == ("offset 5", "offset")
+    assert (fixed.label.id, fixed.target) == ("offset:5:shown", "offset")
     assert (
         "resembles induction" in [claim.predicate for claim in fixed.evidence] and max(fixed.unseen_gaps.values()) < 0.5
     )
     assert fixed.trained_gaps[6] == pytest.approx(1.0, abs=1e-6)
     real = report(induction(), Period(6)).heads[1]
-    assert (real.label.text, real.target) == ("induction", "induction")
+    assert (real.label.id, real.target) == ("induction:shown", "induction")
     assert real.scores["offset"].lift > 0.5  # it shows a distance too, and content is the better name
 
 
@@ -124,13 +114,13 @@ def test_where_the_effect_is_within_its_error_no_shares_are_given(monkeypatch: p
     model, task = handmade("previous", "first"), Seen("previous")
     sure = report(model, task)
     worth = sure.verdict.joint_delta_nats
-    together = causal.Ground.together
+    together = causal.Ablator.joint
 
-    def unsure(ground: causal.Ground, *given: object) -> causal.Effect:
+    def unsure(ablator: causal.Ablator, *given: object) -> causal.Effect:
         """As it is, but as uncertain as if the rows disagreed."""
-        return together(ground, *given)._replace(se=0.51 * worth)
+        return together(ablator, *given)._replace(se=0.51 * worth)
 
-    monkeypatch.setattr(causal.Ground, "together", unsure)
+    monkeypatch.setattr(causal.Ablator, "joint", unsure)
     found = report(model, task)
     assert found.verdict.pattern_matters is False and worth > 0.05
     assert found.verdict.redundancy is None and found.verdict.effective_heads is None
@@ -148,7 +138,7 @@ def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
 
     found = report(handmade("previous", "first"), Same("first"))
     assert found.verdict.pattern_matters is False and found.verdict.joint_delta_nats == pytest.approx(0.0, abs=1e-5)
-    assert found.verdict.try_task == "copy" and "does not matter on seen" in sentences(found.verdict.claims)
+    assert found.verdict.try_task == "copy" and found.verdict.claims[0].predicate == "no effect shown"
     assert found.verdict.redundancy is None and found.verdict.effective_heads is None and found.verdict.withheld
     assert all(head.label is None and head.target is None for head in found.heads)
     assert found.heads[0].scores["previous"].lift == pytest.approx(1.0, abs=1e-6)  # measured all the same
@@ -209,7 +199,7 @@ def test_trained_on_repeat_no_head_has_a_name() -> None:
 def test_trained_on_copy_heads_look_a_fixed_distance_back() -> None:
     found = trained("copy")
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 4
-    assert [head.label.text for head in found.heads] == ["offset 6"] * 4
+    assert [head.label.id for head in found.heads] == ["offset:6:shown"] * 4
 
     def best(heads: list[HeadScore]) -> float:
         return max(head.scores["induction"].lift for head in heads)

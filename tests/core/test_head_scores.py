@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads import scores
-from mhsa_cli.core.heads.hooks import walk
-from mhsa_cli.core.heads.probe import Probe, build_probe, gaps_to_try, repeated_blocks, spread
-from mhsa_cli.core.heads.scores import gap_lifts, heads_together, lifts, masses, positionality, shape
+from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.probe import Probe, build_probe, evenly_spaced, gaps_to_test, repeated_blocks
+from mhsa_cli.core.heads.scores import concat_heads, gap_lifts, lifts, positionality, shape, target_mass
 from mhsa_cli.core.heads.targets import (
     SCORES,
     aim,
@@ -43,7 +43,7 @@ def measured(kind: str, task: Seen, rows: int = 12) -> dict[str, float]:
     model = MODELS[kind]()
     probe = build_probe(model, task, seed=5, rows=rows)
     assert probe is not None
-    found = lifts(heads_together(walk(model, probe.ids).weights), probe)
+    found = lifts(concat_heads(run_with_activations(model, probe.ids).weights), probe)
     return {name: float(one.lift[-1]) for name, one in found.items()}
 
 
@@ -61,7 +61,7 @@ def test_an_even_head_scores_zero_on_every_target(name: str, window: int | None)
     model = handmade("uniform", window=window)
     probe = build_probe(model, Seen("self"), seed=5, rows=12)
     assert probe is not None
-    found = lifts(heads_together(walk(model, probe.ids).weights), probe)[name]
+    found = lifts(concat_heads(run_with_activations(model, probe.ids).weights), probe)[name]
     assert abs(float(found.lift[0])) < 1e-6
     assert float(found.mass[0]) == pytest.approx(float(found.uniform[0]), abs=1e-6) and float(found.uniform[0]) > 0
 
@@ -77,7 +77,7 @@ def test_the_best_offset_is_named_by_its_distance() -> None:
     model = handmade("offset", "period 9", "previous")
     probe = build_probe(model, Seen("offset"), seed=5, rows=6)
     assert probe is not None
-    found = lifts(heads_together(walk(model, probe.ids).weights), probe)["offset"]
+    found = lifts(concat_heads(run_with_activations(model, probe.ids).weights), probe)["offset"]
     assert found.distance is not None and found.distance[:2].tolist() == [FAR, 8]
     assert found.lift[:2].tolist() == pytest.approx([1.0, 1.0], abs=1e-6)
     assert float(found.lift[2]) < 0.1  # one back is the previous-token score's
@@ -224,7 +224,7 @@ def test_scores_do_not_depend_on_threads() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            weights = heads_together(walk(model, probe.ids).weights)
+            weights = concat_heads(run_with_activations(model, probe.ids).weights)
             figures = [one.lift for one in lifts(weights, probe).values()]
             looks = shape(weights, probe.visible).values()
             found.append(torch.cat([*figures, *looks, positionality(weights, probe.visible)]))
@@ -234,10 +234,10 @@ def test_scores_do_not_depend_on_threads() -> None:
 
 
 def test_distances_to_try_are_not_those_trained_nor_what_divides_them() -> None:
-    assert gaps_to_try(Period(6), T) == ([6], [4, 7, 10, 12])  # 2 and 3 divide 6; 5, 8, 9 and 11 lie between
-    assert gaps_to_try(Seen("self"), T) == ([], [2, 5, 9, 12])
-    assert gaps_to_try(Seen("self", vocab_size=4), T) == ([], [2, 3, 4])  # a block has no more symbols than there are
-    assert spread([1, 2, 3]) == [1, 2, 3] and spread(range(10)) == [0, 3, 6, 9]
+    assert gaps_to_test(Period(6), T) == ([6], [4, 7, 10, 12])  # 2 and 3 divide 6; 5, 8, 9 and 11 lie between
+    assert gaps_to_test(Seen("self"), T) == ([], [2, 5, 9, 12])
+    assert gaps_to_test(Seen("self", vocab_size=4), T) == ([], [2, 3, 4])  # a block has no more symbols than there are
+    assert evenly_spaced([1, 2, 3]) == [1, 2, 3] and evenly_spaced(range(10)) == [0, 3, 6, 9]
 
 
 def test_blocks_hold_distinct_symbols_again_and_again() -> None:
@@ -258,9 +258,9 @@ def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkey
         for gap, lift in part.items():
             ids = repeated_blocks(task, gap, length, seed=1)
             target = aim(SCORES[name].target(ids), visible)
-            weights = heads_together(walk(model, ids).weights)
+            weights = concat_heads(run_with_activations(model, ids).weights)
             assert target is not None and len(lift) == 6
-            wanted = (masses(weights, target) - target.uniform) / (1 - target.uniform)
+            wanted = (target_mass(weights, target) - target.uniform) / (1 - target.uniform)
             assert float((lift - wanted).abs().max()) < 1e-6
 
 

@@ -12,9 +12,9 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads import probe
-from mhsa_cli.core.heads.hooks import walk
+from mhsa_cli.core.heads.hooks import run_with_activations
 from mhsa_cli.core.heads.probe import build_probe
-from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training import snapshots
@@ -76,9 +76,9 @@ def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> Non
     assert rows is not None and len(looks(records)) > 5
     for look in looks(records):
         model = model_at(of, records, look.step)
-        own = heads_together(walk(model, rows.ids).weights)
-        random = heads_together(walk(model, rows.random).weights)
-        found, spread, bound = lifts(own, rows), shape(own, rows.visible), positionality(random, rows.visible)
+        own = concat_heads(run_with_activations(model, rows.ids).weights)
+        random = concat_heads(run_with_activations(model, rows.random).weights)
+        found, figures_now, bound = lifts(own, rows), shape(own, rows.visible), positionality(random, rows.visible)
         assert [(head.layer, head.head) for head in look.heads] == [
             (layer, head) for layer in range(of.model.n_layers) for head in range(3)
         ]
@@ -88,7 +88,7 @@ def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> Non
             )
             assert found["offset"].distance is not None and head.distance == int(found["offset"].distance[i])
             figures = [head.entropy, head.uniformity, head.confidence, head.positionality]
-            assert figures == pytest.approx([float(x[i]) for x in (*spread.values(), bound)], abs=1e-6)
+            assert figures == pytest.approx([float(x[i]) for x in (*figures_now.values(), bound)], abs=1e-6)
             for q, row in enumerate(look.maps[head.layer][head.head]):
                 assert len(row) == q + 1
                 wanted = [100 * float(own[0, i, q, k]) for k in range(q + 1)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.core.heads.labels import label_all, label_head, look_alikes, matters, with_stand_ins
+from mhsa_cli.core.heads.labels import has_effect, label_head, similar_heads, with_backups
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.heads import HeadScore, TargetScore, Verdict
@@ -113,7 +113,7 @@ def test_label(given: HeadScore, label: str, target: str | None) -> None:
 
 @pytest.mark.parametrize(("error", "wanted"), [(None, True), (0.0, True), (0.05, True), (0.051, False)])
 def test_a_drawn_share_matters_beyond_its_error(error: float | None, wanted: bool) -> None:
-    assert matters(head(uniform_delta_nats=0.0, shapley_nats=0.1, shapley_se=error), 2.0) is wanted
+    assert has_effect(head(uniform_delta_nats=0.0, shapley_nats=0.1, shapley_se=error), 2.0) is wanted
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_matters(
     delta: float | None, se: float | None, share: float | None, joint: float | None, wanted: bool | None
 ) -> None:
     causes = {"uniform_delta_nats": delta, "uniform_delta_se": se, "shapley_nats": share}
-    assert matters(head(**causes), joint) is wanted
+    assert has_effect(head(**causes), joint) is wanted
 
 
 def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
@@ -214,11 +214,6 @@ def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
     assert "sink" not in evidence(head(previous=on(0.9), first=on(0.4)))
 
 
-def test_all_heads_are_labelled_in_their_order() -> None:
-    found = label_all([head(previous=on(0.9)), head(uniformity=0.95)], MATTERS)
-    assert [one.label for one in found] == [Label("previous", Role.SHOWN), Label("near-uniform")]
-
-
 def test_a_label_is_read_by_its_id() -> None:
     """Files keep the id."""
     names = [Label(kind, role, 12 if kind == "offset" else None) for kind in TARGETS for role in Role]
@@ -252,15 +247,15 @@ def test_labels_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_stand_ins_are_looked_for_among_idle_heads_that_look_alike() -> None:
+def test_backups_are_similar_heads_of_a_head_without_an_effect() -> None:
     causes = {"uniform_delta_nats": 0.001, "uniform_delta_se": 0.0, "shapley_nats": 0.0}
     one, two = (replace(label_head(head(previous=on(0.9), **causes), MATTERS), head=i) for i in (0, 1))
     other = replace(label_head(head(self=on(0.9), **causes), MATTERS), head=2)
-    assert look_alikes(one, [one, two, other]) == [two] and look_alikes(other, [one, two, other]) == []
+    assert similar_heads(one, [one, two, other]) == [two] and similar_heads(other, [one, two, other]) == []
     busy = replace(two, label=Label("previous", Role.SHOWN))
-    assert look_alikes(busy, [one, busy]) == [] and look_alikes(one, [one, busy]) == [busy]
-    assert with_stand_ins(one, [two], 0.0099) == one
-    corrected = with_stand_ins(one, [two], 0.5)
+    assert similar_heads(busy, [one, busy]) == [] and similar_heads(one, [one, busy]) == [busy]
+    assert with_backups(one, [two], 0.0099) == one
+    corrected = with_backups(one, [two], 0.5)
     assert corrected.label == Label("previous", Role.REDUNDANT)
     assert corrected.evidence[:-1] == one.evidence
     assert (corrected.evidence[-1].predicate, corrected.evidence[-1].estimate) == ("backup heads", 0.5)

@@ -100,8 +100,8 @@ def test_where_nothing_is_direct_it_is_said() -> None:
     assert stacked.residual_error is not None and stacked.residual_error < 1e-5
     assert not stacked.compositions and {h.ov_top1 for h in stacked.heads} == {None}
     assert [note.split(":")[0] for note in stacked.notes] == [
-        "Shares of position and token are of layer 0 only",
-        "No copying",
+        "QK shares are of layer 0 only",
+        "No OV circuits",
         "Direct logits are of the last layer only",
         "No composition",
     ]
@@ -110,7 +110,7 @@ def test_where_nothing_is_direct_it_is_said() -> None:
     assert direct_logits(small(), rows, small()(rows.inputs))[0] == {}
     unscored = circuits(small(), Noise(unscored=9), 0, 0)
     assert {h.direct_logits for h in unscored.heads} == {None} and unscored.residual_error is not None
-    assert "No direct logits: none of these rows has an answer." in unscored.notes
+    assert "No direct logits: these rows have no scored token." in unscored.notes
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 6])
@@ -169,11 +169,11 @@ def test_random_heads_score_chance() -> None:
 def test_too_many_pairs_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.MAX_PAIRS", 8)
     found = circuits(small(n_layers=2, residual=True), Noise(), 0, 0)
-    assert not found.compositions and any("9 pairs of heads are more than the 8" in note for note in found.notes)
+    assert not found.compositions and any("9 pairs of heads exceed the limit of 8" in note for note in found.notes)
 
 
 @torch.no_grad()
-def test_long_rows_are_walked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rows_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(4, window=4, positions="alibi").double()
     batch = Noise(seq_len=13).sample(3, torch.Generator().manual_seed(1))
     logits = model(batch.inputs)
@@ -183,7 +183,7 @@ def test_long_rows_are_walked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     assert error is not None and error < 1e-12 and figures == pytest.approx(whole[0], abs=1e-12)
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_CELLS", 13 * 17 * 2)  # logits are more than weights here
     found = circuits(small(2), Noise(seq_len=13), 0, 0)
-    assert found.inputs.startswith("1 row of noise") and math.isfinite(found.heads[0].direct_logits or math.nan)
+    assert found.inputs.startswith("1 held-out row of noise") and math.isfinite(found.heads[0].direct_logits or math.nan)
     products = 3 * 13 * sum(p.numel() for p in small(2).parameters())
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_CELLS", 2**20)
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_PRODUCTS", products)

@@ -192,7 +192,7 @@ def test_fewer_rows_are_looked_at_where_they_are_long(
         monkeypatch.setattr(match, name, value)
     model, task = built()
     found = compare_models(model, task, model, task, 1)
-    assert found.inputs == f"{rows} probe row{'s' * (rows > 1)} of copy, 6 tokens each"
+    assert found.inputs == f"{rows} held-out row{'s' * (rows > 1)} of copy, 6 tokens each"
     probe = fixed_batch(task, 1, "probe", rows).inputs
     assert found == match_heads(capture(model, probe), capture(model, probe), found.inputs)
 
@@ -203,14 +203,14 @@ def test_the_shared_rows_and_what_is_said_of_them(tmp_path: Path) -> None:
     for pair in ((copy, longer), (longer, copy)):
         rows, said = shared_rows(*pair, 1, 8)
         assert torch.equal(rows, fixed_batch(copy, 1, "probe", 8).inputs)
-        assert said == "8 probe rows of copy, 6 tokens each; one run was trained on 10 tokens a row, longer than these"
+        assert said == "8 held-out rows of copy, 6 tokens each; one run was trained on longer rows of 10 tokens"
     _, reverse = built("task.name=reverse")
     rows, said = shared_rows(copy, reverse, 1, 50)
     assert rows.shape == (50, 6) and set(rows.flatten().tolist()) == set(range(11))
     assert "50 rows of 6 random ids, because copy and reverse have no rows in common" in said
     assert torch.equal(rows, shared_rows(copy, reverse, 1, 50)[0])
     _, varying = built("min_length=2")
-    assert "the ids of the two copy tasks mean different things" in shared_rows(copy, varying, 1, 2)[1]
+    assert "the ids of the two copy tasks" in shared_rows(copy, varying, 1, 2)[1]
 
 
 def test_texts_of_the_same_characters_share_rows(tmp_path: Path) -> None:
@@ -220,5 +220,5 @@ def test_texts_of_the_same_characters_share_rows(tmp_path: Path) -> None:
         texts.append(
             build_task(load_config(None, ["task.name=text", f"task.path={tmp_path / name}", "seq_len=5"]).task)
         )
-    assert "probe rows of text" in shared_rows(texts[0], texts[1], 1, 2)[1]
+    assert "held-out rows of text" in shared_rows(texts[0], texts[1], 1, 2)[1]
     assert "random ids" in shared_rows(texts[0], texts[2], 1, 2)[1]

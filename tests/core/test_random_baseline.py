@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mhsa_cli.core.heads import probe, random_baseline
-from mhsa_cli.core.heads.hooks import walk
+from mhsa_cli.core.heads.hooks import run_with_activations
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.random_baseline import null_lifts, null_limits, percentile
-from mhsa_cli.core.heads.scores import heads_together, lifts
+from mhsa_cli.core.heads.scores import concat_heads, lifts
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.core.model.transformer import draw_weights
 from mhsa_cli.core.tasks.base import stream_generator
@@ -37,7 +37,7 @@ def test_random_heads_are_untrained_models_read_one_by_one() -> None:
     assert rows is not None and len(rows.ids) == random_baseline.ROWS == 16
     for index in range(67):
         draw_weights(model, stream_generator(random_baseline.SEED, "null", index))
-        wanted.append(lifts(heads_together(walk(model, rows.ids).weights), rows))
+        wanted.append(lifts(concat_heads(run_with_activations(model, rows.ids).weights), rows))
     for name, values in null_lifts(small(1), task).items():
         alone = torch.cat([one[name].lift for one in wanted])
         assert float((values - alone).abs().max()) < 1e-6

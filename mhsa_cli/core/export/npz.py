@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mhsa_cli.core.export.source import Files, Source
-from mhsa_cli.core.heads.capture import PROBE, capture
+from mhsa_cli.core.heads.capture import PROBE_ROWS, capture
 from mhsa_cli.core.tasks import fixed_batch
 from mhsa_cli.core.training.checkpoint import read_state, weights_of
 from mhsa_cli.errors import UsageError
@@ -33,8 +33,8 @@ def to_npz(run: Source) -> Files:
     if size > LARGEST:
         hint = "the weights alone: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
         raise UsageError(f"{size:,} attention weights a row are too many for one file", hint)
-    batch = fixed_batch(task, run.config.train.seed, "probe", PROBE)
-    n_rows = max(1, min(PROBE, ROOM // size))
+    batch = fixed_batch(task, run.config.train.seed, "probe", PROBE_ROWS)
+    n_rows = max(1, min(PROBE_ROWS, ROOM // size))
     rows = batch.inputs[:n_rows]
     arrays = {
         "attention": torch.stack(capture(model, rows), dim=1).numpy(),  # (N, L, H, T, T)

@@ -1,4 +1,4 @@
-"""Read attention weights off a model without changing it: eval mode, before dropout, copies only."""
+"""Attention weights of a model in eval mode, before dropout, as copies; and the figures shown with the maps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.model.attention import share_heads
 from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
@@ -16,33 +17,31 @@ from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.heads import HeadMaps, HeadSummary
 
-PROBE, FEWEST = 64, 4  # rows over which a head's weight on the source is averaged: fewer where they are long
-PROBE_WEIGHTS = 2**26  # weights computed for that
-MAX_CELLS = 1_000_000  # cells kept of the shown maps; a longer sample is pooled
-BLOCK_CELLS = 2**20  # weights held at once while they are only read through: few enough for a processor's cache
-MAX_WEIGHTS = 2**31  # some backends miscompute beyond it, and nobody can look at more
+PROBE_ROWS, MIN_ROWS = 64, 4  # rows that the answer weight is averaged over; fewer where rows are long
+PROBE_WEIGHTS = 2**26  # attention weights computed for that average
+MAX_CELLS = 1_000_000  # cells of the stored maps; a longer sample is pooled
+BLOCK_CELLS = 2**20  # weights of one block of query rows, few enough for a CPU cache
+MAX_WEIGHTS = 2**31  # above this some backends compute wrong results
 
 
-@torch.no_grad()
 def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:
-    """Compute every layer's attention weights on ids (B, T): one (B, H, T, T) tensor a layer, on the CPU.
+    """Compute every layer's attention weights on ids (B, T): one (B, H, T, T) tensor per layer, on the CPU.
 
-    Raises: UsageError if the weights would be too many to hold.
+    Raises: UsageError if there are too many weights to hold.
     """
     n_heads, (B, T) = model.mixers[0].n_heads, ids.shape
     if B * n_heads * T * T > MAX_WEIGHTS:
-        raise UsageError(f"{B} x {n_heads} x {T} x {T} weights are too many to look at", "use fewer or shorter rows")
-    with eval_mode(model):
-        _, weights = model(ids.to(next(model.parameters()).device), return_weights=True)
-    return [readable(w) for w in weights]
+        size = f"{B} x {n_heads} x {T} x {T}"
+        raise UsageError(f"{size} attention weights exceed the limit of {MAX_WEIGHTS:,}", "use fewer or shorter rows")
+    return [to_cpu(w) for w in head_weights(model, ids)]
 
 
 @torch.no_grad()
 def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Iterator[tuple[int, int, Tensor]]:
-    """Read every layer's exact weights on ids (B, T) a few query rows at a time, so that a long T fits in memory.
+    """Yield every layer's exact weights on ids (B, T) in blocks of query rows, so that a long T fits in memory.
 
-    Yields (layer, first, weights): queries from number `first` on the keys up to the last of them, (B, H, rows, keys).
-    The number of rows is a multiple of `multiple`, but for the last block.
+    Yields (layer, first, weights): queries from index `first` on, weights (B, H, rows, keys) on the keys up to the
+    last of these queries. The number of rows is a multiple of `multiple`, except in the last block.
     """
     ids = ids.to(next(model.parameters()).device)
     (B, T), H = ids.shape, model.mixers[0].n_heads
@@ -51,121 +50,117 @@ def weight_blocks(model: TransformerLM, ids: Tensor, multiple: int = 1) -> Itera
         pos = model.pos[:T]
         x = model.embed(ids, pos)
         for layer, block in enumerate(model.blocks):
-            attn = model.mixers[layer]
-            if isinstance(attn, CustomLayer):  # it cannot be asked for a few queries only
-                x, whole = block(x, pos, True)
+            attn = block.attn
+            if isinstance(attn, CustomLayer):  # always computes all queries
+                x, weights = block(x, pos, True)
                 for first in range(0, T, rows):
                     end = min(first + rows, T)
-                    yield layer, first, readable(whole[..., first:end, :end])
+                    yield layer, first, to_cpu(weights[..., first:end, :end])
                 continue
             q, k, _ = attn.project(block.attn_norm(x), pos)
             for first, _, part in attn.weights_by_rows(q, share_heads(k, H), pos, rows):
-                yield layer, first, readable(part)
-            if layer + 1 < len(model.blocks):  # nobody asks what comes out of the last one
+                yield layer, first, to_cpu(part)
+            if layer + 1 < len(model.blocks):  # the last layer's output is not needed
                 x, _ = block(x, pos)
 
 
-def readable(weights: Tensor) -> Tensor:
-    """Bring weights to the CPU, in the type they were computed in but for half precision, which becomes float32."""
+def to_cpu(weights: Tensor) -> Tensor:
+    """Copy weights to the CPU; half precision becomes float32, other dtypes stay."""
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32)).cpu()
 
 
 def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
-    """Give each query's entropy over ln(q+1), so that 1 is uniform: (..., rows, keys) to (..., rows).
+    """Compute each query's entropy over ln(q+1), so that 1 is uniform: (..., rows, keys) to (..., rows).
 
-    `first` is the first query's number. Query 0 has one key and no entropy: NaN. Never divided by ln T: an early query
-    cannot spread over keys that it may not see.
+    `first` is the index of the first query. NaN for query 0, which has one key. The divisor is not ln T: an early
+    query attends to fewer keys.
     """
     entropy = -torch.xlogy(weights, weights).sum(-1)  # nats
     return entropy / torch.log(torch.arange(first + 1, first + 1 + weights.size(-2), dtype=weights.dtype))
 
 
-def source_mass(weights: Tensor, source: Tensor) -> Tensor:
-    """Add up each head's weight on the source positions: (B, H, rows, keys) and (B, rows) with -1 for none, to (H,)."""
-    index = source.clamp(min=0)[:, None, :, None].expand(*weights.shape[:3], 1)
+def answer_mass(weights: Tensor, answer: Tensor) -> Tensor:
+    """Sum each head's weight on the answer positions: (B, H, rows, keys) and (B, rows), -1 for none, to (H,)."""
+    index = answer.clamp(min=0)[:, None, :, None].expand(*weights.shape[:3], 1)
     mass = weights.gather(-1, index).squeeze(-1)  # (B, H, rows)
-    return (mass * (source >= 0).unsqueeze(1)).sum((0, 2))
+    return (mass * (answer >= 0).unsqueeze(1)).sum((0, 2))
 
 
-def shown_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list[Tensor], int]:
-    """Read the maps of one sample (T,): per layer the weights (H, t, t) and every head's entropy (H,), and the pooling.
+def sample_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list[Tensor], int]:
+    """Compute the maps of one sample (T,): per layer the weights (H, t, t) and mean entropy (H,), and the pool size.
 
-    A sample with more than MAX_CELLS weights is pooled: one cell is the largest of pool x pool weights.
+    A sample with more than MAX_CELLS weights is max-pooled over blocks of pool x pool weights.
     """
     T, n_maps, pool = len(sample), len(model.heads), 1
     while n_maps * math.ceil(T / pool) ** 2 > MAX_CELLS:
         pool *= 2
     t = math.ceil(T / pool)
     dtype = next(model.parameters()).dtype
-    maps = [torch.zeros(block.n_heads, t, t, dtype=dtype) for block in model.mixers]
-    entropy = [torch.zeros(block.n_heads, dtype=dtype) for block in model.mixers]
+    maps = [torch.zeros(attn.n_heads, t, t, dtype=dtype) for attn in model.mixers]
+    entropy = [torch.zeros(attn.n_heads, dtype=dtype) for attn in model.mixers]
     for layer, first, block in weight_blocks(model, sample.unsqueeze(0), pool):
         pooled = block[0] if pool == 1 else F.max_pool2d(block[0], pool, ceil_mode=True)
         maps[layer][:, first // pool : first // pool + pooled.size(-2), : pooled.size(-1)] = pooled
         rows = row_entropy(block[0], first)
-        entropy[layer] += (rows[:, 1:] if first == 0 else rows).sum(-1)  # query 0 has no entropy; NaN elsewhere stays
+        entropy[layer] += (rows[:, 1:] if first == 0 else rows).sum(-1)  # query 0 has none; any other NaN is kept
     return maps, [e / max(T - 1, 1) for e in entropy], pool
 
 
 def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
-    """Average each head's weight on the source over rows (N, T), per layer (H,), and a uniform head's.
+    """Average the weight on the answer over rows (N, T): each head's per layer (H,), and a uniform head's.
 
-    Returns None for a task without a source.
+    Returns None for a task whose answer is at no position.
     """
-    source = task.source(rows)
-    if source is None or not bool((source >= 0).any()):
+    answer = task.source(rows)
+    if answer is None or not bool((answer >= 0).any()):
         return None
-    mass = [torch.zeros(block.n_heads, dtype=next(model.parameters()).dtype) for block in model.mixers]
+    mass = [torch.zeros(attn.n_heads, dtype=next(model.parameters()).dtype) for attn in model.mixers]
     for layer, first, block in weight_blocks(model, rows):
-        mass[layer] += source_mass(block, source[:, first : first + block.size(-2)])
-    seen = torch.arange(1, rows.size(1) + 1).expand_as(rows)[source >= 0]  # keys that each such query sees
-    return [m / len(seen) for m in mass], float((1 / seen).mean())
+        mass[layer] += answer_mass(block, answer[:, first : first + block.size(-2)])
+    n_keys = torch.arange(1, rows.size(1) + 1).expand_as(rows)[answer >= 0]
+    return [m / len(n_keys) for m in mass], float((1 / n_keys).mean())
 
 
 def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Tensor | None = None) -> HeadMaps:
-    """Capture every head on one sample: the first probe row, or `tokens` (T,), with each head's figures.
+    """Capture every head on one sample: the first held-out row, or `tokens` (T,).
 
-    Entropy is that of the shown sample; the source weight is averaged over probe rows that training never drew, and
-    left out beside `tokens`: it says nothing about them.
+    Entropy is the sample's; the answer weight is averaged over held-out rows and omitted if `tokens` are given.
     """
     size = len(model.heads) * task.seq_len**2
-    rows = fixed_batch(task, seed, "probe", PROBE).inputs[: max(FEWEST, PROBE_WEIGHTS // size)]
+    rows = fixed_batch(task, seed, "probe", PROBE_ROWS).inputs[: max(MIN_ROWS, PROBE_WEIGHTS // size)]
     sample = rows[0] if tokens is None else tokens
-    maps, entropy, pool = shown_maps(model, sample)
-    found = answer_weights(model, task, rows) if tokens is None else None
+    maps, entropy, pool = sample_maps(model, sample)
+    answer = answer_weights(model, task, rows) if tokens is None else None
     heads = []
-    for layer, weights in enumerate(maps):
-        for head in range(len(weights)):
-            own = None if len(sample) < 2 else figure(entropy[layer][head])
-            on_source = None if found is None else figure(found[0][layer][head])
-            heads.append(HeadSummary(layer, head, own, on_source, None if found is None else found[1]))
+    for layer, head in model.heads:
+        spread = None if len(sample) < 2 else finite_or_none(entropy[layer][head])
+        weight, uniform = (None, None) if answer is None else (finite_or_none(answer[0][layer][head]), answer[1])
+        heads.append(HeadSummary(layer, head, spread, weight, uniform))
     nested = [[[[round(p, 7) for p in row] for row in head] for head in w.tolist()] for w in maps]
     labels, note = task.symbols(sample.tolist()), task.note
     if pool > 1:
         labels = [str(i) for i in range(0, len(sample), pool)]
-        said = (
-            f"One cell is the largest of {pool} x {pool} weights, and the axes count positions: {len(sample)} tokens."
-        )
-        note = f"{note} {said}".strip()
+        pooling = f"Each cell is the maximum of {pool} x {pool} weights; axes count the {len(sample)} positions."
+        note = f"{note} {pooling}".strip()
     return HeadMaps(step, task.name, labels, nested, heads, note)
 
 
-def figure(value: Tensor | float | None) -> float | None:
-    """Give a finite figure, or None."""
+def finite_or_none(value: Tensor | float | None) -> float | None:
+    """Convert a finite figure to float, anything else to None."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens") -> Tensor:
-    """Read ids from text, in the task's own symbols or as numbers: "3 5 9", or the characters of a text task.
+    """Parse token ids (T,) int64 from the task's symbols or numbers ("3 5 9"), or a text task's characters.
 
-    Returns: (T,) int64. Raises: UsageError naming what is not an id, or too long.
+    Raises: UsageError naming the first invalid token, or the length if there are too many.
     """
     known = {symbol: i for i, symbol in enumerate(task.symbols(range(task.vocab_size)))}
     words = text.replace(",", " ").split() if task.space else list(text)
-    if not task.space:  # as they stand in the text, too
+    if not task.space:  # raw characters as well as their shown symbols
         known |= {task.write(i): i for i in range(task.vocab_size)}
     if not words:
-        raise UsageError(f"{option} is empty", "give at least one id")
+        raise UsageError(f"{option} is empty", "give at least one token")
     if len(words) > max_seq_len:
         raise UsageError(f"{option}: {len(words)} tokens exceed max_seq_len={max_seq_len}")
     ids = []
@@ -175,8 +170,8 @@ def read_tokens(text: str, task: Task, max_seq_len: int, option: str = "--tokens
             number = int(word)
         if number is None or not 0 <= number < task.vocab_size:
             if not task.space:
-                raise UsageError(f"{option}: {word!r} is not a character of the text that was trained on")
-            wanted = f"ids: 0 to {task.vocab_size - 1}"
-            raise UsageError(f"{option}: {word!r} (token {place} of {len(words)}) is not an id of this task", wanted)
+                raise UsageError(f"{option}: {word!r} is not a character of the training text")
+            where = f"{word!r} (token {place} of {len(words)})"
+            raise UsageError(f"{option}: {where} is not an id of this task", f"ids: 0 to {task.vocab_size - 1}")
         ids.append(number)
     return torch.tensor(ids)

@@ -1,4 +1,4 @@
-"""A forward pass taken apart at its heads: weights A_h, values V_h, and results z_h before out_proj."""
+"""A forward pass split at its heads: attention weights A_h, values V_h, and head outputs z_h before out_proj."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from mhsa_cli.core.model.custom import CustomLayer
 from mhsa_cli.core.model.transformer import Block, TransformerLM, eval_mode
 
 
-class Walk(NamedTuple):
-    """What a forward pass met: logits (..., T, V), and per layer the weights (..., H, T, T) and results (..., H, T, d).
+class Activations(NamedTuple):
+    """Activations of a forward pass: logits (..., T, V), and per layer weights (..., H, T, T), values and head outputs.
 
-    `values` are the heads' values (..., H, T, d).
+    Values and outputs are (..., H, T, d).
     """
 
     logits: Tensor
     weights: list[Tensor]
     values: list[Tensor]
-    results: list[Tensor]
+    outputs: list[Tensor]
 
 
 @torch.no_grad()
-def walk(model: TransformerLM, ids: Tensor) -> Walk:
-    """Run ids (B, T), or (M, B, T) in a stack, through the model in eval mode; the logits are its own to rounding.
+def run_with_activations(model: TransformerLM, ids: Tensor) -> Activations:
+    """Run ids (B, T), or (M, B, T) in a stack, in eval mode; the logits equal the model's own to rounding.
 
-    The model's weights and mode are left as they are, and what is kept are copies or fresh tensors, never its memory.
+    The model's weights and mode do not change; no returned tensor shares memory with them.
     """
-    weights, values, results = [], [], []
+    weights, values, outputs = [], [], []
     with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
         x = model.embed(ids.to(pos.device), pos)
@@ -39,14 +39,14 @@ def walk(model: TransformerLM, ids: Tensor) -> Walk:
             z = A.to(v.dtype) @ v  # (..., H, T, d)
             weights.append(A)
             values.append(v)
-            results.append(z)
-            x = finish(block, x, z)
-        return Walk(model.lm_head(model.final_norm(x)), weights, values, results)
+            outputs.append(z)
+            x = after_heads(block, x, z)
+        return Activations(model.lm_head(model.final_norm(x)), weights, values, outputs)
 
 
 @torch.no_grad()
 def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
-    """Compute every layer's weights (..., H, T, T) on ids (..., T) as `walk` does, and nothing after the last ones."""
+    """Compute the attention weights (..., H, T, T) of every layer on ids (..., T) in eval mode, before dropout."""
     weights = []
     with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
@@ -58,18 +58,18 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
                 continue
             A, v = attend(block, x, pos)
             weights.append(A)
-            if layer + 1 < len(model.blocks):
-                x = finish(block, x, A.to(v.dtype) @ v)
+            if layer + 1 < len(model.blocks):  # the last layer's output is not needed
+                x = after_heads(block, x, A.to(v.dtype) @ v)
     return weights
 
 
 def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute a block's weights A (..., H, T, T) and its heads' values V (..., H, T, d) on its input x (..., T, D)."""
+    """Compute a block's weights A (..., H, T, T) and values V (..., H, T, d) on its input x (..., T, D)."""
     attn = block.inner
     q, k, v = attn.project(block.attn_norm(x), pos)
     return attn.weights(q, share_heads(k, attn.n_heads), None, pos), share_heads(v, attn.n_heads)
 
 
-def finish(block: Block, x: Tensor, z: Tensor) -> Tensor:
-    """Go on from the heads' results z (..., H, T, d) to what the block hands on, (..., T, D)."""
+def after_heads(block: Block, x: Tensor, z: Tensor) -> Tensor:
+    """Compute the rest of a block from its input x and its head outputs z (..., H, T, d): (..., T, D)."""
     return block.hand_on(x, block.inner.out_proj(merge_heads(z)))

@@ -1,4 +1,4 @@
-"""Which head of one model does what which head of another does: maps on shared rows, compared and paired."""
+"""Matching of heads between two models: their maps on shared rows, compared pairwise and paired at least total cost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core import make_sure_of_memory
-from mhsa_cli.core.heads.capture import PROBE, capture
+from mhsa_cli.core.heads.capture import PROBE_ROWS, capture
 from mhsa_cli.core.heads.comparable import why_not_comparable
-from mhsa_cli.core.heads.scores import heads_together
+from mhsa_cli.core.heads.scores import concat_heads
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -19,24 +19,24 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.text import Head, plural
 
-CHUNK = 2**16  # values held at once for one head against all of the other model: few enough for a cache
+CHUNK = 2**16  # values compared at once for one head against all of the other model, few enough for a cache
 MAX_MAP_CELLS = 2**26  # weights of one model's heads on one row
-ALL_MAP_CELLS = 2**24  # the same on all rows, if one row has not more
-MAX_WORK = 2**28  # cells of all pairs of heads on all rows, if one row has not more
+ALL_MAP_CELLS = 2**24  # the same on all rows, unless one row has more
+MAX_WORK = 2**28  # cells of all pairs of heads on all rows, unless one row has more
 
 
 @torch.no_grad()
 def head_distance(first: Tensor, second: Tensor) -> Tensor:
-    """Measure how different every two heads' maps are on the same rows: (n1, B, T, T), (n2, B, T, T) to (n1, n2).
+    """Compute the distance of every two heads' maps on the same rows: (n1, B, T, T), (n2, B, T, T) to (n1, n2).
 
-    A distance is the Jensen-Shannon divergence of two heads' causal rows over ln 2, averaged over (b, q >= 1): 0 is
-    equal, 1 never looks at the same key. Query 0 has one key and says nothing. Memory is bounded by CHUNK.
-    Raises: ValueError if the maps are not of the same rows, or have no query but the first.
-    Source: Lin 1991.
+    The Jensen-Shannon divergence of the heads' causal rows over ln 2, averaged over (b, q >= 1): 0 is equal, 1
+    disjoint. Query 0 has one key. Memory is bounded by CHUNK. Source: Lin 1991.
+    Raises: ValueError if the maps are not of the same rows, or have one query.
     """
     (n1, B, T, _), n2 = first.shape, len(second)
     if second.shape[1:] != first.shape[1:] or T < 2:
-        raise ValueError(f"maps {tuple(first.shape)} and {tuple(second.shape)}: wanted the same rows of 2 or more keys")
+        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise ValueError(f"maps have shapes {shapes}: wanted the same rows with 2 or more keys")
     past = torch.ones(T, T, dtype=torch.bool).tril()
     past[0] = False
     a, b = (w[:, :, past].flatten(1) for w in (first, second))  # (n, B * cells): a mean needs no order
@@ -46,9 +46,9 @@ def head_distance(first: Tensor, second: Tensor) -> Tensor:
         p, r = (w[:, start : start + size].double() for w in (a, b))
         p_log, r_log = _x_log_x(p), _x_log_x(r)
         for i in range(n1):
-            # Subtracted key by key: two equal maps are at a distance of exactly 0.
+            # Subtracted key by key, so that equal maps have distance 0 exactly.
             total[i] += ((p_log[i] + r_log).mul_(0.5) - _x_log_x((p[i] + r).mul_(0.5))).sum(1)
-    # float32 rows add up to 1 within rounding only.
+    # float32 rows sum to 1 only within rounding.
     return (total / (B * (T - 1) * math.log(2))).clamp(0, 1)
 
 
@@ -58,11 +58,11 @@ def _x_log_x(x: Tensor) -> Tensor:
 
 
 def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) -> Matching:
-    """Pair the heads of two models, all layers together, so that the summed distance is least (Hungarian method).
+    """Pair the heads of two models, all layers together, with the least total distance (Hungarian method).
 
-    Takes what `capture` gives for the same rows: one (B, H, T, T) a layer. With unequal numbers of heads the smaller
-    model's are all paired. `random_cost` is the exact mean over all pairings: each pair is as likely as any other, so
-    it is the mean of all distances.
+    Takes the weights of `capture` on the same rows, one (B, H, T, T) per layer. With unequal numbers of heads the
+    smaller model's are all paired. `random_cost` is the exact mean over all pairings, which is the mean of all
+    distances.
     Raises: UsageError if a weight is not finite. Source: Kuhn 1955; scipy.optimize.linear_sum_assignment.
     """
     make_sure_of_memory("scipy")
@@ -70,15 +70,15 @@ def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) 
 
     for name, maps in (("first", first), ("second", second)):
         if not all(bool(w.isfinite().all()) for w in maps):
-            raise UsageError(f"attention weights of the {name} run are not finite: NaN is no map to compare")
-    cost = head_distance(*(heads_together(list(maps)).transpose(0, 1) for maps in (first, second)))
+            raise UsageError(f"attention weights of the {name} run are not finite: its heads cannot be compared")
+    cost = head_distance(*(concat_heads(list(maps)).transpose(0, 1) for maps in (first, second)))
     rows, columns = (part.tolist() for part in linear_sum_assignment(cost.numpy()))
-    one, two = ([Head(layer, h) for layer, w in enumerate(maps) for h in range(w.size(1))] for maps in (first, second))
-    pairs = [(one[i], two[j], float(cost[i, j])) for i, j in zip(rows, columns, strict=True)]
+    heads = [[Head(layer, h) for layer, w in enumerate(maps) for h in range(w.size(1))] for maps in (first, second)]
+    pairs = [(heads[0][i], heads[1][j], float(cost[i, j])) for i, j in zip(rows, columns, strict=True)]
     return Matching(
         pairs=pairs,
-        unmatched_first=[head for i, head in enumerate(one) if i not in rows],
-        unmatched_second=[head for j, head in enumerate(two) if j not in columns],
+        unmatched_first=[head for i, head in enumerate(heads[0]) if i not in rows],
+        unmatched_second=[head for j, head in enumerate(heads[1]) if j not in columns],
         cost=sum(pair[2] for pair in pairs) / len(pairs),
         random_cost=float(cost.mean()),
         inputs=inputs,
@@ -86,9 +86,9 @@ def match_heads(first: Sequence[Tensor], second: Sequence[Tensor], inputs: str) 
 
 
 def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, task2: Task, seed: int) -> Matching:
-    """Match the heads of two trained models by their maps on one shared probe, drawn apart from all training rows.
+    """Match the heads of two trained models by their maps on shared held-out rows.
 
-    Raises: UsageError saying why there is no such probe, or no map on it.
+    Raises: UsageError if no rows can be shared, or the maps are too large.
     """
     sizes, lengths = (task1.vocab_size, task2.vocab_size), (task1.seq_len, task2.seq_len)
     reason = why_not_comparable(sizes, lengths)
@@ -99,41 +99,36 @@ def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, ta
 
 
 def shared_rows(task1: Task, task2: Task, seed: int, n: int) -> tuple[Tensor, str]:
-    """Draw n rows (n, T) that models of both tasks can read, T the shorter task's length, and say what they are.
+    """Draw n rows (n, T) for models of both tasks, T the shorter task's length, and describe them.
 
-    One task in two lengths: the shorter task's rows, since a longer one's would end in the middle. Tasks that share
-    only the number of ids: random ids.
+    For one task in two lengths these are the shorter task's rows: longer ones would be cut off. Random ids for tasks
+    that share only the vocabulary size.
     """
     short, long = (task1, task2) if task1.seq_len <= task2.seq_len else (task2, task1)
     T = short.seq_len
     reason = None
     if task1.name != task2.name:
         reason = f"{task1.name} and {task2.name} have no rows in common"
-    elif _symbols(task1) != _symbols(task2):
-        reason = f"the ids of the two {task1.name} tasks mean different things"
+    elif task1.symbols(range(task1.vocab_size)) != task2.symbols(range(task2.vocab_size)):
+        reason = f"the ids of the two {task1.name} tasks stand for different symbols"
     if reason is not None:
         rows = torch.randint(task1.vocab_size, (n, T), generator=stream_generator(seed, "match", 0))
-        said = f"{plural(n, 'row')} of {T} random ids, because {reason}: neither run was trained on such rows"
+        inputs = f"{plural(n, 'row')} of {T} random ids, because {reason}: neither run was trained on such rows"
     else:
         rows = fixed_batch(short, seed, "probe", n).inputs
-        said = f"{plural(n, 'probe row')} of {short.name}, {T} tokens each"
+        inputs = f"{plural(n, 'held-out row')} of {short.name}, {T} tokens each"
     if long.seq_len != T:
-        said += f"; one run was trained on {long.seq_len} tokens a row, longer than these"
-    return rows, said
-
-
-def _symbols(task: Task) -> list[str]:
-    """List what the ids stand for; where that differs (other texts, a padding) the rows mean something else."""
-    return task.symbols(range(task.vocab_size))
+        inputs += f"; one run was trained on longer rows of {long.seq_len} tokens"
+    return rows, inputs
 
 
 def _number_of_rows(model1: TransformerLM, model2: TransformerLM, T: int) -> int:
-    """Choose how many rows to look at: fewer where they are long or heads many. Raises: UsageError if one is too many.
+    """Choose the number of rows: fewer where they are long or heads many. Raises: UsageError if one is too many.
 
-    The captured weights of both models lie in memory at the same time.
+    The captured weights of both models are in memory at the same time.
     """
     n1, n2 = (len(model.heads) for model in (model1, model2))
     cells = max(n1, n2) * T * T
     if cells > MAX_MAP_CELLS:
         raise UsageError(f"maps of {max(n1, n2)} heads on {T} x {T} tokens are too large to compare")
-    return max(1, min(PROBE, ALL_MAP_CELLS // cells, MAX_WORK // (n1 * n2 * T * T)))
+    return max(1, min(PROBE_ROWS, ALL_MAP_CELLS // cells, MAX_WORK // (n1 * n2 * T * T)))

@@ -1,4 +1,4 @@
-"""What chance gives: the lifts of randomly initialised heads of a model's shape on rows of its task."""
+"""The null distribution of lifts: untrained heads of a model's shape on rows of its task."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads.hooks import head_weights
-from mhsa_cli.core.heads.probe import FEWEST, MAX_WEIGHTS, build_probe
-from mhsa_cli.core.heads.scores import heads_together, lifts
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, build_probe
+from mhsa_cli.core.heads.scores import concat_heads, lifts
 from mhsa_cli.core.model.transformer import TransformerLM, draw_weights
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.tasks.base import stream_generator
 
-HEADS, ROWS = 200, 16  # random heads, or a few more to make whole models; rows that they see
+HEADS, ROWS = 200, 16  # untrained heads, rounded up to whole models, and their rows
 PERCENTILE = 0.99
-MAX_ALL = 2**24  # weights of all random heads together, about a second's work
-SEED = 0  # one null for all seeds: it depends on the shape and the task alone
+MAX_ALL = 2**24  # attention weights of all untrained heads together, about a second of work
+SEED = 0  # the null depends on shape and task, not on the run's seed
 
 
 @torch.no_grad()
 def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
     """Measure the lift on every target of at least HEADS heads of untrained models of this model's shape.
 
-    Returns by target's name (N,), float64. The heads of all layers count alike. The same heads and rows for every seed,
-    drawn on the CPU whatever the model is on. Of long rows fewer are looked at: their mean scatters more, so the limit
-    is the higher one. Empty where the rows are too long to measure, or a custom block does not show its weights.
+    Returns (N,) float64 by target name, heads of all layers alike. Heads and rows depend on shape and task alone and
+    are drawn on the CPU. Long rows allow fewer of them, which raises the limit. Empty where rows are too long to
+    measure, or a custom block does not return its weights.
     """
     if model.custom is not None and not model.custom.found.shows:
         return {}
     T = task.seq_len
     drawn = copy.deepcopy(model).cpu()
-    probe = build_probe(drawn, task, SEED, min(ROWS, max(FEWEST, MAX_ALL // (HEADS * T * T))))
+    probe = build_probe(drawn, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * T * T))))
     if probe is None:
         return {}
     n_heads, B = len(model.heads), len(probe.ids)
@@ -48,16 +48,16 @@ def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
             draws.append([p.detach().clone() for p in drawn.parameters()])
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):
             parameter.data = torch.stack(values)
-        weights = heads_together(head_weights(stacked, probe.ids.expand(len(draws), B, T)))
-        parts.append({name: found.lift for name, found in lifts(weights, probe).items()})
+        weights = concat_heads(head_weights(stacked, probe.ids.expand(len(draws), B, T)))
+        parts.append({name: target.lift for name, target in lifts(weights, probe).items()})
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def null_limits(model: TransformerLM, task: Task) -> dict[str, float]:
-    """Give by target's name the lift that a labelled head must pass: the 99th percentile of random heads."""
+    """Compute by target name the lift that a labelled head must exceed: the 99th percentile of untrained heads."""
     return {name: percentile(values) for name, values in null_lifts(model, task).items()}
 
 
 def percentile(values: Tensor) -> float:
-    """Give the 99th percentile, in float64: in float32 its rank among the values is a little off."""
+    """Compute the 99th percentile in float64; float32 would round the rank."""
     return float(torch.quantile(values.double(), PERCENTILE))

@@ -1,7 +1,7 @@
-"""What a head's weights look like: its lift on every target, and how spread, sure and position-bound it is.
+"""Figures of attention patterns: lift on every target, entropy, uniformity, confidence, positionality.
 
-Weights come as (B, N, T, T): N heads on the same rows, whatever layer, model or stack they belong to. Nothing here
-writes into them. Definitions and sources: docs/heads.md.
+Weights are (B, N, T, T): N heads on the same rows, of any layer, model or stack. Nothing here writes into them.
+Definitions and sources: docs/heads.md.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads.hooks import head_weights
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_try, repeated_blocks
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_test, repeated_blocks
 from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 
+MAX_GAP_LENGTH = 256  # longer rows cost much and add no information
+
 
 class Lift(NamedTuple):
-    """N heads' mean weight on a target (N,), its lift, and the uniform head's mass.
+    """N heads' mean weight on a target (N,), the lift, and the uniform head's mass.
 
-    Of the best offset also its distance (N,), and the lifts of all by distance, each (N,).
+    For offsets, also the distance of largest lift (N,), and the lifts (N,) by distance.
     """
 
     mass: Tensor
@@ -32,71 +34,69 @@ class Lift(NamedTuple):
     by_distance: dict[int, Tensor] | None = None
 
 
-def masses(weights: Tensor, found: Aim) -> Tensor:
-    """Give the mean weight on a target over the rows that count: (B, N, T, T) to (N,), float64."""
-    share = found.share.to(weights.device)
+def target_mass(weights: Tensor, target: Aim) -> Tensor:
+    """Compute the mean weight on a target over the queries that count: (B, N, T, T) to (N,), float64."""
+    share = target.share.to(weights.device)
     if share.size(0) == 1:  # the same target in every row: rows may be averaged first
         return (weights.mean(0, dtype=torch.float64) * share).sum((-2, -1))
     return torch.einsum("bnqk,bqk->n", weights.double(), share)
 
 
 def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
-    """Hold N heads' weights on the probe's rows, (B, N, T, T), against every target that the rows have."""
+    """Compute the lift of N heads' weights on the probe's rows, (B, N, T, T), for every target these rows have."""
     found = {}
     mean = weights.mean(0, dtype=torch.float64)  # (N, T, T)
     for name in SCORES:
         if name == "offset" and probe.offsets:
             found[name] = best_offset(mean, probe.offsets)
         elif name in probe.aims:
-            one = probe.aims[name]
-            rows = weights if SCORES[name].content else mean.unsqueeze(0)
-            mass = masses(rows, one)
-            found[name] = Lift(mass, lift_of(mass, one.uniform), torch.full_like(mass, one.uniform))
+            target = probe.aims[name]
+            mass = target_mass(weights if SCORES[name].content else mean.unsqueeze(0), target)
+            found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
     return found
 
 
 def best_offset(mean: Tensor, offsets: dict[int, float]) -> Lift:
-    """Find for each head the distance of largest lift; `mean` (N, T, T) are its weights averaged over rows."""
+    """Find each head's distance of largest lift; `mean` (N, T, T) are the weights averaged over rows."""
     T, distances = mean.size(-1), list(offsets)
     mass = torch.stack([mean.diagonal(-d, -2, -1).sum(-1) / (T - d) for d in distances])  # (distances, N)
     uniform = torch.tensor(list(offsets.values()), dtype=mass.dtype, device=mass.device)
-    lift = (mass - uniform.unsqueeze(1)) / (1 - uniform.unsqueeze(1))
+    lift = lift_of(mass, uniform.unsqueeze(1))
     best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
-    where = torch.tensor(distances, device=mass.device)[best[0]]
-    every = dict(zip(distances, lift.unbind(0), strict=True))
-    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], uniform[best[0]], where, every)
+    distance = torch.tensor(distances, device=mass.device)[best[0]]
+    by_distance = dict(zip(distances, lift.unbind(0), strict=True))
+    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], uniform[best[0]], distance, by_distance)
 
 
 def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
-    """Measure entropy over ln(keys in sight), uniformity (likeness to the uniform head), confidence (largest weight).
+    """Compute entropy over ln(visible keys), uniformity and confidence, the mean largest weight.
 
-    Shapes: (B, N, T, T) to (N,), each in 0..1, over the queries that see more than one key; all NaN where none does.
-    Likeness is 1 - total variation distance.
+    Shapes: (B, N, T, T) to (N,), each in 0..1, over queries with more than one visible key; NaN if there are none.
+    Uniformity is 1 - total variation distance to uniform attention.
     """
-    seen = visible.sum(-1)
-    choice = (seen > 1).nonzero().squeeze(1)
-    visible, seen = visible[choice].to(weights.device), seen[choice].to(weights.device)
-    rows = weights[:, :, choice.to(weights.device)].double()  # (B, N, q, T)
-    entropy = -torch.xlogy(rows, rows).sum(-1) / seen.log()
-    uniform = visible.double() / seen.unsqueeze(-1)
-    distance = (rows - uniform).abs().sum(-1) / 2
-    each = {"entropy": entropy, "uniformity": 1 - distance, "confidence": rows.amax(-1)}
-    return {name: x.mean((0, 2)) for name, x in each.items()}
+    n_keys = visible.sum(-1)
+    queries = (n_keys > 1).nonzero().squeeze(1)
+    visible, n_keys = visible[queries].to(weights.device), n_keys[queries].to(weights.device)
+    rows = weights[:, :, queries.to(weights.device)].double()  # (B, N, q, T)
+    entropy = -torch.xlogy(rows, rows).sum(-1) / n_keys.log()
+    distance = (rows - visible.double() / n_keys.unsqueeze(-1)).abs().sum(-1) / 2
+    figures = {"entropy": entropy, "uniformity": 1 - distance, "confidence": rows.amax(-1)}
+    return {name: x.mean((0, 2)) for name, x in figures.items()}
 
 
 def positionality(weights: Tensor, visible: Tensor) -> Tensor:
-    """Tell how alike a head's maps are on different random rows, (B, N, T, T) to (N,): 1 = the same for every input.
+    """Compute how similar a head's maps on random rows are, (B, N, T, T) to (N,): 1 if they do not depend on the input.
 
-    1 - the mean total variation distance to the rows' mean map, over the queries that see more than one key.
+    1 - mean total variation distance to the rows' mean map, over queries with more than one visible key.
     """
-    choice = (visible.sum(-1) > 1).nonzero().squeeze(1).to(weights.device)
-    rows = weights[:, :, choice].double()
+    queries = (visible.sum(-1) > 1).nonzero().squeeze(1).to(weights.device)
+    rows = weights[:, :, queries].double()
     distance = (rows - rows.mean(0, keepdim=True)).abs().sum(-1) / 2
     return 1 - distance.mean((0, 2))
 
 
-def heads_together(weights: list[Tensor]) -> Tensor:
-    """Put the heads of all layers side by side: layers of (B, H, T, T), or (M, B, H, T, T), to (B, N, T, T).
+def concat_heads(weights: list[Tensor]) -> Tensor:
+    """Concatenate the heads of all layers: layers of (B, H, T, T), or (M, B, H, T, T), to (B, N, T, T).
 
     The order is model, layer, head.
     """
@@ -105,15 +105,14 @@ def heads_together(weights: list[Tensor]) -> Tensor:
 
 
 def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int, Tensor]]:
-    """Measure whether heads find repeats by their content, at distances that training used and at others.
+    """Measure the content lifts of N heads (N,) by distance between repeats, at trained and unseen distances.
 
-    Returns the content lifts of N heads (N,) by distance between repeats: of induction at "trained" and at "unseen"
-    distances, of "duplicate" at the latter.
-    The rows are as long as the model takes, and made of distinct random symbols: only what came before tells the next.
+    Returns the induction lifts at "trained" and at "unseen" distances, and the "duplicate" lifts at the latter. Rows
+    are as long as the model allows and repeat distinct random symbols: only the context predicts the next token.
     """
     length = min(model.max_seq_len, MAX_GAP_LENGTH)
     visible = model.mixers[0].causal_mask[:length, :length].cpu()
-    trained, unseen = gaps_to_try(task, length)
+    trained, unseen = gaps_to_test(task, length)
     gaps = (*trained, *unseen)
     found: dict[str, dict[int, Tensor]] = {"trained": {}, "unseen": {}, "duplicate": {}}
     if not gaps:
@@ -121,19 +120,16 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int
     blocks = torch.stack([repeated_blocks(task, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
     each = blocks.size(1) * len(model.heads) * length**2  # weights of one gap
     means = []
-    for part in blocks.split(max(1, MAX_WEIGHTS // each)):  # all in one pass where they are short
-        weights = heads_together(head_weights(model, part.flatten(0, 1)))
+    for part in blocks.split(max(1, MAX_WEIGHTS // each)):
+        weights = concat_heads(head_weights(model, part.flatten(0, 1)))
         means.append(weights.unflatten(0, part.shape[:2]).mean(1, dtype=torch.float64))
     mean = torch.cat(means)  # (gaps, N, length, length)
     for name, new, used in (("induction", found["unseen"], found["trained"]), ("duplicate", found["duplicate"], {})):
-        # A gap's rows have one target: the symbols of a block are distinct.
+        # The rows of a gap share one target, because a block's symbols are distinct.
         share, uniform = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
         mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))
         lift = lift_of(mass, uniform.unsqueeze(1).to(mean.device))
-        for gap, u, one in zip(gaps, uniform.tolist(), lift, strict=True):
+        for gap, u, gap_lift in zip(gaps, uniform.tolist(), lift, strict=True):
             if math.isfinite(u):
-                (used if gap in trained else new)[gap] = one
+                (used if gap in trained else new)[gap] = gap_lift
     return found
-
-
-MAX_GAP_LENGTH = 256  # a longer row would cost much and tell no more

@@ -89,7 +89,7 @@ def aim(target: Tensor, visible: Tensor) -> Aim | None:
     return Aim(share, uniform)
 
 
-def least_rows(T: int) -> int:
+def min_queries(T: int) -> int:
     """Count the queries that a distance must leave: a mean over one or two rows says little about a head."""
     return max(2, T // 4)
 
@@ -111,7 +111,7 @@ def offset_uniforms(visible: Tensor) -> dict[int, float]:
     """Give the uniform head's mass at every distance d >= 2 that leaves enough queries, by distance."""
     T, seen = visible.size(-1), visible.sum(-1).double()
     found = {}
-    for d in range(2, T - least_rows(T) + 1):
+    for d in range(2, T - min_queries(T) + 1):
         there = visible.diagonal(-d)
         if bool(there.any()):
             found[d] = float((1 / seen[d:])[there].mean())

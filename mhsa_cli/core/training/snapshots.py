@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
-from mhsa_cli.core.heads.scores import heads_together, lifts, positionality, shape
+from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
@@ -71,7 +71,7 @@ class Snapshots:
             parameter.data = torch.cat([view[name] for view in views])  # (K * M, ...)
         steps, self.kept = [step for step, _ in self.kept], []
         K, M, n = len(steps), self.stack.M, sum(self.layers)
-        weights = heads_together(head_weights(self.model, self.ids.repeat(K, 1, 1)))  # (2B, K * M * n, T, T)
+        weights = concat_heads(head_weights(self.model, self.ids.repeat(K, 1, 1)))  # (2B, K * M * n, T, T)
         by_slot = weights.unflatten(1, (K, M, n))
         return [
             (slot, record)
