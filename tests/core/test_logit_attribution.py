@@ -187,4 +187,4 @@ def test_long_rows_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     products = 3 * 13 * sum(p.numel() for p in small(2).parameters())
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_CELLS", 2**20)
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_PRODUCTS", products)
-    assert circuits(small(2), Noise(seq_len=13), 0, 0).inputs.startswith("3 rows of noise")
+    assert circuits(small(2), Noise(seq_len=13), 0, 0).inputs.startswith("3 held-out rows of noise")

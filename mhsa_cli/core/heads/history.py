@@ -1,6 +1,6 @@
-"""When a head became what it is: its lift over training, and whether it came before the loss fell. Plain Python.
+"""Heads over training: onset and width of their lift, and whether they precede the drop of the loss. Plain Python.
 
-A snapshot is measured after `step` updates; losses must be placed the same way. Definitions: docs/heads.md.
+A snapshot is taken after `step` updates, and losses must use the same count. Definitions: docs/heads.md.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from mhsa_cli.records.heads import HeadHistory, HeadSnapshot, SnapshotRecord
 from mhsa_cli.text import Head
 
-ONSET, IN_A_ROW = 0.5, 3  # the lift that a head must keep for so many snapshots
+ONSET, IN_A_ROW = 0.5, 3  # the least lift, and for how many snapshots in a row
 LOW, HIGH = 0.2, 0.8  # the lifts that the width lies between
-PER_DOUBLING = 4  # cells of the log-step grid for each doubling of the step
+PER_DOUBLING = 4  # cells of the log-step grid per doubling of the step
 
 
 def histories(
@@ -23,46 +23,43 @@ def histories(
     labels: Mapping[Head, tuple[str, str]] | None = None,
     target: str | None = None,
 ) -> list[HeadHistory]:
-    """Follow every head's lift on one target over the snapshots, which come in order of their steps.
+    """Follow every head's lift on one target over the snapshots, in order of steps; None where not measured.
 
-    The target is `target` if given, else the one that `labels` names by (layer, head) as (target, label), else the one
-    of largest lift at the last snapshot; the label is "" where `labels` does not name that target. `losses` are (step,
-    nats). An offset's lift is that of the last snapshot's distance. What was not measured is None.
+    The target is `target`, else the head's in `labels` (values are target and label), else the one of largest lift at
+    the end. An offset is followed at its last distance. `losses` are (step, nats).
     """
     drop = largest_drop(losses)
+    steps = [snapshot.step for snapshot in snapshots]
     found = []
     for number, last in enumerate(snapshots[-1].heads if snapshots else ()):
-        own = (labels or {}).get(last.address)
-        aim = target if target is not None else own[0] if own is not None else closest(last)
-        label = own[1] if own is not None and own[0] == aim else ""
-        heads = [snapshot.heads[number] for snapshot in snapshots]
-        steps = [snapshot.step for snapshot in snapshots]
-        lifts = [_lift(head, aim, last.distance) for head in heads]
+        labelled, label = (labels or {}).get(last.address, (None, ""))
+        goal = target if target is not None else labelled if labelled is not None else closest(last)
+        lifts = [_lift(snapshot.heads[number], goal, last.distance) for snapshot in snapshots]
         onset = onset_of(steps, lifts)
         lead = None if drop is None or onset is None else drop[0] - onset
-        distance = last.distance if aim == "offset" else None
-        width = width_of(steps, lifts)
-        found.append(HeadHistory(last.layer, last.head, aim, label, steps, lifts, onset, width, lead, distance))
+        distance = last.distance if goal == "offset" else None
+        own = label if labelled == goal else ""
+        found.append(HeadHistory(*last.address, goal, own, steps, lifts, onset, width_of(steps, lifts), lead, distance))
     return found
 
 
 def closest(head: HeadSnapshot) -> str:
-    """Name the target of largest lift, "" if none was measured."""
+    """Return the target of largest lift, "" if none was measured."""
     measured = {name: lift for name, lift in head.lifts.items() if math.isfinite(lift)}
     return max(measured, key=lambda name: measured[name], default="")
 
 
 def _lift(head: HeadSnapshot, target: str, distance: int | None) -> float | None:
-    """Read one lift. Of an offset whose distance is not kept, a snapshot tells only whether it was the best."""
     lift = head.lifts.get(target, math.nan)
-    another = target == "offset" and head.distance != distance
     if target == "offset" and distance is not None and distance in head.offsets:
-        lift, another = head.offsets[distance], False
-    return None if another or not math.isfinite(lift) else lift
+        lift = head.offsets[distance]
+    elif target == "offset" and head.distance != distance:  # only the lift of the best distance is stored
+        return None
+    return lift if math.isfinite(lift) else None
 
 
 def onset_of(steps: Sequence[int], lifts: Sequence[float | None]) -> int | None:
-    """Find the first of three snapshots in a row with a lift of 0.5 or more; what was not measured breaks the row."""
+    """Find the first of three snapshots in a row with lift >= 0.5; a missing lift breaks the row."""
     row = 0
     for place, lift in enumerate(lifts):
         row = row + 1 if lift is not None and lift >= ONSET else 0
@@ -72,10 +69,10 @@ def onset_of(steps: Sequence[int], lifts: Sequence[float | None]) -> int | None:
 
 
 def width_of(steps: Sequence[int], lifts: Sequence[float | None]) -> int | None:
-    """Count the steps from the first crossing of lift 0.2 to the first of 0.8; None if it never reached 0.8.
+    """Compute the steps from the first crossing of lift 0.2 to the first of 0.8; None if 0.8 was never reached.
 
-    Between two snapshots the lift is taken to rise in a straight line, so a rise faster than they lie apart is not
-    told as 0 steps. After a gap, and at the first snapshot, the crossing is at the snapshot itself.
+    Lifts are interpolated linearly between snapshots. After a missing lift, and at the first snapshot, the crossing is
+    at the snapshot itself.
     """
     low, high = (_crossing(steps, lifts, level) for level in (LOW, HIGH))
     return None if low is None or high is None else round(high - low)
@@ -94,10 +91,10 @@ def _crossing(steps: Sequence[int], lifts: Sequence[float | None], level: float)
 
 
 def largest_drop(losses: Iterable[tuple[int, float]]) -> tuple[int, float] | None:
-    """Find where the loss fell most on a grid of log steps: (step, nats), None if it never fell.
+    """Find the largest drop of the loss between neighbouring cells of a log-step grid: (step, nats), or None.
 
-    The grid has four cells for each doubling of the step. A cell's loss is the mean of those in it; the step is where
-    the lower of two neighbouring cells begins.
+    The grid has four cells per doubling of the step, and a cell's loss is the mean in it. The step is where the lower
+    cell begins.
     """
     cells: dict[int, array[float]] = {}
     for step, loss in losses:
@@ -111,6 +108,6 @@ def largest_drop(losses: Iterable[tuple[int, float]]) -> tuple[int, float] | Non
 
 
 def _cell_start(step: int) -> int:
-    """Round a step down to the grid 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 ...: linear within a doubling."""
+    """Round a step down to the grid 0, 1, ..., 8, 10, 12, 14, 16, 20 ...: linear within a doubling."""
     width = max(1, (1 << step.bit_length() >> 1) // PER_DOUBLING)
     return step - step % width
