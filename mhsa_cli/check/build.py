@@ -28,8 +28,7 @@ from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.source.load import Source, load
 from mhsa_cli.check.tensors import slots, worst
 from mhsa_cli.config.custom_attention import file_problem, form_problem, split
-from mhsa_cli.core.model.custom import STILL, CustomAttention, CustomBlock, seeded
-from mhsa_cli.core.model.dry_run import Sizes, check_hint
+from mhsa_cli.core.model.custom import FIXED_SEED, CustomAttention, CustomBlock, Sizes, check_hint, seeded
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import GradeOptions
 
@@ -59,7 +58,7 @@ class ModuleBlock(CustomBlock):
     def _bears_out(self, match: Match) -> bool:
         """Tell whether the match's reading also gives the output of this build."""
         T, D = self.sizes.max_seq_len, self.sizes.d_model
-        x = torch.randn(2, T, D, generator=torch.Generator().manual_seed(STILL))
+        x = torch.randn(2, T, D, generator=torch.Generator().manual_seed(FIXED_SEED))
         self.eval()
         with torch.no_grad():
             y, found = self._call(x, False).y, self._reference(match, x)
@@ -101,7 +100,7 @@ def load_block(target: str) -> CustomAttention:
     problem = form_problem(target) or file_problem(target)
     if problem is not None:
         raise UsageError(problem.message, problem.hint)
-    with seeded(STILL):
+    with seeded(FIXED_SEED):
         source = load(target)
         c, match = _understood(target, source)
     borne: dict[Sizes, bool] = {}

@@ -38,15 +38,15 @@ def build_custom_model(config: Config, task: Task) -> TransformerLM | None:
     block = model.custom
     assert block is not None
     _introduce(block.attention)
-    if not block.found.shows:
-        tell(f"note: no maps of its heads: {block.found.why}")
+    if not block.findings.has_weights:
+        tell(f"note: no maps of its heads: {block.findings.reason}")
     return model
 
 
 def _introduce(custom: CustomAttention) -> None:
     """Say in a line whose attention is trained, and where to learn whether it is right."""
     seen = "is it right?" if custom.known else "it does not equal the reference, see"
-    tell(f"note: the attention is yours, {escape(custom.target)}; {seen} mhsa check {escape(custom.target)}")
+    tell(f"note: the attention is yours, {escape(custom.name)}; {seen} mhsa check {escape(custom.name)}")
     if custom.untrained:
         first, *more = map(escape, custom.untrained)
         names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
@@ -58,7 +58,7 @@ def block_facts(model: TransformerLM | None) -> dict[str, Any]:
     if model is None or model.custom is None:
         return {}
     custom = model.custom.attention
-    file, name = split(custom.target)
+    file, name = split(custom.name)
     return {KEY: {"file": file, "name": name, "sha256": custom.sha256}}
 
 

@@ -67,8 +67,8 @@ def measure_model(
     Of a block that does not show its weights there are no maps, and the note says so.
     """
     custom = model.custom
-    if custom is not None and not custom.found.shows:
-        return HeadMaps(step, task.name, [], [], [], f"{custom.attention.target}: {custom.found.why}")
+    if custom is not None and not custom.findings.has_weights:
+        return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
     seed = config.train.seed
     return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
 
@@ -80,8 +80,8 @@ def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None
     """
     model, task, config, step = load_trained_run(folder, attention)
     custom = model.custom
-    if custom is not None and not custom.found.shows:
-        raise UsageError(f"{custom.attention.target} has no maps of heads: {custom.found.why}", FOR_MAPS)
+    if custom is not None and not custom.findings.has_weights:
+        raise UsageError(f"{custom.attention.name} has no maps of heads: {custom.findings.reason}", FOR_MAPS)
     if tokens is None:
         return measure_model(config, task, model, step)
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))

@@ -15,7 +15,7 @@ import pytest
 
 from mhsa_cli.check.build import load_block
 from mhsa_cli.config.tasks import TASK_SCHEMAS
-from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.core.model.custom import Sizes
 from mhsa_cli.errors import UsageError
 from tests.check.kinds import FUSED, written
 from tests.commands.custom import Marker, write
@@ -207,7 +207,7 @@ def test_commands_about_our_block_say_so(command: str, marker: Marker) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Future", "sees the future: token 1 changes what it says at token 0"),
+        ("Future", "sees the future: token 1 changes the output at token 0"),
         ("Narrow", "gives the shape (2, 6, 11) for an input of the shape (2, 6, 12)"),
         ("Infinite", "gives NaN or infinity"),
         ("Unbuilt", "RuntimeError: no such width"),

@@ -16,8 +16,7 @@ from mhsa_cli.core.heads.capture import capture, head_maps
 from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.random_baseline import null_lifts
 from mhsa_cli.core.heads.report import head_report
-from mhsa_cli.core.model.custom import CustomAttention, CustomBlock
-from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.core.model.custom import CustomAttention, CustomBlock, Sizes
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.lockstep import build_model
@@ -201,5 +200,5 @@ def test_scores_that_are_dropped_are_refused_before_training(fill: float, says: 
 
     with pytest.raises(UsageError, match=says):
         made().findings(Sizes(12, 3, T, 0.1, True))
-    assert made().findings(Sizes(12, 3, T, 0.0, True)).shows
-    assert custom(0.1).findings(Sizes(12, 3, T, 0.1, True)).shows
+    assert made().findings(Sizes(12, 3, T, 0.0, True)).has_weights
+    assert custom(0.1).findings(Sizes(12, 3, T, 0.1, True)).has_weights

@@ -183,7 +183,9 @@ def test_long_rows_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     assert error is not None and error < 1e-12 and figures == pytest.approx(whole[0], abs=1e-12)
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_CELLS", 13 * 17 * 2)  # logits are more than weights here
     found = circuits(small(2), Noise(seq_len=13), 0, 0)
-    assert found.inputs.startswith("1 held-out row of noise") and math.isfinite(found.heads[0].direct_logits or math.nan)
+    assert found.inputs.startswith("1 held-out row of noise") and math.isfinite(
+        found.heads[0].direct_logits or math.nan
+    )
     products = 3 * 13 * sum(p.numel() for p in small(2).parameters())
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_CELLS", 2**20)
     monkeypatch.setattr("mhsa_cli.core.heads.circuits.PROBE_PRODUCTS", products)

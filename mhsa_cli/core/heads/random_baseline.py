@@ -29,7 +29,7 @@ def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
     are drawn on the CPU. Long rows allow fewer of them, which raises the limit. Empty where rows are too long to
     measure, or a custom block does not return its weights.
     """
-    if model.custom is not None and not model.custom.found.shows:
+    if model.custom is not None and not model.custom.findings.has_weights:
         return {}
     T = task.seq_len
     drawn = copy.deepcopy(model).cpu()

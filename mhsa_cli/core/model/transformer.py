@@ -12,8 +12,7 @@ from torch import Generator, Tensor, nn
 from mhsa_cli.config.custom_attention import is_file, way
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
-from mhsa_cli.core.model.custom import CustomAttention, CustomLayer
-from mhsa_cli.core.model.dry_run import Sizes
+from mhsa_cli.core.model.custom import CustomAttention, CustomLayer, Sizes
 from mhsa_cli.core.model.kv_cache import KVCache, LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Embedding, LayerNorm, Linear, RMSNorm, WithTables, slotwise
 from mhsa_cli.core.model.positions import POSITIONS, Positions
@@ -83,7 +82,7 @@ class Block(nn.Module):
     def inner(self) -> MultiHeadSelfAttention:
         """Our own attention, whose parts may be read. Raises: UsageError if it is somebody else's."""
         if isinstance(self.attn, CustomLayer):
-            target = self.attn.attention.target
+            target = self.attn.attention.name
             raise UsageError(f"{target} is not our block: what is inside is not known", "mhsa check looks into it")
         return self.attn
 

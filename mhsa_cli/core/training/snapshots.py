@@ -44,7 +44,7 @@ class Snapshots:
         self.stack = stack
         self.kept: list[tuple[int, Tensor]] = []
         custom = stack.model.custom
-        seeds = stack.seeds if custom is None or custom.found.shows else []  # no weights, no scores
+        seeds = stack.seeds if custom is None or custom.findings.has_weights else []  # no weights, no scores
         found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]  # each model's own
         self.probes = [probe for probe in found if probe is not None]
         if not self.probes:
