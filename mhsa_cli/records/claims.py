@@ -1,4 +1,4 @@
-"""What is said of a model and of its heads, as values: every statement is a claim before it is a sentence."""
+"""Statements about a model and its heads as data; records.claim_words has their text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 class Status(StrEnum):
-    """What the figures of a claim show."""
+    """What the figures of a claim show about it."""
 
     SHOWN = "shown"
     OPPOSITE = "opposite shown"
@@ -17,28 +17,27 @@ class Status(StrEnum):
     NOT_MEASURED = "not measured"
 
 
-# What can be said: of a model, why something is not known, of a head, and what a file keeps as a sentence alone.
-# records.claim_words has the words of each.
+# About a model; why something was not measured; about a head; a text read from a file.
 Predicate = Literal[
     "pattern matters", "no effect shown", "frozen uniform", "not learned", "heads not labelled",
     "heads not measured", "patterns not measured",
-    "custom block", "large model", "rows too long", "loss not finite", "weights not finite", "not all measured",
-    "shares mean nothing", "shares negative",
-    "not labelled", "nothing measured", "weight on target", "above random heads", "by content", "by position",
-    "mostly by position", "not by position alone", "sink", "closest", "closest is common", "closest not compared",
-    "closest is random", "near uniform", "largest weight", "not tried elsewhere", "tried elsewhere",
-    "resembles induction", "effect", "effect and share", "effect and negative share", "effect not measured",
-    "backup heads",
+    "custom attention", "large model", "rows too long", "loss not finite", "weights not finite", "not all measured",
+    "joint effect too small", "negative shares",
+    "not labelled", "nothing measured", "weight on target", "above untrained heads", "content-based", "positional",
+    "mostly positional", "not only positional", "sink", "closest", "closest is common", "closest not compared",
+    "closest below untrained heads", "uniformity", "largest weight", "not tested at other distances",
+    "tested at other distances", "resembles induction", "effect", "effect and share", "effect and negative share",
+    "effect not measured", "backup heads",
     "stored",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement: `predicate` is the id of what is said of `subject` (a head's address, or "model").
+    """One statement: `predicate` is its id, `subject` a head's address or "model".
 
-    `estimate` is the figure that decides, with its standard error `se`; `reference` is what it is held against, the
-    value of chance or a limit. `evidence` has whatever else the sentence names.
+    `estimate` is the figure that decides, with its standard error `se`; `reference` is a limit or the value of a
+    uniform head. `evidence` holds the other figures of the sentence.
     """
 
     subject: str
@@ -51,5 +50,5 @@ class Claim:
 
 
 def stored(text: str) -> Claim:
-    """Make a claim of a sentence that a file keeps."""
+    """Make a claim of a text read from a file."""
     return Claim("", "stored", evidence={"text": text})

@@ -98,7 +98,7 @@ def test_its_heads_are_scored_as_ours_and_what_they_cause_is_left_out() -> None:
             assert score.lift == pytest.approx(two.scores[name].lift, abs=1e-5)
         assert one.uniform_delta_nats is None and one.shapley_nats is None
         assert one.evidence[-1].predicate == "effect not measured"
-        assert one.evidence[-1].evidence["why"].predicate == "custom block"
+        assert one.evidence[-1].evidence["why"].predicate == "custom attention"
 
 
 def test_a_step_of_a_stack_is_a_step_of_ours() -> None:

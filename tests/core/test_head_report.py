@@ -124,7 +124,7 @@ def test_where_the_effect_is_within_its_error_no_shares_are_given(monkeypatch: p
     found = report(model, task)
     assert found.verdict.pattern_matters is False and worth > 0.05
     assert found.verdict.redundancy is None and found.verdict.effective_heads is None
-    assert found.verdict.withheld.predicate == "shares mean nothing"
+    assert found.verdict.withheld.predicate == "joint effect too small"
     assert found.verdict.withheld.reference == found.verdict.claims[0].reference > worth
     assert {claim.predicate for head in found.heads for claim in head.evidence} == {"not labelled", "effect"}
 
@@ -252,5 +252,5 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
 def test_heads_are_not_counted_where_a_share_is_negative() -> None:
     found = report(induction(), Seen("induction")).verdict
     assert (
-        found.effective_heads is None and found.withheld.predicate == "shares negative" and found.redundancy is not None
+        found.effective_heads is None and found.withheld.predicate == "negative shares" and found.redundancy is not None
     )

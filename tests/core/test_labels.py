@@ -11,6 +11,7 @@ import pytest
 from mhsa_cli.core.heads.labels import has_effect, label_head, similar_heads, with_backups
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.records.claim_words import words
+from mhsa_cli.records.claims import Claim
 from mhsa_cli.records.heads import HeadScore, TargetScore, Verdict
 from mhsa_cli.records.labels import ATTENDS_TO, SHAPES, TARGETS, Label, Role
 
@@ -141,76 +142,77 @@ def test_what_matters(
     assert has_effect(head(**causes), joint) is wanted
 
 
-def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> str:
-    return "; ".join(map(words, label_head(given, verdict).evidence))
+def evidence(given: HeadScore, verdict: Verdict = MATTERS) -> dict[str, Claim]:
+    """The claims about a head, by their ids."""
+    return {claim.predicate: claim for claim in label_head(given, verdict).evidence}
 
 
 def test_the_evidence_of_a_named_head_holds_its_figures() -> None:
-    text = evidence(head(previous=on(0.9, uniform=0.25, null=0.07)))
-    assert text == (
-        "0.93 of its weight lies there, where an even head has 0.25 (lift 0.90); "
-        "99 % of random heads stay below lift 0.07; it goes by position: on random rows its maps are 0.95 alike; "
-        "spread evenly instead, it alone changes the loss by +0.500 nats, and its share of what all patterns are "
-        "worth is 0.600 of 2.000 nats (30%)"
+    claims = evidence(head(previous=on(0.9, uniform=0.25, null=0.07)))
+    assert list(claims) == ["weight on target", "above untrained heads", "positional", "effect and share"]
+    assert "; ".join(map(words, claims.values())) == (
+        "92% of its weight lies there (uniform: 25%, lift 0.90); untrained heads: lift below 0.07 (99th percentile); "
+        "positional: on random rows its maps are alike (similarity 0.95); "
+        "making this head uniform changes the loss by +0.500 nats, and it accounts for 30% of what attention is worth "
+        "here (Shapley: 0.600 of 2.000 nats)"
     )
-    assert "goes mostly by position" in evidence(head(previous=on(0.9), positionality=0.89))
-    assert "does not go by position alone" in evidence(head(previous=on(0.9), positionality=0.69))
-    assert "by position" not in evidence(head(previous=on(0.9), positionality=None))
+    assert not [name for name in evidence(head(previous=on(0.9), positionality=None)) if "positional" in name]
 
 
 @pytest.mark.parametrize(
     ("likeness", "said"),
     [
-        (0.9, "by position"),
-        (0.8951, "by position"),  # it is shown as 0.90
-        (0.894, "mostly by position"),
-        (0.7, "mostly by position"),
-        (0.694, "not by position alone"),
+        (0.9, "positional"),
+        (0.8951, "positional"),  # it is shown as 0.90
+        (0.894, "mostly positional"),
+        (0.7, "mostly positional"),
+        (0.694, "not only positional"),
     ],
 )
 def test_how_far_a_head_goes_by_position(likeness: float, said: str) -> None:
-    found = label_head(head(previous=on(0.9), positionality=likeness), MATTERS)
-    assert [claim.predicate for claim in found.evidence if "position" in claim.predicate] == [said]
+    assert [name for name in evidence(head(previous=on(0.9), positionality=likeness)) if "positional" in name] == [said]
 
 
 def test_the_evidence_of_content_gives_the_distances() -> None:
-    text = evidence(head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE, unseen_gaps=TRAINED_ONLY))
-    assert "it goes by content: at distances that training never used its lift is 0.90 at 4, 0.50 at 7" in text
-    assert "by position" not in text
+    claims = evidence(head(duplicate=on(0.9), duplicate_gaps=EVERYWHERE, unseen_gaps=TRAINED_ONLY))
+    assert claims["content-based"].evidence["gaps"] == EVERYWHERE
+    assert not [name for name in claims if "positional" in name]
 
 
 @pytest.mark.parametrize("offset", [0.8, 0.1])
 def test_the_evidence_says_what_resembles_induction(offset: float) -> None:
     likeness = head(induction=on(0.9), offset=on(offset, distance=5), unseen_gaps=TRAINED_ONLY)
-    assert "it resembles induction but is not" in evidence(likeness) and "-0.20 at 4" in evidence(likeness)
-    assert "too short to try" in evidence(replace(likeness, unseen_gaps={4: 0.9}))
+    assert evidence(likeness)["resembles induction"].evidence["gaps"] == TRAINED_ONLY
+    assert "not tested at other distances" in evidence(replace(likeness, unseen_gaps={4: 0.9}))
     real = head(induction=on(0.9), offset=on(offset, distance=5), unseen_gaps=EVERYWHERE)
-    assert "resembles" not in evidence(real)
+    assert not evidence(real).keys() & {"resembles induction", "not tested at other distances"}
 
 
 def test_the_evidence_of_an_unnamed_head_names_the_closest_target() -> None:
-    text = evidence(head(offset=on(0.3, distance=4)))
-    assert text.startswith("closest is offset 4, with lift 0.30; it is 0.60 like an even head; its largest weight")
-    assert evidence(HeadScore(0, 0, {})) == "what it causes was not measured: the model is large"
-    assert evidence(HeadScore(0, 0, {}), UNKNOWN) == "not labelled: nothing could be measured"
-    assert "+0.500 nats" in evidence(head(), IDLE)
+    claims = evidence(head(offset=on(0.3, distance=4)))
+    assert list(claims)[:3] == ["closest", "uniformity", "largest weight"]
+    assert claims["closest"].evidence["target"].id == "offset:4:shown" and claims["closest"].estimate == 0.3
+    assert evidence(HeadScore(0, 0, {}))["effect not measured"].evidence["why"].predicate == "large model"
+    assert list(evidence(HeadScore(0, 0, {}), UNKNOWN)) == ["nothing measured"]
+    assert list(evidence(head(), IDLE)) == ["not labelled", "effect"]
 
 
 @pytest.mark.parametrize(
     ("score", "why"),
     [
-        (on(0.9, uniform=0.5), "lift 0.90: no name here, where an even head already has 0.50 of its weight there;"),
-        (on(0.9, null=None), "lift 0.90: no name, for it was not compared with random heads;"),
-        (on(0.9, null=0.95), "lift 0.90: no name, for 1 % of random heads reach 0.95;"),
-        (on(0.49, uniform=0.5), "lift 0.49;"),
+        (on(0.9, uniform=0.5), "closest is common"),
+        (on(0.9, null=None), "closest not compared"),
+        (on(0.9, null=0.95), "closest below untrained heads"),
+        (on(0.49, uniform=0.5), "closest"),
     ],
 )
-def test_why_what_a_head_looks_at_is_no_name_is_said(score: TargetScore, why: str) -> None:
-    assert f"closest is first token, with {why}" in evidence(head(first=score))
+def test_why_the_closest_pattern_is_no_label(score: TargetScore, why: str) -> None:
+    claim = evidence(head(first=score))[why]
+    assert claim.evidence["target"].kind == "first" and "first token" in words(claim)
 
 
 def test_a_sink_is_called_one_above_a_third_of_the_weight() -> None:
-    assert "it is a sink" in evidence(head(first=on(0.5, uniform=0.1)))
+    assert "sink" in evidence(head(first=on(0.5, uniform=0.1)))
     assert "sink" not in evidence(head(previous=on(0.9), first=on(0.4)))
 
 
@@ -261,6 +263,6 @@ def test_backups_are_similar_heads_of_a_head_without_an_effect() -> None:
     assert (corrected.evidence[-1].predicate, corrected.evidence[-1].estimate) == ("backup heads", 0.5)
 
 
-def test_a_negative_share_is_put_in_words() -> None:
-    text = evidence(head(previous=on(0.9), shapley_nats=-0.4))
-    assert text.endswith("nats (-20%): where others are missing its pattern misleads")
+def test_a_negative_share_is_a_claim_of_its_own() -> None:
+    claim = evidence(head(previous=on(0.9), shapley_nats=-0.4))["effect and negative share"]
+    assert claim.evidence["share"] == -0.4 and "-20%" in words(claim)

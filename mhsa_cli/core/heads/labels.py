@@ -100,14 +100,14 @@ def _target_evidence(head: HeadScore, target: str, score: TargetScore) -> list[C
     claim = partial(Claim, head.name)
     found = [claim("weight on target", score.mass, reference=score.uniform, evidence={"lift": score.lift})]
     if score.null is not None:
-        found.append(claim("above random heads", score.lift, reference=score.null))
+        found.append(claim("above untrained heads", score.lift, reference=score.null))
     if target in ("induction", "duplicate"):
         gaps = head.unseen_gaps if target == "induction" else head.duplicate_gaps
-        found.append(claim("by content", min(gaps.values()), reference=LIFT, evidence={"gaps": gaps}))
+        found.append(claim("content-based", min(gaps.values()), reference=LIFT, evidence={"gaps": gaps}))
     elif head.positionality is not None:
         similarity = round(head.positionality, 2)  # as it is shown
-        how: Predicate = "by position" if similarity >= POSITIONAL else "mostly by position"
-        found.append(claim(how if similarity >= MOSTLY else "not by position alone", head.positionality))
+        how: Predicate = "positional" if similarity >= POSITIONAL else "mostly positional"
+        found.append(claim(how if similarity >= MOSTLY else "not only positional", head.positionality))
     found += _induction_evidence(head, target)
     if target == "first" and score.mass > SINK:
         found.append(claim("sink", score.mass, reference=SINK))
@@ -123,7 +123,7 @@ def _shape_evidence(head: HeadScore) -> list[Claim]:
         evidence = {"target": Label(best, Role.SHOWN, score.distance), "uniform": score.uniform}
         found.append(claim(_closest(score), score.lift, reference=score.null, evidence=evidence))
     if head.uniformity is not None and head.confidence is not None:
-        found.append(claim("near uniform", head.uniformity))
+        found.append(claim("uniformity", head.uniformity))
         found.append(claim("largest weight", head.confidence))
     return [*found, *_induction_evidence(head, None)]
 
@@ -134,7 +134,7 @@ def _closest(score: TargetScore) -> Predicate:
         return "closest is common"
     if score.lift >= LIFT and score.null is None:
         return "closest not compared"
-    return "closest is random" if score.null is not None and LIFT <= score.lift <= score.null else "closest"
+    return "closest below untrained heads" if score.null is not None and LIFT <= score.lift <= score.null else "closest"
 
 
 def _induction_evidence(head: HeadScore, target: str | None) -> list[Claim]:
@@ -144,8 +144,8 @@ def _induction_evidence(head: HeadScore, target: str | None) -> list[Claim]:
     if target != "offset" and not resembles:
         return []
     if len(gaps) < GENERAL_GAPS:
-        return [Claim(head.name, "not tried elsewhere", status=Status.NOT_MEASURED)]
-    what: Predicate = "resembles induction" if resembles else "tried elsewhere"
+        return [Claim(head.name, "not tested at other distances", status=Status.NOT_MEASURED)]
+    what: Predicate = "resembles induction" if resembles else "tested at other distances"
     return [Claim(head.name, what, min(gaps.values()), reference=LIFT, evidence={"gaps": gaps})]
 
 

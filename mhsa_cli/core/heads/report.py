@@ -58,7 +58,7 @@ def _custom_report(
     inputs, targets = (ids.to(model.pos.device).unsqueeze(0) for ids in (probe.batch.inputs, probe.batch.targets))
     with eval_mode(model):
         loss, _, count = sums(model(inputs[0]).unsqueeze(0), targets)
-    why = Claim("model", "custom block")
+    why = Claim("model", "custom attention")
     claims = [Claim("model", "patterns not measured", status=Status.NOT_MEASURED, evidence={"why": why})]
     verdict = Verdict(None, None, None, finite_or_none(loss[0] / count[0]), claims, probe.inputs, withheld=why)
     return HeadReport(verdict, [label_head(head, verdict, why) for head in heads])
@@ -149,12 +149,12 @@ def _verdict(
     shares = [h.shapley_nats for h in heads if h.shapley_nats is not None]
     withheld = None
     if not matters:
-        withheld = Claim("model", "shares mean nothing", delta, joint.se, limit, Status.NOT_SHOWN)
+        withheld = Claim("model", "joint effect too small", delta, joint.se, limit, Status.NOT_SHOWN)
     elif len(singles) < len(heads) or len(shares) < len(heads):
         withheld = Claim("model", "not all measured", status=Status.NOT_MEASURED)
     complete = withheld is None
     if complete and min(shares) < -NEGATIVE * delta:
-        withheld = Claim("model", "shares negative", min(shares), reference=-NEGATIVE * delta)
+        withheld = Claim("model", "negative shares", min(shares), reference=-NEGATIVE * delta)
     return Verdict(
         matters,
         delta,
