@@ -21,10 +21,9 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
-from mhsa_cli.runs.heads import FIGURES
+from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.runs.snapshots import snapshot_maps
 
 TargetOption = Annotated[str | None, option("--target", "NAME", "Show this score for all heads, such as induction.")]
 ReplayOption = Annotated[bool, flag("--replay", "Play the attention maps over training, on a terminal.")]

@@ -14,10 +14,9 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.claim_words import sentences
 from mhsa_cli.records.heads import HeadHistory, HeadMaps, SnapshotRecord
 from mhsa_cli.records.training import Series
-from mhsa_cli.runs.heads import maps_from_dict
+from mhsa_cli.runs.heads import maps_from_dict, snapshots_from_lines
 from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.runs.snapshots import snapshots_from_lines
 
 
 @dataclass(frozen=True, slots=True)

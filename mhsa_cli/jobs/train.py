@@ -29,13 +29,12 @@ from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records.heads import HeadMaps, SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord
-from mhsa_cli.runs.heads import maps_to_dict
+from mhsa_cli.runs.heads import maps_to_dict, snapshot_to_dict
 from mhsa_cli.runs.listing import CONFIG, METRICS, SCORES, WEIGHTS, run_argument
 from mhsa_cli.runs.metrics import record_to_dict
 from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.runs.snapshots import snapshot_to_dict
 from mhsa_cli.text import quoted
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments

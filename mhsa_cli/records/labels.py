@@ -1,4 +1,4 @@
-"""What a head is called: the name as a fact, which is kept and compared, and the words that are shown for it."""
+"""The labels of heads: ids, which files keep and code compares, and the text shown for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Role(StrEnum):
-    """What is known of a head whose pattern is a target's: whether its effect on the loss was shown."""
+    """What was measured of the effect of a head whose pattern is a target's."""
 
     SHOWN = "shown"
     PATTERN = "pattern"  # its effect was not measured
@@ -48,33 +48,15 @@ ROLES = {
     Role.NO_EFFECT: "{target} pattern, no effect shown",
     Role.REDUNDANT: "{target} pattern, redundant",
 }
-# What format 1 called them: ids, and the words that its oldest files have alone.
-OLD_IDS = {
-    "spread": "near-uniform",
-    "sharp": "focused",
-    "undecided": "unclear",
-    "named": Role.SHOWN,
-    "looks": Role.PATTERN,
-    "idle": Role.NO_EFFECT,
-    "stand-ins": Role.REDUNDANT,
-}
-OLD_SHAPES = {"spread": "near-uniform", "sharp, unnamed": "focused", "undecided": "unclear"}
-OLD_TARGETS = {**TARGETS, "self": "itself"}
-OLD_ROLES = {
-    Role.SHOWN: "{target}",
-    Role.PATTERN: "looks like {target}",
-    Role.NO_EFFECT: "looks like {target}, but idle",
-    Role.REDUNDANT: "looks like {target}, with stand-ins",
-}
 # The order in which the labels of a model are listed; "" stands for patterns without a shown effect.
 ORDER = (*TARGETS, "", *SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A head's name. `kind` is the target's id with a `role`, or the shape of a head that no target names.
+    """A head's label: `kind` is a target, with a `role` (and the `distance` of an offset), or a shape of its own.
 
-    `distance` is the offset's. Files keep the `id`, for example `offset:4:no-effect` or `focused`.
+    Files keep the `id`, for example `offset:4:no-effect` or `focused`.
     """
 
     kind: str
@@ -88,12 +70,12 @@ class Label:
 
     @property
     def id(self) -> str:
-        """The label as files keep it."""
+        """The label in files."""
         return ":".join(str(part) for part in (self.kind, self.distance, self.role) if part is not None)
 
     @property
     def text(self) -> str:
-        """The label in words."""
+        """The label on screen."""
         if self.role is None:
             return SHAPES[self.kind]
         return ROLES[self.role].format(target=TARGETS[self.kind].format(distance=self.distance))
@@ -106,9 +88,8 @@ class Label:
 
     @classmethod
     def from_id(cls, text: object) -> Label | None:
-        """Read an id, also one of an older format; None if it is none."""
-        parts = [OLD_IDS.get(part, part) for part in text.split(":")] if isinstance(text, str) else []
-        match parts:
+        """Read an id; None if it is none."""
+        match text.split(":") if isinstance(text, str) else []:
             case [kind] if kind in SHAPES:
                 return cls(kind)
             case [kind, role] if kind in TARGETS and role in list(Role):
@@ -117,37 +98,24 @@ class Label:
                 return cls(kind, Role(role), int(distance))
         return None
 
-    @classmethod
-    def from_old_words(cls, text: object) -> Label | None:
-        """Find the label of these words, which is all that the oldest files have; None if there is none."""
-        if not isinstance(text, str):
-            return None
-        number = _NUMBER.search(text)
-        distance = None if number is None else int(number[0])
-        found = {words: cls(kind) for words, kind in OLD_SHAPES.items()}
-        for kind, target in OLD_TARGETS.items():
-            own = distance if kind == "offset" else None
-            found |= {OLD_ROLES[role].format(target=target.format(distance=own)): cls(kind, role, own) for role in Role}
-        return found.get(text)
-
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def in_order(labels: Iterable[Label]) -> tuple[Label, ...]:
-    """Put the labels of a model's heads in the order in which they are listed."""
+    """Sort the labels of a model's heads."""
     return tuple(sorted(labels, key=lambda label: label._order))
 
 
 def set_order(labels: Iterable[Label]) -> list[Any]:
-    """Give what sorts the label sets of models."""
+    """Return the sort key of a model's labels."""
     counts = Counter(in_order(labels))
     return [(count == 1, count, label._order) for label, count in counts.items()]  # as texts: numbers come first
 
 
 def set_words(labels: Iterable[Label]) -> str:
-    """Write the labels of a model's heads as one text, whatever their order: "previous token, 3 x near uniform"."""
+    """Write the labels of a model's heads, sorted: "previous token, 3 x near uniform"."""
     counts = Counter(in_order(labels))
     parts = [label.text if count == 1 else f"{count} x {label.text}" for label, count in counts.items()]
-    second = any(label.kind == "focused" or label.role in (Role.NO_EFFECT, Role.REDUNDANT) for label in counts)
-    return ("; " if second else ", ").join(parts) or "no labels"  # the words of some have a comma of their own
+    has_comma = any(label.kind == "focused" or label.role in (Role.NO_EFFECT, Role.REDUNDANT) for label in counts)
+    return ("; " if has_comma else ", ").join(parts) or "no labels"

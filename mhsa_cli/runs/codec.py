@@ -1,4 +1,4 @@
-"""Records as the plain data of JSON, and back: the type hints of a record say what is right."""
+"""Records to the plain data of JSON and back; the type hints of a record are its schema."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from functools import cache, partial
 from types import NoneType
 from typing import Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
+from mhsa_cli.records.claim_words import words
+from mhsa_cli.records.claims import Claim, stored
+from mhsa_cli.records.labels import Label
 from mhsa_cli.text import escape, shortened
 
 T = TypeVar("T")
@@ -18,19 +21,19 @@ SHOWN = 40  # characters of a wrong value
 
 
 class Kind(NamedTuple):
-    """A kind of value: what it is called, and whether a value is of it."""
+    """A kind of plain value: its name in messages, and the test for it."""
 
     name: str
     fits: Callable[[Any], bool]
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Tell whether a value is a whole number that fits everywhere, and not below 0."""
+    """Return whether a value is an integer from 0 to 2^63 - 1."""
     return type(value) is int and 0 <= value <= LARGEST
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Tell whether a value is a number, NaN and infinity among them; JSON's true is none."""
+    """Return whether a value is a number, NaN and infinity included; a JSON boolean is none."""
     return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
 
 
@@ -38,28 +41,35 @@ TEXT = Kind("a text", lambda value: isinstance(value, str))
 COUNT = Kind("a whole number from 0 to 2^63 - 1", is_count)
 NUMBER = Kind("a number", is_number)
 YES_NO = Kind("true or false", lambda value: isinstance(value, bool))
-FINITE = Kind("a finite number", lambda value: NUMBER.fits(value) and math.isfinite(value))
+FINITE = Kind("a finite number", lambda value: is_number(value) and math.isfinite(value))
+LABEL = Kind("the id of a label", lambda value: Label.from_id(value) is not None)
 
-# A Kind; a list of such; an object with these keys, each of which may be missing or null, or with any key, "*".
-Wanted = Kind | list[Any] | dict[str, Any]
-KINDS: dict[type, Kind] = {int: COUNT, float: NUMBER, str: TEXT, bool: YES_NO}
-WRONG = (AttributeError, KeyError, TypeError, ValueError)  # what content raises that is taken for what it is not
+# A Kind; a list of one schema; an object with these keys, each optional and nullable, or with any key ("*").
+Schema = Kind | list[Any] | dict[str, Any]
+# Per type of a record's field: the kind of its plain value, how it is read, how it is written.
+KINDS: dict[type, tuple[Kind, Reader, Reader]] = {
+    **{cls: (kind, cls, lambda value: value) for cls, kind in ((int, COUNT), (float, NUMBER), (str, TEXT))},
+    bool: (YES_NO, bool, bool),
+    Label: (LABEL, Label.from_id, lambda label: label.id),
+    Claim: (TEXT, stored, words),
+}
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # raised by content of another structure than assumed
 
 
 def shown(value: Any) -> str:
-    """Write a wrong value for a message: short, and on any terminal."""
+    """Write a wrong value for a message: short and printable."""
     return shortened(repr(value), SHOWN)
 
 
 class ContentError(ValueError):
-    """A value is missing, or of another kind than it should be; `where` is its place in the content."""
+    """A value is missing or of the wrong kind; `where` is its place in the content."""
 
     def __init__(self, problem: str, where: str = "") -> None:
         super().__init__(problem)
         self.problem, self.where = problem, where
 
     def within(self, place: str) -> ContentError:
-        """Say the same of the content that holds this one at `place`."""
+        """Return the same error for the content that holds this one at `place`."""
         joint = "." if self.where and self.where[0] != "[" else ""
         return ContentError(self.problem, f"{place}{joint}{self.where}")
 
@@ -67,23 +77,23 @@ class ContentError(ValueError):
         return f"{self.where} is {self.problem}".lstrip()
 
 
-def check(wanted: Wanted, value: Any) -> None:
-    """Refuse plain data of another kind than is wanted. Raises: ContentError."""
-    if isinstance(wanted, Kind):
-        _of_kind(wanted, value)
-    elif isinstance(wanted, list):
-        _list(partial(check, wanted[0]), value)
+def check(schema: Schema, value: Any) -> None:
+    """Compare plain data with a schema. Raises: ContentError."""
+    if isinstance(schema, Kind):
+        _of_kind(schema, value)
+    elif isinstance(schema, list):
+        _list(partial(check, schema[0]), value)
     else:
         for key, item in _object(value).items():
-            own = wanted.get(key, wanted.get("*"))
-            if own is not None and (item is not None or "*" in wanted):
-                _inside(escape(key), partial(check, own), item)
+            expected = schema.get(key, schema.get("*"))
+            if expected is not None and (item is not None or "*" in schema):
+                _inside(escape(key), partial(check, expected), item)
 
 
 def plain(value: Any) -> Any:
-    """Turn a record into plain data, and the records inside it; nested lists of numbers are given as they are."""
-    if type(value) in KINDS:
-        return value
+    """Turn a record, and the records in it, into plain data; nested lists of numbers are returned as they are."""
+    if kind := KINDS.get(type(value)):
+        return kind[2](value)
     if names := _names(value.__class__):
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
@@ -95,15 +105,14 @@ def plain(value: Any) -> Any:
 
 @cache
 def _names(cls: type) -> tuple[str, ...]:
-    """List the fields of a record; none of what is no record."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def from_plain(cls: Callable[..., T], content: Any, *, finite: bool = False) -> T:
-    """Make a record of plain data; keys it does not know are left out. With `finite` no number is NaN or infinite.
+    """Make a record of plain data; unknown keys are ignored. With `finite`, NaN and infinities are refused.
 
-    What is missing is its field's default, or None where that is right. Lists in lists are not looked into: they are
-    large. Raises: ContentError.
+    A missing key is the field's default, or None where the field is optional. Lists of lists are not checked, as they
+    are large. Raises: ContentError.
     """
     values = []
     content = _object(content)
@@ -119,7 +128,7 @@ def from_plain(cls: Callable[..., T], content: Any, *, finite: bool = False) -> 
 
 @cache
 def _fields(cls: Any, finite: bool) -> list[tuple[str, Reader, Any]]:
-    """List the fields of a record: the name, what reads the value, and what it is where it is missing."""
+    """List the fields of a record: name, reader of its value, default."""
     hints, found = get_type_hints(cls), []
     for field in fields(cls):
         default = None if NoneType in get_args(hints[field.name]) else field.default
@@ -134,15 +143,16 @@ def _reader(hint: Any, finite: bool) -> Reader:
     if NoneType in inside:
         inner = _reader(inside[0], finite)
         return lambda value: None if value is None else inner(value)
+    if hint in KINDS:
+        kind, read, _ = KINDS[hint]
+        return partial(_scalar, read, FINITE if finite and hint is float else kind)
     if is_dataclass(hint):
         return partial(_record, hint, finite)
     if origin is Mapping:
         return partial(_mapping, inside[0], _reader(inside[1], finite), math.nan if inside[1] is float else None)
-    if origin is Sequence:
-        return (
-            (lambda value: value) if get_origin(inside[0]) is Sequence else partial(_list, _reader(inside[0], finite))
-        )
-    return partial(_scalar, hint, FINITE if finite and hint is float else KINDS[hint])
+    if get_origin(inside[0]) is Sequence:
+        return lambda value: value
+    return partial(_list, _reader(inside[0], finite))
 
 
 def _record(cls: Any, finite: bool, value: Any) -> Any:
@@ -155,8 +165,8 @@ def _of_kind(kind: Kind, value: Any) -> Any:
     return value
 
 
-def _scalar(cls: type, kind: Kind, value: Any) -> Any:
-    return cls(_of_kind(kind, value))
+def _scalar(read: Reader, kind: Kind, value: Any) -> Any:
+    return read(_of_kind(kind, value))
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -172,7 +182,7 @@ def _list(read: Reader, value: Any) -> list[Any]:
 
 
 def _mapping(cls: type, read: Reader, null: Any, value: Any) -> dict[Any, Any]:
-    """Read a mapping; a number of null is one that could not be measured, as NaN is."""
+    """Read a mapping; in one of numbers, null is NaN."""
     items = _object(value).items()
     return {_key(cls, key): _inside(escape(key), read, null if item is None else item) for key, item in items}
 
@@ -190,8 +200,8 @@ def _inside(place: str, read: Reader, value: Any) -> Any:
         raise error.within(place) from None
 
 
-def what_is_wrong(error: Exception) -> str:
-    """Say what is wrong with content that was taken for what it is not, and raised one of WRONG."""
+def describe_malformed(error: Exception) -> str:
+    """Describe one of MALFORMED for a message."""
     if isinstance(error, KeyError):
         return f"{escape(str(error.args[0]))} is missing"
     return str(error) if type(error) in (ValueError, ContentError) else "a part is of the wrong kind"

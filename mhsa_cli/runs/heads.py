@@ -1,31 +1,26 @@
-"""Head maps, and what was measured of the heads, as the plain data of heads.json, and back."""
+"""What was measured of heads as the plain data of heads.json and heads.jsonl, and back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.records.claim_words import sentences, words
-from mhsa_cli.records.claims import Claim, stored
-from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, Verdict
-from mhsa_cli.records.labels import Label
-from mhsa_cli.runs.codec import WRONG, from_plain, plain, what_is_wrong
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, SnapshotRecord, Verdict
+from mhsa_cli.runs.codec import MALFORMED, describe_malformed, from_plain, is_count, plain
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
-from mhsa_cli.runs.listing import HEADS, WEIGHTS
+from mhsa_cli.runs.listing import HEADS, SCORES, WEIGHTS
 from mhsa_cli.runs.older_keys import rename_heads
 from mhsa_cli.text import Head, escape
 
-FIGURES = ("entropy", "uniformity", "confidence", "positionality")
-MEASURED = (
-    *("trained_gaps", "unseen_gaps", "duplicate_gaps"),
-    *("uniform_delta_nats", "uniform_delta_se", "zero_delta_nats", "mean_delta_nats", "resample_delta_nats"),
-    *("shapley_nats", "shapley_se"),
-)
-BETWEEN = "; "  # the parts of the evidence, where it is one text
+FIGURES = ("entropy", "uniformity", "confidence", "positionality")  # among the scores in heads.json
+MEASURED = [field.name for field in fields(HeadScore) if field.name not in (*FIGURES, "label", "evidence")]
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
+KIND = "heads"  # of a line of heads.jsonl
+DELETE = "delete that line to go on without it, or train the run again"
 
 
 def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
@@ -42,94 +37,96 @@ def maps_to_dict(maps: HeadMaps) -> dict[str, Any]:
     }
 
 
-def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Parse heads.json, NaN restored; maps of a run's last step must be measured on the weights that run.json names.
-
-    Keys of format 1 are renamed; older versions noted no digest. Raises: DamageError, NewerFormatError.
-    """
-    content = parse_document(raw, path)
-    own, wanted = content.get(WEIGHTS), info.get(WEIGHTS)
-    if content.get("step") == info.get("step") and None not in (own, wanted) and own != wanted:
-        said = f" was measured on the weights of another run: sha256 {escape(str(own))}"
-        raise DamageError((path, said), ANEW, "other-weights")
-    return rename_heads(restore_nonfinite(content))
-
-
-def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
-    """Read maps back. Raises: DamageError if a part is missing, or not of the kind or shape it should be."""
-    try:
-        maps = from_plain(HeadMaps, {**content, "report": report_from_dict(content)})
-        _check(maps)
-    except WRONG as error:
-        raise DamageError((Path(HEADS), IS, f"damaged: {what_is_wrong(error)}"), ANEW, "heads") from error
-    return maps
-
-
-def _check(maps: HeadMaps) -> None:
-    """Look at everything a drawing relies on. Raises: ValueError or TypeError."""
-    T = len(maps.tokens)
-    shapes = {(len(head), *{len(row) for row in head}) for layer in maps.weights for head in layer}
-    places = [Head(layer, head) for layer, maps_ in enumerate(maps.weights) for head in range(len(maps_))]
-    if shapes - {(T, T)} or [h.address for h in maps.heads] != places:
-        raise ValueError("maps, tokens and heads do not fit together")
-    if not places:
-        raise ValueError("it holds no map")
-    if not all(_is_number(weight) for layer in maps.weights for head in layer for row in head for weight in row):
-        raise ValueError("the weights should be numbers")
-    figures = (figure for h in maps.heads for figure in (h.entropy, h.answer_weight, h.answer_uniform))
-    if not all(figure is None or _is_number(figure) for figure in figures):
-        raise ValueError("a head's figures should be finite")
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isinf(value)  # NaN is shown as what it is
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1
-
-
 def score_to_dict(head: HeadScore) -> dict[str, Any]:
-    """Write one head's measurement: `lift` and `uniform` are those of its target, or of the closest one if unnamed."""
+    """Write one head's scores; `lift` and `uniform` are those of its target, or of the closest one if it has none."""
     closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
-    shown = head.scores.get(head.target or closest or "")
-    parts = [words(claim) for claim in head.evidence]
+    score = head.scores.get(head.target or closest or "")
+    values = plain(head)
     return {
         "label": None if head.label is None else head.label.text,
-        "label_id": None if head.label is None else head.label.id,
+        "label_id": values["label"],
         "target": head.target,
         "closest": closest,
-        "lift": None if shown is None else shown.lift,
-        "uniform": None if shown is None else shown.uniform,
-        "scores": {**plain(head.scores), **{name: getattr(head, name) for name in FIGURES}},
-        **{name: plain(getattr(head, name)) for name in MEASURED},
-        "evidence": BETWEEN.join(parts),
-        "evidence_parts": parts,
+        "lift": None if score is None else score.lift,
+        "uniform": None if score is None else score.uniform,
+        **{name: values[name] for name in MEASURED},
+        "scores": {**values["scores"], **{name: values[name] for name in FIGURES}},
+        "evidence": "; ".join(values["evidence"]),
+        "evidence_parts": values["evidence"],
     }
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Write the verdict, what it claims in words."""
-    said = {"claims": sentences(verdict.claims), "withheld": words(verdict.withheld) if verdict.withheld else ""}
-    return {"text" if name == "claims" else name: said.get(name, value) for name, value in plain(verdict).items()}
+    """Write the verdict, its claims as one text."""
+    values = plain(verdict)
+    text = " ".join(values.pop("claims"))
+    return {**values, "text": text, "withheld": values["withheld"] or ""}
 
 
-def report_from_dict(content: Mapping[str, Any]) -> HeadReport | None:
-    """Read the measurement back; None if the file holds none. Raises: one of WRONG if damaged."""
-    if content.get("verdict") is None:
+def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Parse heads.json, NaN restored; maps of the run's last step must be of the weights that run.json names.
+
+    Raises: DamageError, NewerFormatError.
+    """
+    content = parse_document(raw, path)
+    found, expected = content.get(WEIGHTS), info.get(WEIGHTS)  # older versions wrote neither
+    if content.get("step") == info.get("step") and None not in (found, expected) and found != expected:
+        message = f" was measured on the weights of another run: sha256 {escape(str(found))}"
+        raise DamageError((path, message), ANEW, "other-weights")
+    return rename_heads(restore_nonfinite(content))
+
+
+def maps_from_dict(content: Mapping[str, Any]) -> HeadMaps:
+    """Read maps back. Raises: DamageError if a part is missing, or of the wrong kind or shape."""
+    try:
+        maps = from_plain(HeadMaps, {**content, "report": _report(content)})
+        _check(maps)
+    except MALFORMED as error:
+        raise DamageError((Path(HEADS), IS, f"damaged: {describe_malformed(error)}"), ANEW, "heads") from error
+    return maps
+
+
+def _check(maps: HeadMaps) -> None:
+    """Check the shapes and figures that drawings rely on. Raises: ValueError or TypeError."""
+    T = len(maps.tokens)
+    shapes = {(len(head), *{len(row) for row in head}) for layer in maps.weights for head in layer}
+    if shapes - {(T, T)} or [h.address for h in maps.heads] != _addresses(maps.weights):
+        raise ValueError("maps, tokens and heads do not fit together")
+    if not maps.heads:
+        raise ValueError("it holds no map")
+    if not all(_is_weight(weight) for layer in maps.weights for head in layer for row in head for weight in row):
+        raise ValueError("the weights should be numbers")
+    figures = (figure for h in maps.heads for figure in (h.entropy, h.answer_weight, h.answer_uniform))
+    if not all(figure is None or _is_weight(figure) for figure in figures):
+        raise ValueError("a head's figures should be finite")
+
+
+def _addresses(maps: Sequence[Sequence[Any]]) -> list[Head]:
+    return [Head(layer, head) for layer, heads in enumerate(maps) for head in range(len(heads))]
+
+
+def _is_weight(value: object) -> bool:
+    if isinstance(value, float):
+        return not math.isinf(value)  # NaN is shown as NaN
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1
+
+
+def _report(content: Mapping[str, Any]) -> HeadReport | None:
+    """Read the report; None if the file holds none. Raises: one of MALFORMED."""
+    values = content.get("verdict")
+    if values is None:
         return None
-    told = content["verdict"]
-    withheld = told.get("withheld", "")
-    said = {"claims": [_stored(told["text"])], "withheld": _stored(withheld) if withheld else None}
-    verdict = from_plain(Verdict, {**told, **said}, finite=True)
+    texts = {"claims": [values["text"]], "withheld": values.get("withheld") or None}
+    verdict = from_plain(Verdict, {**values, **texts}, finite=True)
     return HeadReport(verdict, [_score(head) for head in content["heads"]])
 
 
 def _score(head: Mapping[str, Any]) -> HeadScore:
-    """Read one head's measurement. Raises: one of WRONG."""
-    scores = {name: one for name, one in head["scores"].items() if name not in FIGURES}
-    figures = {name: head["scores"].get(name) for name in FIGURES}
-    certain = {name: head[name] for name in MEASURED}  # these were always there
-    told = {**certain, **figures, "scores": scores, "label": _label(head), "evidence": _evidence(head)}
-    score = from_plain(HeadScore, {**head, **told}, finite=True)
+    """Read one head's scores. Raises: one of MALFORMED."""
+    scores = dict(head["scores"])
+    values = {name: head[name] for name in MEASURED} | {name: scores.pop(name, None) for name in FIGURES}
+    texts = {"label": head["label_id"], "evidence": head["evidence_parts"]}
+    score = from_plain(HeadScore, {**values, **texts, "scores": scores}, finite=True)
     if head["target"] is not None and head["target"] not in scores:
         raise ValueError(f"a head's target {head['target']!r} has no score")
     if head["target"] != score.target:
@@ -137,24 +134,62 @@ def _score(head: Mapping[str, Any]) -> HeadScore:
     return score
 
 
-def _label(head: Mapping[str, Any]) -> Label | None:
-    """Read a head's label: older files have its words alone. Raises: ValueError."""
-    words = head["label"]
-    told = head.get("label_id", words)
-    label = Label.from_id(told) if "label_id" in head else Label.from_old_words(words)
-    if told is not None and label is None:
-        raise ValueError("a head's label should be one that is known")
-    return label
+def snapshot_to_dict(record: SnapshotRecord) -> dict[str, Any]:
+    """Turn a snapshot into a line of heads.jsonl: step, heads, maps[layer][head][query][key] in percent, pool."""
+    return {"kind": KIND, **plain(record)}
 
 
-def _evidence(head: Mapping[str, Any]) -> list[Claim]:
-    """Read the evidence: older files have one text. Raises: ValueError."""
-    parts = head["evidence_parts"] if "evidence_parts" in head else head["evidence"]
-    return [_stored(part) for part in (parts.split(BETWEEN) if isinstance(parts, str) else parts)]
+def snapshots_from_lines(lines: Iterable[Mapping[str, Any]]) -> list[SnapshotRecord]:
+    """Read snapshots back, by step. Of two lines for one step the later counts; lines of other kinds are ignored.
+
+    Raises: DamageError naming the step if a part is missing, of the wrong kind or shape, or if the heads change.
+    """
+    found: dict[int, SnapshotRecord] = {}
+    heads: list[Head] | None = None
+    for number, line in enumerate((line for line in lines if line.get("kind") == KIND), 1):
+        try:
+            record = _snapshot(line)
+            if heads is not None and heads != _addresses(record.maps):
+                raise ValueError("it has other heads than the snapshots before it")
+        except MALFORMED as error:
+            step = line.get("step")
+            where = f"step {step}" if is_count(step) else f"snapshot {number}"
+            message = f"damaged at {where}: {describe_malformed(error)}"
+            raise DamageError((Path(SCORES), IS, message), DELETE, "snapshot") from error
+        heads = _addresses(record.maps)
+        found[record.step] = record
+    return [found[step] for step in sorted(found)]
 
 
-def _stored(text: Any) -> Claim:
-    """Make a claim of a sentence that the file keeps. Raises: ValueError."""
-    if not isinstance(text, str):
-        raise ValueError("what is said of heads should be texts")
-    return stored(text)
+def _snapshot(line: Mapping[str, Any]) -> SnapshotRecord:
+    """Read one line. Raises: one of MALFORMED."""
+    record = from_plain(SnapshotRecord, line)
+    if record.pool < 1:
+        raise ValueError(f"pool is {record.pool}, expected 1 or more")
+    if not record.heads:
+        raise ValueError("it holds no head")
+    maps = record.maps
+    if [head.address for head in record.heads] != _addresses(maps):
+        raise ValueError("maps and heads do not fit together")
+    sizes = {len(head) for layer in maps for head in layer}
+    rows = [row for layer in maps for head in layer for row in head]
+    if len(sizes) != 1 or any(not isinstance(row, list) or not 1 <= len(row) <= max(sizes) for row in rows):
+        raise ValueError("the maps should be equally large, with a row for each query")
+    if not all(is_count(part) and part <= 100 for row in rows for part in row):
+        raise ValueError("the maps should be whole numbers from 0 to 100")
+    return record
+
+
+def snapshot_maps(record: SnapshotRecord, task: str, tokens: Sequence[str]) -> HeadMaps:
+    """Turn a snapshot's maps into maps to draw: weights in 0..1, rows of full length, 0 on the future.
+
+    `tokens` label the rows if there is one for each query; otherwise positions do.
+    """
+    weights = [
+        [[[part / 100 for part in row] + [0.0] * (len(head) - len(row)) for row in head] for head in layer]
+        for layer in record.maps
+    ]
+    size = max((len(head) for layer in record.maps for head in layer), default=0)
+    names = list(tokens) if len(tokens) == size else [str(position * record.pool) for position in range(size)]
+    heads = [HeadSummary(head.layer, head.head, head.entropy) for head in record.heads]
+    return HeadMaps(record.step, task, names, weights, heads)

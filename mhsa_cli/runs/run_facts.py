@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.runs.codec import COUNT, NUMBER, TEXT, YES_NO, ContentError, Kind, Wanted, check, is_count, is_number
+from mhsa_cli.runs.codec import COUNT, NUMBER, TEXT, YES_NO, ContentError, Kind, Schema, check, is_count, is_number
 
 POINT = Kind("a step and a loss", lambda v: isinstance(v, list) and len(v) == 2 and is_count(v[0]) and is_number(v[1]))
 SETTINGS = Kind("an object", lambda value: isinstance(value, dict))
 
-RUN_FACTS: dict[str, Wanted] = {
+RUN_FACTS: dict[str, Schema] = {
     **dict.fromkeys(("mhsa", "status", "started", "task", "device", "torch", "cpu", "no_maps"), TEXT),
     **dict.fromkeys(("text_sha256", "weights_sha256", "eval_rows_sha256"), TEXT),
     **dict.fromkeys(("order", "step", "total_steps", "parameters", "seed", "n_heads", "threads"), COUNT),
@@ -33,7 +33,7 @@ RUN_FACTS: dict[str, Wanted] = {
     },
     "files": {"*": {"size": COUNT, "sha256": TEXT}},
 }
-SWEEP_FACTS: dict[str, Wanted] = {
+SWEEP_FACTS: dict[str, Schema] = {
     "command": [TEXT],
     "goal": NUMBER,
     "started": NUMBER,
@@ -44,7 +44,7 @@ SWEEP_FACTS: dict[str, Wanted] = {
 }
 
 
-def check_facts(content: Mapping[str, Any], facts: Mapping[str, Wanted], path: Path, hint: str) -> None:
+def check_facts(content: Mapping[str, Any], facts: Mapping[str, Schema], path: Path, hint: str) -> None:
     """Refuse a document in which a value is of another kind than it should be. Raises: DamageError."""
     try:
         check(dict(facts), content)

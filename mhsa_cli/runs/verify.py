@@ -13,13 +13,12 @@ from mhsa_cli.runs import hashes
 from mhsa_cli.runs.checkpoints import FOLDER, STATE, Checkpoint, Loaded, list_checkpoints, read_checkpoint
 from mhsa_cli.runs.commit import REPLACED
 from mhsa_cli.runs.disk import LIMIT, OpenFile, digest
-from mhsa_cli.runs.heads import maps_from_dict, parse_heads
+from mhsa_cli.runs.heads import maps_from_dict, parse_heads, snapshots_from_lines
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
 from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, load_info, standing
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
-from mhsa_cli.runs.snapshots import snapshots_from_lines
 from mhsa_cli.text import Head, escape, quoted
 
 Heads = Sequence[Head]

@@ -15,8 +15,8 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.runs.heads import snapshot_to_dict
 from mhsa_cli.runs.json_file import dump_json
-from mhsa_cli.runs.snapshots import snapshot_to_dict
 
 ROUNDS = 7
 CONFIGS = Path(__file__).parents[2] / "configs"

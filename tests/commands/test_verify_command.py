@@ -12,6 +12,7 @@ import pytest
 
 from mhsa_cli.core.training import checkpoint
 from mhsa_cli.core.training.stack import Stack
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.run_dir import RunDir
 from tests.commands.shell import at_step, facts, mhsa, tree, without_hashes
 from tests.commands.test_resume_command import kill
@@ -173,7 +174,7 @@ def test_what_has_no_hashes_is_said(tiny: Path) -> None:
     without_hashes(tiny)
     said = mhsa("verify", "tiny")
     assert said.code == 0 and "kept no hashes" in " ".join(said.out.split()) and "no hash to compare" in said.out
-    (tiny / "run.json").write_text(json.dumps({**facts(tiny), "format": 2}))
+    (tiny / "run.json").write_text(json.dumps({**facts(tiny), "format": FORMAT + 1}))
     said = mhsa("verify", "tiny")
     assert said.code == 4 and "newer mhsa" in said.out
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import disk
 from mhsa_cli.runs.json_file import dump_sealed
 from mhsa_cli.runs.listing import load_info
@@ -155,7 +156,7 @@ def test_a_trial_that_was_brought_to_its_end_by_hand_counts(grid: Path) -> None:
 
 def test_a_trial_of_a_newer_mhsa_stops_a_sweep_before_anything_is_touched(grid: Path) -> None:
     newer, missing = grid / "n_heads=2_seed=8", grid / "n_heads=3_seed=8"
-    (newer / "run.json").write_bytes(dump_sealed({**load_info(newer), "format": 2}))
+    (newer / "run.json").write_bytes(dump_sealed({**load_info(newer), "format": FORMAT + 1}))
     shutil.rmtree(missing)
     before = tree(newer)
     assert mhsa("sweep", "--resume", "g").code == 4

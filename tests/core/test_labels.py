@@ -224,24 +224,7 @@ def test_a_label_is_read_by_its_id() -> None:
     assert [Label.from_id(label.id) for label in every] == every
     assert len({label.text for label in every}) == len(every)
     for text in ("", "nose", "previous", "near-uniform:shown", "offset:x:shown", "previous token, idle", None, 7, []):
-        assert Label.from_id(text) is None and Label.from_old_words(text) is None
-
-
-@pytest.mark.parametrize(
-    ("old_id", "words", "new_id"),
-    [
-        ("spread", "spread", "near-uniform"),
-        ("sharp", "sharp, unnamed", "focused"),
-        ("undecided", "undecided", "unclear"),
-        ("previous:named", "previous token", "previous:shown"),
-        ("self:looks", "looks like itself", "self:pattern"),
-        ("offset:12:idle", "looks like offset 12, but idle", "offset:12:no-effect"),
-        ("induction:stand-ins", "looks like induction, with stand-ins", "induction:redundant"),
-    ],
-)
-def test_labels_of_format_1_are_read(old_id: str, words: str, new_id: str) -> None:
-    for label in (Label.from_id(old_id), Label.from_old_words(words)):
-        assert label is not None and label.id == new_id
+        assert Label.from_id(text) is None
 
 
 def test_labels_need_no_torch() -> None:

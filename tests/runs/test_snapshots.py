@@ -13,8 +13,8 @@ import pytest
 
 from mhsa_cli.errors import DamageError
 from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
+from mhsa_cli.runs.heads import snapshot_maps, snapshot_to_dict, snapshots_from_lines
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.runs.snapshots import snapshot_maps, snapshot_to_dict, snapshots_from_lines
 
 # L=2 H=3 T=4: rows 0..q, a ragged triangle.
 MAP = [[100], [25, 75], [10, 20, 70], [1, 2, 3, 94]]

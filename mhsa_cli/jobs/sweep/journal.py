@@ -16,10 +16,10 @@ from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
 from mhsa_cli.jobs.sweep.plan import Trial, name_trials
 from mhsa_cli.records.heads import SnapshotRecord
 from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
+from mhsa_cli.runs.heads import snapshot_to_dict
 from mhsa_cli.runs.listing import METRICS, SCORES
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.runs.snapshots import snapshot_to_dict
 from mhsa_cli.runs.sweep_dir import SweepDir
 
 

@@ -39,13 +39,6 @@ def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None
     }
 
 
-def _labels_of(own: Mapping[str, Any]) -> list[Label]:
-    """Read the labels of a trial's heads; older versions left their words alone."""
-    ids, words = own.get("label_ids"), own.get("labels")
-    read, told = (Label.from_old_words, words) if ids is None else (Label.from_id, ids)
-    return [label for text in told or () if (label := read(text)) is not None]
-
-
 def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
     """Thin a loss curve: the mean loss of equal parts, at the step each part ends."""
     size = max(1, -(-len(steps) // CURVE))
@@ -88,7 +81,7 @@ def read_report(
             final_accuracy=own.get("eval_accuracy"),
             steps_to_goal=own.get("steps_to_goal"),
             seconds=info.get("seconds"),
-            labels=_labels_of(own),
+            labels=[label for text in own.get("label_ids") or () if (label := Label.from_id(text))],
             message=own.get("message") or "",
             cause=own.get("cause"),
             weights_sha256=weights,
