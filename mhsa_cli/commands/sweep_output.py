@@ -24,8 +24,7 @@ from mhsa_cli.renderers.pictures.small_multiples import small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
-from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.runs.sweep_report import keep_report, report_document
+from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import plural
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def show_training(
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
         ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resumed)
-        keep_report(owned, ended.plan, ended.report, pair_words)
+        owned.write_report(ended.plan, ended.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
         show_sweep(owned, ended.report, ended.curves, as_json)

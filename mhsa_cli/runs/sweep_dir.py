@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
+from mhsa_cli.records.labels import Label, set_words
+from mhsa_cli.records.sweep import PairStats, Quartiles, SweepReport
 from mhsa_cli.runs.atomic import remove, write_file_atomic
+from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, retried, storage_errors, verify_hint
 from mhsa_cli.runs.hashes import read_listed
@@ -27,6 +30,7 @@ from mhsa_cli.text import escape
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
+Words = Callable[[SweepReport, PairStats], str]
 DONE = ("finished", "failed")  # a failed trial is a result: it fails again
 
 
@@ -70,11 +74,21 @@ class SweepDir(OwnedFolder):
         """Write sweep.json. Raises: StorageError."""
         write_file_atomic(self.path / SWEEP, dump_sealed({**content, "format": FORMAT}))
 
-    def write_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Write sweep.csv, a row for each trial. Raises: StorageError."""
+    def write_report(self, plan: Mapping[str, Any], report: SweepReport, words: Words) -> None:
+        """Write the report into sweep.json, and sweep.csv with a row for each trial. Raises: StorageError."""
+        self.write({**plan, "report": report_document(report, words)})
+        keys = list(report.groups[0].overrides) if report.groups else []
+        columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_goal", "seconds"]
+        rows = [
+            [
+                *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
+                *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.seconds),
+                *("; ".join(names) for names in _label_names(t.labels).values()),
+            ]
+            for t in report.trials
+        ]
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([columns, *rows])
+        csv.writer(text, lineterminator="\n").writerows([[*columns, *_label_names(())], *rows])
         write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
 
     def is_done(self, trial: str) -> bool:
@@ -144,6 +158,36 @@ class SweepDir(OwnedFolder):
         with storage_errors("create", path):
             retried(path.mkdir)
         return RunDir.start(path, order, command)
+
+
+def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
+    """Turn a report into the document that `mhsa sweep --json` prints; `words` puts a pair's result into words."""
+    groups = [
+        {
+            "overrides": dict(group.overrides),
+            "models": group.models,
+            "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
+            "steps_to_goal": _quartiles(group.steps_to_goal),
+            "final_loss": _quartiles(group.final_loss),
+            "labels": [
+                {"heads": set_words(labels), "label_ids": [label.id for label in labels], "models": count}
+                for labels, count in group.label_sets
+            ],
+        }
+        for group in report.groups
+    ]
+    pairs = [{**plain(pair), "words": words(report, pair)} for pair in report.pairs]
+    runs = [{**plain(trial), **_label_names(trial.labels)} for trial in report.trials]
+    failed = sum(trial.status == "failed" for trial in report.trials)
+    return {"goal": report.goal, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
+
+
+def _quartiles(values: Quartiles) -> dict[str, float | None]:
+    return dict(zip(("q25", "median", "q75"), values, strict=True))
+
+
+def _label_names(labels: Sequence[Label]) -> dict[str, list[str]]:
+    return {"labels": [label.text for label in labels], "label_ids": [label.id for label in labels]}
 
 
 def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:

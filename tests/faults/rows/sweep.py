@@ -45,7 +45,7 @@ BOUNDARIES = [
     Case("runs.run_dir:RunDir.write_heads", 2, True),
     Case("core.training.stack:Stack.step", 17, True),
     Case("runs.sweep_dir:SweepDir.write", 2, False),
-    Case("runs.sweep_dir:SweepDir.write_table", 1, True),
+    Case("runs.sweep_dir:SweepDir.write_report", 1, True),
     Case("memory", 1, False),
 ]
 
