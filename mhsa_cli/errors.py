@@ -64,6 +64,11 @@ class UsageError(MhsaError):
     code = "usage"
 
 
+def unwanted(where: str, found: object, wanted: str, hint: str | None = None) -> UsageError:
+    """Make the error of an option or argument whose value is not accepted."""
+    return UsageError(f"{where}: found `{escape(str(found))}`, wanted {wanted}", hint)
+
+
 class NonFiniteError(MhsaError):
     """A loss or gradient was NaN or infinite; the weights are those of the last finite step."""
 

@@ -1,4 +1,4 @@
-"""Every command by its name, with its help; its module is loaded when it is asked for."""
+"""The commands by name, with their help; a command's module is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -12,101 +12,120 @@ from mhsa_cli.commands.command_line import Command, Group
 
 
 class Help(NamedTuple):
-    """What a command's help says, and arguments to copy. It is no docstring, for `python -OO` drops those."""
+    """A command's help: a summary, arguments to copy, and what else to know. `python -OO` drops docstrings."""
 
     summary: str
-    example: str = ""
+    example: str
     more: str = ""
 
 
-COMMANDS = {
+LEARN = {
     "train": Help(
-        "Train a model on a toy task; show the loss, every head's map, and where the run is kept.",
+        "Train a model from a config and save the run",
         "--config configs/copy.yaml n_heads=8 train.lr=1e-3",
-    ),
-    "inspect-heads": Help(
-        "Show where every head looks and what was measured of it; one colour scale for all heads.",
-        'copy-h4 --head L0.H0 --tokens "3 5 9 63 3 5"',
-    ),
-    "bench": Help(
-        "Measure this machine: training steps, stacks of models, threads, attention over T, start-up. Keeps no run.",
-        "d_model=64 batch_size=32",
-    ),
-    "check": Help(
-        "Grade attention that somebody wrote: hold it to the laws of attention, and name what is wrong.",
-        "my_attention.py:MyAttention",
-        "It runs in a process of its own, and only the lines that it needs. Exit 0: all are right; 7: one is wrong; "
-        "2: none is, but one is not clear or cannot be called.",
-    ),
-    "compare": Help(
-        "Compare two runs: settings, figures, curves, and which head of one does what which head of the other does.",
-        "copy-h4 copy-h8",
-    ),
-    "curve": Help("Show the loss of a run again, or several runs over each other.", "copy-h4 copy-h8"),
-    "explain": Help("Say in plain words what each head looks at, how that is known, and what it causes.", "copy-h4"),
-    "export": Help(
-        "Write a run for other programs: arrays, tables, one document, TransformerLens, TensorBoard.",
-        "copy-h4 --to transformer-lens",
-    ),
-    "generate": Help(
-        "Say what a trained model says after a prompt, token by token as it comes.", 'copy-h4 --prompt "3 5 9 1 2 7 |"'
-    ),
-    "runs": Help("List the runs, newest first, with how they ended; or one run in lines `key: value`.", "copy-h4"),
-    "sweep": Help(
-        "Train every combination of comma lists with many seeds, and say what differs and what does not.",
-        "--config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
+        "Draws the loss while it trains, then the attention map of every head. Ctrl-C saves a checkpoint; --resume "
+        "continues from it.",
     ),
     "tasks": Help(
-        "List the tasks; each is drawn as the ids that go in over the answers wanted, with what guessing scores."
+        "Show the tasks that models are trained on",
+        "copy",
+        "Of each task: an input row over its target row, and the chance level.",
     ),
+    "inspect-heads": Help(
+        "Show attention maps, scores, circuits and ablations",
+        'copy-h4 --heads L0.H0 --tokens "3 5 9 63 3 5"',
+        "Without options: the attention map of every head on one colour scale, and a table of the heads.",
+    ),
+    "explain": Help("Say what each head does, with the evidence", "copy-h4"),
     "timeline": Help(
-        "Show when every head became what it is: its lift over training under the loss curve, in the same columns.",
+        "Show when each head learned its pattern",
         "copy-h4 --target previous",
+        "Draws each head's lift over training under the loss curve, in the same columns.",
     ),
+    "curve": Help("Plot the loss of one run or of several", "copy-h4 copy-h8"),
     "trace": Help(
-        "Follow the tensors of a config through its untrained model: shapes, views and copies, FLOPs, values, checks.",
+        "Follow tensor shapes and values through a model",
         "seq_len=5 d_model=16 n_heads=4",
+        "Runs the untrained model of a config on a few rows: shapes, views and copies, FLOPs, values, and checks of "
+        "what must hold for attention.",
+    ),
+    "generate": Help("Generate tokens from a prompt with a trained model", 'copy-h4 --prompt "3 5 9 1 2 7 |"'),
+}
+MEASURE = {
+    "sweep": Help(
+        "Train a grid of settings with many seeds and compare",
+        "--config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
+        "Every combination of the comma lists is trained with every seed. The report states the differences that the "
+        "seeds support.",
+    ),
+    "compare": Help(
+        "Compare two runs and match their heads",
+        "copy-h4 copy-h8",
+        "Compares settings, results and curves, and matches heads by their attention maps on the same rows.",
+    ),
+    "bench": Help(
+        "Measure training speed and memory on this machine",
+        "d_model=64 batch_size=32",
+        "Times training steps, stacks of models, threads, attention over sequence length, and start-up. Saves no run.",
+    ),
+    "check": Help(
+        "Test attention code and locate its faults",
+        "my_attention.py:MyAttention",
+        "The code runs in a process of its own, and only the statements that the block needs. Exit codes: 0 all blocks "
+        "are right, 7 at least one is wrong, 2 none is wrong but one is not clear or cannot be called.",
+    ),
+}
+KEEP = {
+    "runs": Help(
+        "List runs with their status and results",
+        "copy-h4",
+        "With RUN: one run, a line `key: value` for each of its facts.",
     ),
     "verify": Help(
-        "Check every file of a run: hashes, formats, the curve, weights against config. Damage: exit 4, and a way out.",
+        "Check the files of a run or a sweep for damage",
         "copy-h4",
+        "Compares hashes, formats, metrics, and the weights with the config. Damage: exit code 4, and what is still "
+        "usable.",
     ),
-    "config": Help("Write, check and show configs."),
+    "export": Help("Export a run: NPZ, CSV, TransformerLens, TensorBoard", "copy-h4 --to transformer-lens"),
+    "config": Help("Write, check and show configs", "show n_heads=8"),
 }
+SECTIONS = {"Learn": LEARN, "Measure": MEASURE, "Keep": KEEP}
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class Commands(Group):
-    """All commands: the module of one is `mhsa_cli.commands.NAME`, and in it its function, or the group's `app`."""
+    """All commands. The module of each is `mhsa_cli.commands.NAME`, with a function NAME or a group `app`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List the names of all commands."""
+        """List the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Load a command; None if there is none of this name."""
+        """Load a command; None for an unknown name."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """List the commands with a line on each, none of them loaded for it."""
-        return [(name, told.summary) for name, told in COMMANDS.items()]
+    def sections(self, ctx: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+        """List the commands with their summaries, without loading them."""
+        return [(heading, [(name, text.summary) for name, text in each.items()]) for heading, each in SECTIONS.items()]
 
 
 def _load(name: str) -> Any:
-    told, function = COMMANDS[name], name.replace("-", "_")
+    text, function = COMMANDS[name], name.replace("-", "_")
     module = importlib.import_module(f"mhsa_cli.commands.{function}")
+    example = f"Example: mhsa {name} {text.example}"
     if hasattr(module, "app"):
         group = typer.main.get_group(module.app)
-        group.name, group.help = name, told.summary
+        group.name, group.help, group.epilog = name, text.summary, example
         return group
-    one = typer.Typer(**_PLAIN, context_settings=_SETTINGS)
-    example = f"Example: mhsa {name} {told.example}" if told.example else None
-    text = "\n\n".join(filter(None, (told.summary, told.more)))
-    one.command(name, cls=Command, help=text, epilog=example)(getattr(module, function))
-    return typer.main.get_command(one)
+    single = typer.Typer(**_PLAIN, context_settings=_SETTINGS)
+    paragraphs = "\n\n".join(filter(None, (text.summary, text.more)))
+    single.command(name, cls=Command, help=paragraphs, epilog=example)(getattr(module, function))
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(
@@ -128,7 +147,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="print the version and exit", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""`mhsa bench`: how fast this machine is at what mhsa does."""
+"""`mhsa bench`: measure training speed and memory on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.records.bench import BenchRecord, ImportSpeed, Machine, NotMeasured
 from mhsa_cli.renderers.pictures.bench import bench_section
 
-QuickOption = Annotated[bool, flag("--quick", "Measure less, in a few seconds.")]
+QuickOption = Annotated[bool, flag("--quick", "measure less, in a few seconds")]
 
 
 def bench(
@@ -27,7 +27,7 @@ def bench(
     """Run `mhsa bench`."""
     wanted = load_config(config, all_overrides("bench", overrides, settings))
     refuse_block(wanted.model.attention, "mhsa bench")
-    from mhsa_cli.jobs.untrained import measure_speed  # torch: not before the config is known to be good
+    from mhsa_cli.jobs.untrained import measure_speed  # imports torch: only after the config is checked
 
     records = measure_speed(wanted, quick)
     if as_json:
@@ -41,7 +41,7 @@ def bench(
 
 
 def document(records: Iterable[BenchRecord]) -> dict[str, Any]:
-    """Gather the records of each section: a list, or the one record of those that have one; left out in a list."""
+    """Group the records by section; machine and import_torch have one record, the others a list."""
     found: dict[str, Any] = {"machine": None, "steps": [], "stacks": [], "attention": [], "import_torch": None}
     found["not_measured"] = []
     for record in records:
@@ -55,7 +55,7 @@ def document(records: Iterable[BenchRecord]) -> dict[str, Any]:
 
 
 def _plain(record: BenchRecord) -> dict[str, Any]:
-    """Write a record as plain data, quartiles by their names."""
+    """Convert a record to plain data, with named quartiles."""
     quartiles = ("q25", "median", "q75")
     return {
         key: dict(zip(quartiles, value, strict=True)) if isinstance(value, tuple) else value

@@ -13,7 +13,7 @@ import typer
 from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.errors import ANSWERED_NO, UsageError
+from mhsa_cli.errors import ANSWERED_NO, UsageError, unwanted
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
 from mhsa_cli.jobs.messages import tell
@@ -21,9 +21,9 @@ from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
-Targets = Annotated[list[str], argument("TARGET...", "FILE:NAME of a class, function or instance; FILE; or a folder.")]
-EntryOption = Annotated[str | None, option("--entry", "NAME", "The name to grade in every file of a folder.")]
-MarkdownOption = Annotated[bool, flag("--markdown", "Print Markdown instead of a picture.")]
+Targets = Annotated[list[str], argument("BLOCK...", "FILE:NAME of a class, function or instance; FILE; or a folder")]
+EntryOption = Annotated[str | None, option("--entry", "NAME", "name of the block in every file of a folder")]
+MarkdownOption = Annotated[bool, flag("--markdown", "print Markdown")]
 
 
 def _at_most(largest: float) -> Callable[[float], float]:
@@ -31,28 +31,30 @@ def _at_most(largest: float) -> Callable[[float], float]:
 
     def check_value(value: float) -> float:
         if not 0.1 <= value <= largest:
-            raise typer.BadParameter(f"wanted a number from 0.1 to {largest:,}")
+            raise typer.BadParameter(f"a number from 0.1 to {largest:,}")
         return value
 
     return check_value
 
 
 SecondsOption = Annotated[
-    float, option("--seconds", "N", "What one grade may take; then it is ended.", callback=_at_most(86_400))
+    float, option("--seconds", "N", "time limit for each block, in seconds", callback=_at_most(86_400))
 ]
-MemoryOption = Annotated[float, option("--memory", "GIB", "What one grade may take.", callback=_at_most(65_536))]
-JobsOption = Annotated[
-    int | None, option("--jobs, -j", "N", "How many are graded at a time; left out, one on each core.", min=1)
+MemoryOption = Annotated[
+    float, option("--memory", "GIB", "memory limit for each block, in GiB", callback=_at_most(65_536))
 ]
-CausalOption = Annotated[bool | None, flag("--causal/--no-causal", "Must it hide the future? Left out, found out.")]
-OrderOption = Annotated[str | None, option("--order", "qkv", "How a projection of all three is ordered, such as kqv.")]
-RopeOption = Annotated[str | None, option("--rope", "KIND", "Its rotary positions: none, interleaved or half.")]
-WidthOption = Annotated[int | None, option("--d-model", "N", "The width it is built with.", min=1)]
-CountOption = Annotated[int | None, option("--n-heads", "N", "The heads it is built with.", min=1)]
-LengthOption = Annotated[int | None, option("--seq-len", "N", "The tokens it is called with.", min=2)]
+JobsOption = Annotated[int | None, option("--jobs, -j", "N", "processes at a time [default: one per core]", min=1)]
+CausalOption = Annotated[bool | None, flag("--causal/--no-causal", "require a causal mask, or none [default: detect]")]
+OrderOption = Annotated[str | None, option("--order", "qkv", "order in a fused projection [default: detect]")]
+RopeOption = Annotated[
+    str | None, option("--rope", "KIND", "rotary positions: none, interleaved or half [default: detect]")
+]
+WidthOption = Annotated[int | None, option("--d-model", "N", "d_model of the block [default: detect]", min=1)]
+CountOption = Annotated[int | None, option("--n-heads", "N", "number of heads of the block [default: detect]", min=1)]
+LengthOption = Annotated[int | None, option("--seq-len", "N", "number of tokens in a row [default: detect]", min=2)]
 WithOption = Annotated[
     list[str] | None,
-    option("--with", "KEY=VALUE", "An argument that it is built or called with; may be repeated."),
+    option("--with", "KEY=VALUE", "argument for the constructor or the call; repeatable"),
 ]
 
 
@@ -74,7 +76,7 @@ def check(
 ) -> None:
     """Run `mhsa check`."""
     if as_json and markdown:
-        raise UsageError("--json and --markdown exclude each other", "leave one out")
+        raise UsageError("--json and --markdown exclude each other", "keep one of them")
     options = GradeOptions(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
@@ -106,13 +108,13 @@ def check(
 
 def _order(order: str | None) -> str | None:
     if order is not None and sorted(order) != ["k", "q", "v"]:
-        raise UsageError(f"--order {order}: wanted the letters q, k and v, each once", "such as --order kqv")
+        raise unwanted("--order", order, "the letters q, k and v, each once", "for example: --order kqv")
     return order
 
 
 def _rope(rope: str | None) -> str | None:
     if rope not in (None, "none", "interleaved", "half"):
-        raise UsageError(f"--rope {rope}: wanted none, interleaved or half", "leave it out, and it is found out")
+        raise unwanted("--rope", rope, "none, interleaved or half")
     return rope
 
 
@@ -121,9 +123,9 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
     for pair in given:
         key = pair.partition("=")[0]
         if not key.isidentifier() or "=" not in pair:
-            raise UsageError(f"--with {pair}: wanted KEY=VALUE", "such as --with bias=false")
+            raise unwanted("--with", pair, "KEY=VALUE", "for example: --with bias=false")
         if key in first:
-            raise UsageError(f"--with {pair}: `{key}` is set already, by `{first[key]}`", "keep one of them")
+            raise UsageError(f"--with: found `{pair}` and `{first[key]}`, wanted `{key}` once", "keep one of them")
         first[key] = pair
     return given
 

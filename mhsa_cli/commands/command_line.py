@@ -1,31 +1,35 @@
-"""The command line itself: help in our own layout, an option given twice, and mistakes told in our own words."""
+"""The command line: help in our own layout, repeated options refused, and every error in one style."""
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
+from contextlib import suppress
+from enum import Enum
 from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.text import escape
 
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
-_Misread = cast(type[Exception], typer.BadParameter.__base__)
+_ParseError = cast(type[Exception], typer.BadParameter.__base__)
+_ARGUMENT = re.compile(r"[A-Z]+(?:=[A-Z]+)?")  # a name in the metavar of an argument: RUN, or KEY=VALUE
 
 
 class Command(TyperCommand):
-    """A command whose options may be given once, and whose help and mistakes are ours."""
+    """A command whose options are given at most once; its help and its errors are in our layout."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments. Raises: UsageError with the way out."""
+        """Read the arguments. Raises: UsageError with a hint."""
         try:
             _refuse_repeats(self, ctx, args)
             return super().parse_args(ctx, list(args))
-        except _Misread as error:
-            raise _told(error, self, ctx, args) from None
+        except _ParseError as error:
+            raise _usage_error(error, self, ctx, args) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
@@ -33,28 +37,28 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A command of commands: alone it shows its help, and a word that is no command of it leads on to one."""
+    """A command of commands: alone it shows its help, and an unknown command gets the nearest one as a hint."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments up to the command's name; `help` and `version` are what they are as options."""
+        """Read the arguments up to the command's name; `help` and `version` work like the options."""
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         elif args[:1] == ["version"] and ctx.parent is None:
             args = ["--version"]
         try:
             return super().parse_args(ctx, list(args) or ["--help"])
-        except _Misread as error:
-            raise _told(error, self, ctx, args) from None
+        except _ParseError as error:
+            raise _usage_error(error, self, ctx, args) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is named. Raises: UsageError where none is."""
+        """Run the named command. Raises: UsageError where none is named."""
         try:
             return super().invoke(ctx)
-        except _Misread as error:
-            raise _told(error, self, ctx, ()) from None
+        except _ParseError as error:
+            raise _usage_error(error, self, ctx, ()) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Find the command that is named. Raises: UsageError naming the one that was meant."""
+        """Find the named command. Raises: UsageError with the nearest one."""
         command = self.get_command(ctx, args[0])
         if command is None:
             from mhsa_cli.commands.suggestions import no_such_command
@@ -62,57 +66,79 @@ class Group(TyperGroup):
             raise no_such_command(ctx.command_path, args, self.list_commands(ctx))
         return args[0], command, args[1:]
 
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """List the commands with the first paragraph of their help."""
-        return [(name, (one.help or "").partition("\n\n")[0]) for name, one in self.commands.items()]
+    def sections(self, ctx: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+        """List the commands under their headings, each with the first paragraph of its help."""
+        return [("Commands", [(name, _paragraphs(command)[0]) for name, command in self.commands.items()])]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help."""
         _print_help(self, ctx)
 
 
-def _read_all(command: Any, ctx: Any, args: Sequence[str]) -> dict[str, Any]:
-    """Read the options once more, with every value of each."""
+def _paragraphs(command: Any) -> list[str]:
+    return (command.help or "").split("\n\n")
+
+
+def _parse_all(command: Any, ctx: Any, args: Sequence[str]) -> dict[str, Any]:
+    """Parse the options once more, keeping every value of each."""
     parser = type(command.make_parser(ctx))(ctx)
     for param in command.get_params(ctx):
         twin = copy.copy(param)
         if param.param_type_name == "option":
             twin.multiple = True
         twin.add_to_parser(parser, ctx)
-    found: dict[str, Any] = parser.parse_args(list(args))[0]
-    return found
+    values: dict[str, Any] = parser.parse_args(list(args))[0]
+    return values
 
 
 def _refuse_repeats(command: Any, ctx: Any, args: Sequence[str]) -> None:
-    """Refuse an option that takes one value and is given several; the last would win in silence."""
-    given = _read_all(command, ctx, args)
+    """Refuse a repeated option that takes one value; typer would use the last one silently."""
+    given = _parse_all(command, ctx, args)
     for param in command.get_params(ctx):
-        values = given.get(param.name) or ()
+        values, option = given.get(param.name) or (), param.opts[0]
         if param.param_type_name != "option" or param.multiple or len(values) < 2:
             continue
-        if param.is_flag:
-            if len(set(values)) > 1:
-                raise UsageError(f"{param.opts[0]} and {param.secondary_opts[0]} were both given", "keep one of them")
-            continue
-        found = " and ".join(f"{param.opts[0]} {escape(value)}" for value in values)
-        raise UsageError(f"{param.opts[0]} takes one value, found {len(values)}: {found}", "keep one of them")
+        if not param.is_flag:
+            found = " and ".join(f"`{escape(value)}`" for value in values)
+            raise UsageError(f"{option}: found {len(values)} values, {found}, wanted one", "keep one of them")
+        if len(set(values)) > 1:
+            raise UsageError(f"{option} and {param.secondary_opts[0]} exclude each other", "keep one of them")
 
 
-def _told(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> UsageError:
+def _usage_error(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> UsageError:
+    """Write an error of typer's in our style."""
     from mhsa_cli.commands.suggestions import no_such_option
 
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
         return no_such_option(ctx, name, args)
-    param, way = getattr(error, "param", None), f"see: {ctx.command_path} --help"
-    if error.message and param is not None and param.param_type_name == "option":
-        value = _read_all(command, ctx, args)[param.name][-1]
-        return UsageError(f"{param.opts[0]}: found `{escape(value)}`: {_one_line(error.message)}", way)
-    return UsageError(_one_line(error.format_message()), way)
+    param, hint = getattr(error, "param", None), f"see: {ctx.command_path} --help"
+    if name is not None:  # a value is missing, or is one too many
+        metavar = next((p.metavar for p in command.get_params(ctx) if name in p.opts and not p.is_flag), None)
+        return UsageError(f"{name}: found {f'no value, wanted {metavar}' if metavar else 'a value, wanted none'}", hint)
+    if param is None:
+        return UsageError(_one_line(error.format_message()), hint)
+    if param.param_type_name == "argument":
+        return UsageError(f"arguments: found none, wanted {param.metavar}", hint)
+    value = _parse_all(command, ctx, args)[param.name][-1]
+    return unwanted(param.opts[0], value, _accepted(param, value) or _one_line(error.message), hint)
 
 
-def _one_line(said: str) -> str:
-    line = escape(" ".join(said.split())).removeprefix("Value error, ").removesuffix(".")
+def _accepted(param: Any, value: str) -> str | None:
+    """Describe the values that an option's type accepts; None if the type accepts this one and a callback does not."""
+    kind, least, most = param.type_descriptor.annotation, param.min, param.max
+    if issubclass(kind, Enum):
+        return " or ".join(choice.value for choice in kind)
+    with suppress(ValueError):
+        if param.callback is not None and kind(value) is not None:
+            return None
+    noun = {int: "a whole number", float: "a number"}.get(kind)
+    limits = "" if least is None else f", {least} or more" if most is None else f" from {least} to {most}"
+    return noun and noun + limits
+
+
+def _one_line(message: str) -> str:
+    line = escape(" ".join(message.split())).removeprefix("Value error, ").removesuffix(".")
     return line[:1].lower() + line[1:]
 
 
@@ -120,19 +146,34 @@ def _print_help(command: Any, ctx: Any) -> None:
     from mhsa_cli.renderers.kit.console import make_console
     from mhsa_cli.renderers.pictures.help import help_page
 
-    arguments, options = [], []
+    arguments: list[tuple[str, str]] = []
+    options: list[tuple[str, str]] = []
+    usage = [ctx.command_path, "[OPTIONS]"]
     for param in command.get_params(ctx):
-        name, text = param.get_help_record(ctx) or ("", "")
         if param.param_type_name == "argument":
-            arguments.append((param.metavar or param.name.upper(), text))
-        elif name:
-            options.append((name, text))
-    commands = command.summaries(ctx) if isinstance(command, Group) else []
-    usage = " ".join([ctx.command_path, "[OPTIONS]", *(name for name, _ in arguments)])
-    usage += " COMMAND ..." if commands else ""
-    text = (command.help or "").split("\n\n")
+            usage.append(param.metavar)
+            names = dict.fromkeys(_ARGUMENT.findall(param.metavar))
+            arguments += zip(names, param.help.split("\n"), strict=True)
+        elif record := param.get_help_record(ctx):
+            options.append((record[0], _option_text(param)))
+    commands = command.sections(ctx) if isinstance(command, Group) else []
+    usage += ["COMMAND ..."] if commands else []
     examples = [command.epilog] if command.epilog else []
-    groups = [("Commands", commands), ("Arguments", arguments), ("Options", options)]
+    groups = [group for group in [*commands, ("Arguments", arguments), ("Options", options)] if group[1]]
     console = make_console()
-    groups = [group for group in groups if group[1]]
-    console.print(help_page(usage, text, examples, groups, width=console.width), crop=False)
+    page = help_page(" ".join(usage), _paragraphs(command), examples, groups, width=console.width)
+    console.print(page, crop=False)
+
+
+def _option_text(param: Any) -> str:
+    """Give an option's line of help with its default, if that is a value."""
+    if "--help" in param.opts:
+        return "show this help and exit"
+    default = param.default
+    if param.secondary_opts and isinstance(default, bool):
+        default = (param.opts if default else param.secondary_opts)[0]
+    if isinstance(default, float):
+        default = f"{default:g}"
+    if default is None or default is False or default == "":
+        return str(param.help)
+    return f"{param.help} [default: {getattr(default, 'value', default)}]"

@@ -1,4 +1,4 @@
-"""`mhsa compare`: what two runs have in common, from their settings to their heads."""
+"""`mhsa compare`: compare the settings, results, curves and heads of two runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, plural
 
-FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # by key: what each is called, and how it is written
+FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and format
     "eval_loss": ("eval loss", nats),
     "eval_accuracy": ("accuracy", "{:.1%}".format),
     "seconds": ("time", "{:.1f} s".format),
     "steps": ("steps", "{:,}".format),
 }
-TwoRuns = Annotated[list[str] | None, argument("RUN RUN", "Two runs, by name or path.")]
+TwoRuns = Annotated[list[str] | None, argument("RUN RUN", "name or path of a run")]
 
 
 def compare(
@@ -39,70 +39,68 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa compare`."""
-    given = names or []
-    if len(given) != 2:
-        more = "; more curves over each other: mhsa curve RUN RUN RUN" if len(given) > 2 else ""
+    if len(names or ()) != 2:
+        curves = "\n  curves of more runs: mhsa curve RUN..." if names else ""
         raise UsageError(
-            f"compare takes two runs, found {len(given)}", f"mhsa compare RUN RUN; list the runs: mhsa runs{more}"
+            f"arguments: found {plural(len(names or ()), 'run')}, wanted 2", f"list runs: mhsa runs{curves}"
         )
     root = runs_root(runs)
-    first, second = (RunDir.open(root, name) for name in given)
-    found = compare_runs(first, second, attention or [])
-    write_picture(output, lambda surface: _picture(found, surface), f"{first.name} beside {second.name}")
+    first, second = (RunDir.open(root, name) for name in names or ())
+    comparison = compare_runs(first, second, attention or [])
+    write_picture(output, lambda surface: _picture(comparison, surface), f"{first.name} and {second.name}")
     if as_json:
-        print_json(_document(found))
+        print_json(_document(comparison))
         return
     paper = Paper()
-    paper.draw(_picture(found, paper.surface))
+    paper.draw(_picture(comparison, paper.surface))
     paper.next(f"mhsa inspect-heads {run_argument(second.path)}")
 
 
-def _picture(found: Comparison, surface: Surface) -> Lines:
-    names = _names(*found.folders)
-    distinct = {folder.path: (folder, name) for folder, name in zip(found.folders, names, strict=True)}
+def _picture(comparison: Comparison, surface: Surface) -> Lines:
+    names = _names(*comparison.folders)
+    distinct = {folder.path: (folder, name) for folder, name in zip(comparison.folders, names, strict=True)}
     series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
     figures = [
-        [title, *("" if final[key] is None else write(final[key]) for final in found.finals)]
+        [title, *("" if final[key] is None else write(final[key]) for final in comparison.finals)]
         for key, (title, write) in FIGURES.items()
     ]
     heads = (
-        unmatched(found.note, surface)
-        if found.matching is None
-        else matched_heads(found.matching, found.labels, names, surface, found.note)
+        unmatched(comparison.note, surface)
+        if comparison.matching is None
+        else matched_heads(comparison.matching, comparison.labels, names, surface, comparison.note)
     )
     return stacked(
         [
-            differing_settings(*found.settings, names, surface),
+            differing_settings(*comparison.settings, names, surface),
             beside("final", figures, names, surface),
-            loss_curve(series, surface, baseline=baseline_of(found.folders), log=True),
+            loss_curve(series, surface, baseline=baseline_of(comparison.folders), log=True),
             heads,
         ]
     )
 
 
 def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
-    """Name both runs; if they lie in two places under one name, by their paths."""
+    """Name both runs; two of the same name by their paths."""
     if first.name == second.name and first.path != second.path:
         return escape(first.path), escape(second.path)
     return escape(first.name), escape(second.name)
 
 
-def _document(found: Comparison) -> dict[str, Any]:
-    keys = dict.fromkeys([*found.settings[0], *found.settings[1]])
-    document = {
-        "runs": [str(folder.path) for folder in found.folders],
-        "differences": {key: [own.get(key) for own in found.settings] for key in keys},
-        "final": list(found.finals),
+def _document(comparison: Comparison) -> dict[str, Any]:
+    keys = dict.fromkeys([*comparison.settings[0], *comparison.settings[1]])
+    matching = comparison.matching
+    return {
+        "runs": [str(folder.path) for folder in comparison.folders],
+        "differences": {key: [settings.get(key) for settings in comparison.settings] for key in keys},
+        "final": list(comparison.finals),
+        "matches": None if matching is None else _pairs(matching),
+        **({"matches_note": comparison.note} if matching is None or comparison.note else {}),
     }
-    if found.matching is None:
-        return {**document, "matches": None, "matches_note": found.note}
-    noted = {"matches_note": found.note} if found.note else {}
-    return {**document, "matches": _pairs(found.matching), **noted}
 
 
 def _pairs(matching: Matching) -> dict[str, Any]:
     return {
-        "pairs": [{"first": str(one), "second": str(two), "cost": cost} for one, two, cost in matching.pairs],
+        "pairs": [{"first": str(first), "second": str(second), "cost": cost} for first, second, cost in matching.pairs],
         "unmatched_first": [str(head) for head in matching.unmatched_first],
         "unmatched_second": [str(head) for head in matching.unmatched_second],
         "cost": matching.cost,

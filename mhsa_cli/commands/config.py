@@ -1,11 +1,12 @@
-"""`mhsa config`: write a config to start from, check one, show what it means."""
+"""`mhsa config`: write, check and show configs."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -24,19 +25,26 @@ from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.text import escape
 
 app = typer.Typer(cls=Group, rich_markup_mode=None)
+F = TypeVar("F", bound=Callable[..., None])
 
-Files = Annotated[list[str], argument("FILE... [KEY=VALUE]...", "Configs, and settings to change.")]
-MaybeFile = Annotated[list[str] | None, argument("[FILE] [KEY=VALUE]...", "A config, and settings to change.")]
+Files = Annotated[list[str], argument("FILE... [KEY=VALUE]...", "YAML file to check\nsettings to change")]
+MaybeFile = Annotated[
+    list[str] | None,
+    argument("[FILE] [KEY=VALUE]...", "settings from a YAML file [default: built-in]\nsettings to change"),
+]
+
+
+def _command(summary: str, example: str, more: str = "") -> Callable[[F], F]:
+    text = "\n\n".join(filter(None, (summary, more)))
+    return app.command(cls=Command, help=text, epilog=f"Example: mhsa config {example}")
 
 
 def _say(text: str) -> None:
     print(writable(text, sys.stdout))
 
 
-@app.command(
-    cls=Command, help="Write the default config with a reason on every line. An existing file is never touched."
-)
-def init(file: Annotated[str, argument("[FILE]", "Where to; - is the terminal.")] = "-") -> None:
+@_command("Write the default config, every line explained", "init my.yaml", "An existing file is never overwritten.")
+def init(file: Annotated[str, argument("[FILE]", "file to write [default: -, which is stdout]")] = "-") -> None:
     """Run `mhsa config init`."""
     if file == "-":
         _say(template().rstrip("\n"))
@@ -46,12 +54,12 @@ def init(file: Annotated[str, argument("[FILE]", "Where to; - is the terminal.")
     _say(f"wrote {escape(file)}\nnext: mhsa train --config {escape(file)}")
 
 
-@app.command(cls=Command, help="Check configs and name every problem in them.")
+@_command("Check configs and report every problem", "check my.yaml n_heads=8")
 def check(arguments: Files, settings: SetOption = None) -> None:
     """Run `mhsa config check`."""
     files, overrides = _split(arguments, settings)
     if not files:
-        raise UsageError("which config? wanted FILE... [KEY=VALUE]...", "`mhsa config show` shows the defaults")
+        raise UsageError("arguments: found no file, wanted FILE...", "show the defaults: mhsa config show")
     problems: list[Problem] = []
     for file in files:
         try:
@@ -62,21 +70,23 @@ def check(arguments: Files, settings: SetOption = None) -> None:
         raise ConfigError(problems)
 
 
-@app.command(cls=Command, help="Show a config with every default filled in; it loads back as it is.")
+@_command("Show a config with all defaults filled in", "show my.yaml n_heads=8", "The output is a config itself.")
 def show(
     arguments: MaybeFile = None,
     settings: SetOption = None,
-    as_json: Annotated[bool, flag("--json", "Write JSON instead of YAML.")] = False,
+    as_json: Annotated[bool, flag("--json", "print JSON instead of YAML; errors stay on stderr")] = False,
 ) -> None:
     """Run `mhsa config show`."""
     files, overrides = _split(arguments or [], settings)
     if len(files) > 1:
-        raise UsageError(f"found {len(files)} files, wanted one", "settings are written KEY=VALUE, without spaces")
+        raise UsageError(
+            f"arguments: found {len(files)} files, wanted 1", "settings are written KEY=VALUE, without spaces"
+        )
     config = load_config(files[0] if files else None, overrides)
     _say(json.dumps(config.to_dict(), indent=2) if as_json else dump_yaml(config).rstrip("\n"))
 
 
-@app.command(cls=Command, help="Write the JSON schema of configs, for editors that complete and check as you type.")
+@_command("Write the JSON schema of configs", "schema", "Editors use it to complete and check settings.")
 def schema() -> None:
     """Run `mhsa config schema`."""
     _say(json.dumps(json_schema(), indent=2))
@@ -89,6 +99,6 @@ def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str],
 
 def _summary(config: Config) -> str:
     count = parameters(config.task, config.model)
-    unknown = "your own block" if is_file(config.model.attention) else "the file's vocabulary"
-    weights = f"parameters: known with {unknown}" if count is None else f"{count:,} parameters"
+    unknown = "custom attention" if is_file(config.model.attention) else "the vocabulary of the text"
+    weights = f"parameters depend on {unknown}" if count is None else f"{count:,} parameters"
     return f"task {config.task.name}, {weights}, {config.total_steps:,} steps"

@@ -1,4 +1,4 @@
-"""`mhsa curve`: the loss of one run, or of several over each other."""
+"""`mhsa curve`: plot the loss of one run or of several."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mhsa_cli.runs.listing import dropped_records
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
 
-RunArguments = Annotated[list[str] | None, argument("[RUN]...", "Runs to lay over each other; left out, the newest.")]
-LogOption = Annotated[bool | None, flag("--log/--linear", "Scale of the loss; left out, log for several runs.")]
+RunArguments = Annotated[list[str] | None, argument("[RUN]...", "names or paths of runs [default: newest]")]
+LogOption = Annotated[bool | None, flag("--log/--linear", "scale of the loss [default: linear; log for several runs]")]
 
 
 def curve(
@@ -43,7 +43,7 @@ def curve(
 
     write_picture(output, lambda surface: picture(surface.narrow(8)), "loss of " + ", ".join(f.name for f in folders))
     if as_json:
-        print_json({"runs": [_document(*one) for one in zip(folders, histories, strict=True)]})
+        print_json({"runs": [_document(*pair) for pair in zip(folders, histories, strict=True)]})
         return
     paper = Paper()
     paper.draw(picture(paper.surface))
@@ -53,11 +53,11 @@ def curve(
 
 
 def _document(run: RunDir, history: History) -> dict[str, Any]:
-    """Write one run's curve, and what a reader must know to hold it against another."""
+    """Write one run's curve, and the facts that make it comparable with others."""
     info = run.read_run_json()
     return {
         "run": str(run.path),
-        "series": [{"role": one.role, "steps": one.steps, "loss": one.values} for one in history.series()],
+        "series": [{"role": s.role, "steps": s.steps, "loss": s.values} for s in history.series()],
         **evaluated_on(info),
         "dropped_records": dropped_records(info) + history.torn,
     }

@@ -1,4 +1,4 @@
-"""The folder that a command is called in, where somebody deleted it: what needs none works, all else says so."""
+"""A working folder that was deleted: commands that need none still work, all others report it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mhsa_cli.runs.disk import folder_is_gone
 
 
 def need_folder() -> None:
-    """Refuse what torch is needed for: its libraries end a process that has no folder. Raises: StorageError."""
+    """Refuse work that needs torch, whose libraries end a process without a working folder. Raises: StorageError."""
     if folder_is_gone():
-        raise StorageError("torch cannot start without a folder to work in")
+        raise StorageError("torch cannot start without a working folder")
 
 
 class _Refuse(MetaPathFinder):
-    """Refuses torch before it ends the process."""
+    """Refuses the import of torch, which would end the process."""
 
     def find_spec(self, name: str, *_: object) -> None:
         """Find nothing. Raises: StorageError for torch."""
@@ -26,12 +26,12 @@ class _Refuse(MetaPathFinder):
 
 
 def refuse_torch_without_folder() -> None:
-    """Let the import of torch be refused if the folder is gone already; loaded before that, torch works on."""
+    """Refuse the import of torch if the folder is deleted; torch that is loaded already keeps working."""
     if folder_is_gone():
         sys.meta_path.insert(0, _Refuse())
 
 
 def tell_if_gone() -> None:
-    """Say, behind an error, that the folder is gone: every path that counts from it is then missing."""
+    """Add to an error that the folder was deleted: all relative paths are then missing."""
     if folder_is_gone():
-        tell("  the folder that you are in was deleted: cd to one that is there")
+        tell("  the working folder was deleted: cd to one that exists")

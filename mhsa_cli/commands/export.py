@@ -1,4 +1,4 @@
-"""`mhsa export`: a run in the formats of other programs."""
+"""`mhsa export`: write a run in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.text import escape, quoted
 
-ToOption = Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard.")]
+ToOption = Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard")]
 PathOption = Annotated[
-    Path | None, option("--output, -o", "PATH", "A new file or folder; left out, named after run and format.")
+    Path | None, option("--output, -o", "PATH", "file or folder to write [default: RUN.npz, RUN-csv, ...]")
 ]
 
-# How another program reads it; {0} is the path, quoted for the shell, {1} the same inside a Python string.
+# The command that reads the export; {0} is the path, quoted for the shell, {1} the path inside a Python string.
 LOADS = {
     "npz": "python -c \"import numpy; print(numpy.load('{1}')['attention'].shape)\"",
     "csv": "head -3 {0}/metrics.csv",
@@ -55,8 +55,8 @@ def export(
     for file in written:
         paper.offer(f"wrote {escape(file)}  {_size(file.stat().st_size)}")
     in_python = escape(path).replace("\\", "\\\\").replace("'", "\\'")
-    loads = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
-    paper.offer(f"next: {loads.format(quoted(path), in_python)}")
+    command = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
+    paper.offer(f"next: {command.format(quoted(path), in_python)}")
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`mhsa inspect-heads`: every head's attention map, what was measured of it, and what happens without it."""
+"""`mhsa inspect-heads`: attention maps, scores, circuits and ablations of heads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mhsa_cli.commands.options import (
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import heads_picture, show_heads
 from mhsa_cli.config.custom_attention import refuse_block
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.run_config import run_config
@@ -32,15 +32,15 @@ from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 
-LayerOption = Annotated[str | None, option("--layer", "L1", "One layer only; 1 is L1.")]
-TokensOption = Annotated[str | None, option("--tokens", '"3 5 9"', "Look at these ids (for text: these characters).")]
-ScoresOption = Annotated[bool, flag("--scores", "Every score of every head instead of the maps.")]
-CircuitsOption = Annotated[bool, flag("--circuits", "What the heads' weights compute instead of the maps.")]
-AblateOption = Annotated[
-    str | None, option("--ablate", "L0.H3[,..]", "Loss and accuracy without these heads; L0 is all of layer 0.")
+LayerOption = Annotated[str | None, option("--layer", "LAYER", "only the heads of this layer: L1 or 1")]
+TokensOption = Annotated[
+    str | None, option("--tokens", "TOKENS", 'maps on these ids, such as "3 5 9"; for text: characters')
 ]
+ScoresOption = Annotated[bool, flag("--scores", "every score of every head, in place of the maps")]
+CircuitsOption = Annotated[bool, flag("--circuits", "what the weights compute, in place of the maps")]
+AblateOption = Annotated[str | None, option("--ablate", "HEADS", "loss with these heads ablated, such as L0.H3,L1.H0")]
 DefinitionOption = Annotated[
-    str | None, option("--definition", "olsson2022", "With --scores: also the induction score of that paper.")
+    str | None, option("--definition", "olsson2022", "with --scores: add the score of Olsson et al. 2022")
 ]
 
 
@@ -64,9 +64,9 @@ def inspect_heads(
     asked = [name for name, is_given in given.items() if is_given]
     _check(asked, tokens, definition)
     if circuits:
-        refuse_block(run_config(folder).model.attention, "--circuits", "reads the weights of our attention")
+        refuse_block(run_config(folder).model.attention, "--circuits", "reads the weights of built-in attention")
     if ablate is not None:
-        refuse_block(run_config(folder).model.attention, "--ablate", "replaces what heads of our attention say")
+        refuse_block(run_config(folder).model.attention, "--ablate", "replaces the patterns of built-in attention")
     maps = measured_maps(folder, attention) if tokens is None else _on_tokens(folder, tokens, attention)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
@@ -81,19 +81,20 @@ def inspect_heads(
 
 def _on_tokens(folder: RunDir, tokens: str, attention: str | None) -> HeadMaps:
     check_maps(folder)
-    from mhsa_cli.jobs.trained_run import measure_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
     return measure_run(folder, attention, tokens)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
-    """Refuse options that have nothing to say to each other."""
+    """Refuse options that exclude each other. Raises: UsageError."""
     if asked and tokens is not None:
-        raise UsageError(f"{asked[0]} is measured on the task's rows, --tokens shows maps", "give one of the two")
+        message = f"{asked[0]} and --tokens exclude each other: {asked[0]} is measured on the rows of the task"
+        raise UsageError(message, "keep one of them")
     if definition is not None and "--scores" not in asked:
-        raise UsageError("--definition goes with --scores")
+        raise UsageError("--definition needs --scores", "add --scores")
     if definition not in (None, "olsson2022"):
-        raise UsageError(f"--definition: found `{definition}`, wanted `olsson2022`")
+        raise unwanted("--definition", definition, "olsson2022")
 
 
 def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
@@ -123,8 +124,8 @@ def _show_tables(folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], fi
     paper = Paper()
     paper.say(f"{heading(folder, step)}\n")
     for table in tables:
-        if table.step != step:  # the newest checkpoint is damaged, the measurements beside it are not
-            paper.say(f"of step {table.step}, the newest whole checkpoint:")
+        if table.step != step:  # the newest checkpoint is damaged, the stored measurements are not
+            paper.say(f"at step {table.step}, the newest whole checkpoint:")
         if table.heading:
             paper.say(table.heading)
         paper.draw(table.draw(paper.surface))
@@ -133,7 +134,7 @@ def _show_tables(folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], fi
 
 
 def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:
-    """Write the maps and summaries of the chosen heads alone, the maps layer by layer."""
+    """Write the maps, by layer, and the summaries of the chosen heads."""
     document = maps_to_dict(maps)
     layers = [
         [weights for head, weights in enumerate(heads) if (layer, head) in chosen]

@@ -7,13 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import unwanted
+from mhsa_cli.renderers.files import ENDINGS
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape
 
+_PICTURES = f"{', '.join(f'.{ending}' for ending in ENDINGS[:-1])} or .{ENDINGS[-1]}"
+
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:
-    """Make an option: its spellings, as `--output, -o`, what stands for its value, and its line of help."""
+    """Make an option: its spellings, as `--output, -o`, its metavar, and its line of help."""
     return typer.Option(*name.split(", "), metavar=value, help=help, **more)
 
 
@@ -23,7 +26,7 @@ def flag(name: str, help: str) -> Any:
 
 
 def argument(name: str, help: str) -> Any:
-    """Make an argument: what stands for it, and its line of help."""
+    """Make an argument: its metavar, and a line of help for each name in it, as FILE and KEY=VALUE."""
     return typer.Argument(metavar=name, help=help)
 
 
@@ -31,52 +34,51 @@ def check_picture(given: Path | None) -> Path | None:
     """Check before any work that the wanted file's ending names a picture. Raises: UsageError."""
     if given is None:
         return None
-    from mhsa_cli.renderers.files.formats import RENDERERS
-    from mhsa_cli.renderers.files.png import need_pillow
-
     ending = given.suffix.lower().removeprefix(".")
-    if ending not in RENDERERS:
-        possible = ", ".join(f".{name}" for name in RENDERERS)
+    if ending not in ENDINGS:
         better = escape(given.with_suffix(".svg")) if given.name else "picture.svg"
-        raise UsageError(f"'{escape(given)}': pictures are written as {possible}", f"name it {better}")
+        raise unwanted("--output", given, f"a name that ends in {_PICTURES}", f"for example: {better}")
     if ending == "png":
+        from mhsa_cli.renderers.files.png import need_pillow
+
         need_pillow()
     return given
 
 
-ConfigOption = Annotated[str | None, option("--config, -c", "FILE", "A YAML config; left out, the defaults.")]
-Overrides = Annotated[list[str] | None, argument("[KEY=VALUE]...", "Settings to change, such as n_heads=8.")]
-SetOption = Annotated[list[str] | None, option("--set", "KEY=VALUE", "The same as KEY=VALUE; once for each key.")]
-RunArgument = Annotated[
-    str | None,
-    argument("[RUN]", "A run's name, or the path of its folder; `newest`, or left out: the one started last."),
+ConfigOption = Annotated[str | None, option("--config, -c", "FILE", "settings from a YAML file [default: built-in]")]
+Overrides = Annotated[
+    list[str] | None, argument("[KEY=VALUE]...", "settings to change, such as n_heads=8 (list: mhsa config show)")
 ]
-RunsOption = Annotated[Path | None, option("--runs", "DIR", "Where runs are kept; left out, $MHSA_RUNS or ./runs.")]
+SetOption = Annotated[list[str] | None, option("--set", "KEY=VALUE", "same as the argument KEY=VALUE; repeatable")]
+RunArgument = Annotated[str | None, argument("[RUN]", "name or path of a run [default: newest, started last]")]
+RunsOption = Annotated[Path | None, option("--runs", "DIR", "folder of runs [default: $MHSA_RUNS or ./runs]")]
 HeadsOption = Annotated[
-    str | None, option("--head, --heads", "L0.H3[,..]", "These heads only; L0 is all of layer 0, 3 every H3.")
+    str | None,
+    option("--heads, --head", "HEADS", "only these, such as L0.H3,L1.H0; L0 is a layer, 3 is H3 of every layer"),
 ]
-JsonOption = Annotated[bool, flag("--json", "Print one JSON document on stdout and nothing else.")]
+JsonOption = Annotated[bool, flag("--json", "print one JSON document; errors stay on stderr")]
 OutputOption = Annotated[
     Path | None,
-    option("--output, -o", "FILE.svg|.html|.png", "Also write the picture to a file.", callback=check_picture),
+    option("--output, -o", "FILE", f"also write the picture: {_PICTURES}", callback=check_picture),
 ]
 AttentionOption = Annotated[
-    str | None, option("--attention", "FILE.py:CLASS", "Import your own block, which the run was trained with.")
+    str | None, option("--attention", "FILE.py:CLASS", "custom attention of the run, to import")
 ]
 AttentionsOption = Annotated[
-    list[str] | None, option("--attention", "FILE.py:CLASS", "Import your own block for this; may be repeated.")
+    list[str] | None,
+    option("--attention", "FILE.py:CLASS", "custom attention of a run, to import; repeatable"),
 ]
 
 
 def all_overrides(
     command: str, arguments: list[str] | None, options: list[str] | None, runs: Path | None = None
 ) -> list[str]:
-    """Join both spellings of settings, arguments and `--set`. Raises: UsageError for a word that means something else.
+    """Join both spellings of settings, arguments and `--set`; the config checks keys and values.
 
-    What else is wrong with them, the config says.
+    Raises: UsageError for an argument that is no KEY=VALUE.
     """
     if any("=" not in argument or argument == "=" for argument in arguments or ()):
-        from mhsa_cli.commands.suggestions import check_settings  # pydantic comes with it
+        from mhsa_cli.commands.suggestions import check_settings  # imports pydantic
 
         check_settings(command, arguments or (), runs_root(runs))
     return [*(arguments or ()), *(options or ())]

@@ -1,4 +1,4 @@
-"""How commands speak: pictures and results on stdout, one JSON document instead where asked, files beside them."""
+"""Output of commands: pictures and results on stdout, or one JSON document, and pictures in files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STRICT = json.JSONEncoder(allow_nan=False)
 
 
 class Paper:
-    """What a command prints on: stdout with its width, colours and glyphs."""
+    """Stdout with its width, colours and glyphs."""
 
     def __init__(self) -> None:
         self.console: Console = make_console()
@@ -37,22 +37,22 @@ class Paper:
             self.console.print(Text(escape(line)), soft_wrap=not self.console.is_terminal)
 
     def offer(self, text: str) -> None:
-        """Print a command or a path as one line: what a terminal itself wraps is copied back whole."""
+        """Print a command or a path as one line, so that it can be copied whole from a terminal."""
         for line in text.split("\n"):
             self.console.print(Text(escape(line)), soft_wrap=True)
 
     def next(self, command: str) -> None:
-        """Offer the command to go on with, below a blank line."""
+        """Print the next command, below a blank line."""
         self.offer(f"\nnext: {command}")
 
     def draw(self, lines: Lines) -> None:
-        """Print a picture as it is: what is wider than the console, a name to be typed, is not cropped."""
+        """Print a picture without cropping: names wider than the console stay whole."""
         self.console.print(lines, crop=False)
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one strict JSON document; NaN and infinities become null."""
-    pieces = _STRICT.iterencode(_finite(document))  # a curve may have millions of points: never all of its text at once
+    pieces = _STRICT.iterencode(_finite(document))  # a curve may have millions of points: never hold all of its text
     while block := "".join(islice(pieces, PIECES)):
         sys.stdout.write(block)
     sys.stdout.write("\n")
@@ -67,10 +67,10 @@ def _finite(value: Any) -> Any:
 
 
 def write_picture(path: Path | None, draw: Callable[[Surface], Lines], title: str) -> None:
-    """Write a picture to the file that `--output` names, if it does, in the format that its name ends in.
+    """Write a picture to the file of `--output`, if given, in the format of its ending.
 
-    Every glyph is at hand there, a fixed width, and full colour unless it is plain text. What was written is said on
-    stderr, where it disturbs no JSON.
+    It has a fixed width, all glyphs and, unless it is text, full colour. The file is reported on stderr, outside of
+    any JSON.
     """
     if path is None:
         return

@@ -1,4 +1,4 @@
-"""`mhsa runs`: what has been trained here, and how one run stands."""
+"""`mhsa runs`: list the runs, or show the facts of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape, plural
 
-OneRun = Annotated[str | None, argument("[RUN]", "One run alone, in lines; left out, all runs in a table.")]
+OneRun = Annotated[str | None, argument("[RUN]", "name or path of one run [default: all runs, in a table]")]
 
 
 def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:
@@ -51,7 +51,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
 
 
 def _show_one(root: Path | None, name: str, as_json: bool) -> None:
-    """Say how one run stands, damage included: a line for each thing that is known of it."""
+    """Print a line for each known fact of one run, damage included."""
     summary = listing.summarise(listing.find_run(runs_root(root), name))
     row = _row(summary)
     if as_json:
@@ -62,16 +62,15 @@ def _show_one(root: Path | None, name: str, as_json: bool) -> None:
         if value is not None:
             paper.say(f"{key}: {value if key == 'run' else _text(key, value, paper.surface.glyphs.dash)}")
     if summary.problem == "newer":
-        more = UPDATE
+        paper.next(UPDATE)
     elif summary.problem is None:
-        more = next_look(summary.path)
+        paper.next(next_look(summary.path))
     else:
-        more = f"mhsa verify {listing.run_argument(summary.path)}"
-    paper.next(more)
+        paper.next(f"mhsa verify {listing.run_argument(summary.path)}")
 
 
 def _say_sweeps(paper: Paper, root: Path) -> None:
-    """Name the sweeps, whose trials are runs in folders of their own."""
+    """Print the sweeps, whose trials are runs inside their folders."""
     for path, trials in listing.list_sweeps(root):
         paper.say(f"sweep: {escape(path.name)} ({plural(trials, 'trial')}): {listing.list_inside(path)}")
 
@@ -92,7 +91,6 @@ def _row(summary: Any) -> dict[str, Any]:
 
 
 def _text(key: str, value: Any, dash: str) -> str:
-    """Write a figure for people."""
     formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return dash if key in ("eval_loss", "eval_accuracy") else ""

@@ -1,8 +1,8 @@
-"""What a word on the command line was meant to be: a command by another name, or a setting written as an option."""
+"""Suggestions for a mistyped command line: a command or option by another name, or a setting written as an option."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mhsa_cli.runs.listing import RUN, is_sweep, run_argument
 from mhsa_cli.runs.names import LONGEST
 from mhsa_cli.text import escape, quoted
 
-# What people call our commands elsewhere: asked before any nearness of letters.
+# What other programs call our commands. Looked up before the nearest spelling.
 SYNONYMS: dict[str, str] = {
     "runs": "ls list ll dir history log logs show info status",
     "inspect-heads": "heads head inspect attention attn maps",
@@ -38,35 +38,48 @@ SYNONYMS: dict[str, str] = {
     "config show": "settings defaults",
     "--help": "usage man",
 }
-_MEANT = {word: command for command, words in SYNONYMS.items() for word in words.split()}
+# The same for options. Looked up where the command has that option.
+OPTION_SYNONYMS: dict[str, str] = {
+    "--max-new-tokens": "--steps --max-tokens --num-tokens --length -n",
+    "--goal": "--target --threshold",
+    "--seconds": "--timeout --time-limit",
+    "--jobs": "--workers --processes",
+    "--resume": "--continue",
+}
+
+
+def _inverted(synonyms: Mapping[str, str]) -> dict[str, str]:
+    return {word: name for name, words in synonyms.items() for word in words.split()}
+
+
+_COMMANDS, _OPTIONS = _inverted(SYNONYMS), _inverted(OPTION_SYNONYMS)
 
 
 def no_such_command(program: str, args: Sequence[str], known: Sequence[str]) -> UsageError:
-    """Say that a word is no command, and offer the one that was meant, with what was typed behind it."""
+    """Make the error of an unknown command, with the nearest one and the rest of the line as a hint."""
     word, *rest = args
-    root = " " not in program
-    meant = _MEANT.get(word.lower().replace("_", "-")) if root else None
-    meant = meant or nearest(word, known, 3)
-    if meant is None:
-        return UsageError(f"there is no command `{escape(word)}`", f"commands of {program}: {', '.join(known)}")
-    offered = " ".join([program, meant, *map(quoted, rest)])
-    return UsageError(f"there is no command `{escape(word)}`", f"did you mean: {offered}")
+    synonym = _COMMANDS.get(word.lower().replace("_", "-")) if " " not in program else None
+    message, command = f"there is no command `{escape(word)}`", synonym or nearest(word, known, 3)
+    if command is None:
+        return UsageError(message, f"commands of {program}: {', '.join(known)}")
+    return UsageError(message, f"did you mean: {' '.join([program, command, *map(quoted, rest)])}")
 
 
 def check_settings(command: str, arguments: Sequence[str], root: Path) -> None:
-    """Lead on from a word that is a run, a config, a task, or a key with its value behind it. Raises: UsageError."""
-    told = []
+    """Refuse arguments without a `=` that are a run, a config, a task or a key, with the right form as a hint.
+
+    Raises: UsageError.
+    """
+    hints = {}
     for number, word in enumerate(arguments):
-        if "=" in word:
-            continue
-        if ways := _resumes(command, word, root) + _leads_to(word, arguments[number + 1 :]):
-            told.append((word, "\n  or: ".join(f"mhsa {command} {way}" for way in ways)))
-    if told:
-        words = ", ".join(f"`{escape(word)}`" for word, _ in told)
-        raise UsageError(f"settings are written KEY=VALUE, found {words}", "\n  ".join(way for _, way in told))
+        if "=" not in word and (forms := _resume_forms(command, word, root) + _forms(word, arguments[number + 1 :])):
+            hints[word] = "\n  or: ".join(f"mhsa {command} {form}" for form in forms)
+    if hints:
+        words = ", ".join(f"`{escape(word)}`" for word in hints)
+        raise UsageError(f"arguments: found {words}, wanted settings as KEY=VALUE", "\n  ".join(hints.values()))
 
 
-def _resumes(command: str, word: str, root: Path) -> list[str]:
+def _resume_forms(command: str, word: str, root: Path) -> list[str]:
     kinds: dict[str, Callable[[Path], bool]] = {"train": lambda path: (path / RUN).is_file(), "sweep": is_sweep}
     if command not in kinds or len(word) >= LONGEST:
         return []
@@ -74,7 +87,7 @@ def _resumes(command: str, word: str, root: Path) -> list[str]:
     return [f"--resume {run_argument(path)}" for path in places][:1]
 
 
-def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
+def _forms(word: str, rest: Sequence[str]) -> list[str]:
     if word.endswith((".yaml", ".yml")):
         return [f"--config {quoted(word)}"]
     ready = Path("configs", f"{word}.yaml")
@@ -83,24 +96,26 @@ def _leads_to(word: str, behind: Sequence[str]) -> list[str]:
         return [f"task.name={task}", *config]
     if config or (key := setting(word, all_keys())) is None:
         return config
-    value = next((value.lstrip("=") for value in behind[:2] if value.lstrip("=")), None)
+    value = next((value.lstrip("=") for value in rest[:2] if value.lstrip("=")), None)
     return [written(key, word, value)]
 
 
 def no_such_option(ctx: Any, name: str, args: Sequence[str]) -> UsageError:
-    """Say that an option is none of the command; where it is a setting's name, write the setting as it is written."""
+    """Make the error of an unknown option; one that is named like a setting is written as KEY=VALUE in the hint."""
     typed, value = _as_typed(name, args)
     message = f"{ctx.command_path} has no option {escape(typed)}"
-    takes_settings = any(param.name == "settings" for param in ctx.command.get_params(ctx))
-    if takes_settings and (way := _as_setting(ctx.command_path, typed.lstrip("-"), value)):
-        return UsageError(message, way)
-    options = [option for param in ctx.command.get_params(ctx) for option in [*param.opts, *param.secondary_opts]]
-    close = nearest(typed, [option for option in options if option.startswith("-")], 3)
-    return UsageError(message, f"did you mean {close}?" if close else f"see: {ctx.command_path} --help")
+    params = ctx.command.get_params(ctx)
+    options = [option for param in params for option in [*param.opts, *param.secondary_opts] if option.startswith("-")]
+    close = _OPTIONS.get(typed) if _OPTIONS.get(typed) in options else None
+    takes_settings = any(param.name == "settings" for param in params)
+    if close is None and takes_settings and (hint := _as_setting(ctx.command_path, typed.lstrip("-"), value)):
+        return UsageError(message, hint)
+    close = close or nearest(typed, options, 3)
+    return UsageError(message, f"did you mean: {close}" if close else f"see: {ctx.command_path} --help")
 
 
 def _as_typed(name: str, args: Sequence[str]) -> tuple[str, str | None]:
-    """Find an option as it stands on the command line, and the value behind it, if there is one."""
+    """Find an option as it was typed, and the value after it, if there is one."""
     at = next((i for i, arg in enumerate(args) if arg.partition("=")[0] == name), None)
     if at is None:  # `-lr 3` is read as the letters l and r
         at = next((i for i, arg in enumerate(args) if arg.startswith("-") and name[-1] in arg), None)
@@ -109,8 +124,8 @@ def _as_typed(name: str, args: Sequence[str]) -> tuple[str, str | None]:
     typed, equals, value = args[at].partition("=")
     if equals:
         return typed, value
-    behind = args[at + 1] if at + 1 < len(args) else "-"
-    return typed, None if behind.startswith("-") and not behind[1:2].isdigit() else behind
+    after = args[at + 1] if at + 1 < len(args) else "-"
+    return typed, None if after.startswith("-") and not after[1:2].isdigit() else after
 
 
 def _as_setting(program: str, name: str, value: str | None) -> str | None:
@@ -123,7 +138,7 @@ def _as_setting(program: str, name: str, value: str | None) -> str | None:
 
 
 def written(key: str, word: str, value: str | None) -> str:
-    """Write the setting that `word` means as one argument; without a value of its own, with one that the key takes."""
+    """Write the setting that `word` means as KEY=VALUE; without a value, with one that the key accepts."""
     field, word = field_of(key), word.removeprefix("use_")
     if value is None or "=" in value or (is_list(tuple(key.split("."))) and "[" not in value):
         choices = options(field)

@@ -1,4 +1,4 @@
-"""`mhsa sweep`: a grid of settings times seeds, trained as stacks, and what the seeds really show."""
+"""`mhsa sweep`: train a grid of settings with many seeds, as stacks, and report the differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mhsa_cli.commands.options import (
     flag,
     option,
 )
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
@@ -30,22 +30,16 @@ class Engines(StrEnum):
     RAY = "ray"
 
 
-SeedsOption = Annotated[
-    int | None, option("--seeds", "N", "Seeds for each setting, from train.seed on; 8 if left out.")
-]
+SeedsOption = Annotated[int | None, option("--seeds", "N", "seeds per setting, from train.seed on [default: 8]")]
 JobsOption = Annotated[
-    int | None, option("--jobs", "N", "Processes that train at the same time: 1, or with Ray one for each CPU.")
+    int | None, option("--jobs, -j", "N", "processes at a time [default: 1; Ray: one per CPU]", min=1)
 ]
-EngineOption = Annotated[Engines, flag("--engine", "Train here, or as tasks of a Ray cluster.")]
-AddressOption = Annotated[
-    str | None, option("--address", "A", "The Ray cluster's address; left out, one is started here.")
-]
-NameOption = Annotated[str | None, option("--name", "NAME", "The sweep's name.")]
-ResumeOption = Annotated[str | None, option("--resume", "SWEEP", "Train what is missing of a sweep, nothing else.")]
-GoalOption = Annotated[
-    float | None, option("--goal", "SHARE", "Accuracy that counts as success, 0..1. [default: the task's]")
-]
-SkipOption = Annotated[bool, flag("--skip-invalid", "Leave out settings that cannot be trained.")]
+EngineOption = Annotated[Engines, flag("--engine", "train here, or on a Ray cluster")]
+AddressOption = Annotated[str | None, option("--address", "ADDRESS", "address of the Ray cluster [default: start one]")]
+NameOption = Annotated[str | None, option("--name", "NAME", "name of the sweep [default: sweep-TASK]")]
+ResumeOption = Annotated[str | None, option("--resume", "SWEEP", "continue a sweep: train the trials without a result")]
+GoalOption = Annotated[float | None, option("--goal", "SHARE", "accuracy that counts as success [default: 0.99]")]
+SkipOption = Annotated[bool, flag("--skip-invalid", "skip settings that cannot be trained")]
 
 
 def sweep(
@@ -65,15 +59,20 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
-    _check(engine, address, jobs, goal, attention, resume)
+    if address is not None and engine is not Engines.RAY:
+        raise UsageError("--address needs --engine ray", "add --engine ray")
+    if goal is not None and not 0 < goal <= 1:
+        raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
+    if attention and resume is None:
+        raise UsageError("--attention needs --resume", "in a new sweep: model.attention=FILE.py:CLASS")
     root, options = runs_root(runs), EngineOptions(engine.value, jobs, address)
     if resume is not None:
         if any((overrides, settings, config, name, goal, seeds, skip_invalid)):
-            what = "leave out settings, --config, --seeds, --name, --goal, --skip-invalid"
-            raise UsageError("--resume goes on with a sweep's own plan", what)
+            excluded = "settings, --config, --seeds, --name, --goal and --skip-invalid"
+            raise UsageError(f"--resume excludes {excluded}", "a resumed sweep keeps its plan")
         folder = SweepDir.open(root, resume, write=True)
     else:
-        from mhsa_cli.jobs.sweep.new import new_sweep  # help needs no grid
+        from mhsa_cli.jobs.sweep.new import new_sweep  # not for help
 
         folder = new_sweep(
             config,
@@ -86,25 +85,6 @@ def sweep(
             options=options,
             command=["mhsa", *sys.argv[1:]],
         )
-    from mhsa_cli.commands.sweep_output import show_training  # nor pictures
+    from mhsa_cli.commands.sweep_output import show_training  # not for help
 
     show_training(folder, options, attention, as_json, resumed=resume is not None)
-
-
-def _check(
-    engine: Engines,
-    address: str | None,
-    jobs: int | None,
-    goal: float | None,
-    attention: list[str] | None,
-    resume: str | None,
-) -> None:
-    """Refuse options that have nothing to say to each other, or no sense. Raises: UsageError."""
-    if address is not None and engine is not Engines.RAY:
-        raise UsageError("--address names a Ray cluster", "add --engine ray")
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"found --jobs {jobs}, wanted 1 or more")
-    if goal is not None and not 0 < goal <= 1:
-        raise UsageError(f"found --goal {goal}, wanted a share above 0, at most 1", "99% is 0.99")
-    if attention and resume is None:
-        raise UsageError("--attention goes with --resume", "in a new sweep: model.attention=FILE.py:Class")

@@ -1,4 +1,4 @@
-"""`mhsa tasks`: what a model can be trained on, each drawn as an input row over its target row."""
+"""`mhsa tasks`: the tasks, each drawn as an input row over its target row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.pictures.task import task_picture
 from mhsa_cli.text import escape
 
-OneTask = Annotated[str | None, argument("[TASK]", "One task alone; left out, all of them.")]
+OneTask = Annotated[str | None, argument("[TASK]", "name of one task [default: all tasks]")]
 
 
 def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
     """Run `mhsa tasks`."""
-    if task is not None:
-        _check(task)
-    from mhsa_cli.jobs.untrained import examples  # torch comes with it
+    if task is not None and task not in TASK_SCHEMAS:
+        close = nearest(task, TASK_SCHEMAS)
+        hint = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}"
+        raise UsageError(f"there is no task `{escape(task)}`", hint)
+    from mhsa_cli.jobs.untrained import examples  # imports torch
 
     found = [info for info in examples() if task in (None, info.name)]
     if as_json:
@@ -32,10 +34,3 @@ def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
         paper.say()
     example = f"task.name={task or 'reverse'}" + (" task.path=FILE" if task == "text" else "")
     paper.offer(f"next: mhsa train {example}\nor: mhsa config init my.yaml")
-
-
-def _check(task: str) -> None:
-    if task not in TASK_SCHEMAS:
-        close = nearest(task, TASK_SCHEMAS)
-        way = f"did you mean: mhsa tasks {close}" if close else f"tasks: {', '.join(TASK_SCHEMAS)}"
-        raise UsageError(f"there is no task `{escape(task)}`", way)

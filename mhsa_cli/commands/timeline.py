@@ -25,8 +25,10 @@ from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 
-TargetOption = Annotated[str | None, option("--target", "NAME", "Show this score for all heads, such as induction.")]
-ReplayOption = Annotated[bool, flag("--replay", "Play the attention maps over training, on a terminal.")]
+TargetOption = Annotated[
+    str | None, option("--target", "NAME", "target of the scores, such as induction [default: each head's]")
+]
+ReplayOption = Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")]
 
 
 def timeline(

@@ -19,15 +19,11 @@ from mhsa_cli.commands.options import (
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape
+from mhsa_cli.text import quoted
 
-NameOption = Annotated[str | None, option("--name", "NAME", "The run's name; left out, a free one is chosen.")]
-ResumeOption = Annotated[
-    str | None, option("--resume", "RUN", "Go on with a run from its newest checkpoint (`newest` = that run).")
-]
-InexactOption = Annotated[
-    bool, flag("--allow-inexact", "Resume although this device, torch or thread count changes the bits.")
-]
+NameOption = Annotated[str | None, option("--name", "NAME", "name of the run [default: TASK-hN, such as copy-h4]")]
+ResumeOption = Annotated[str | None, option("--resume", "RUN", "continue a run from its newest checkpoint")]
+InexactOption = Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")]
 
 
 def train(
@@ -42,27 +38,27 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa train`."""
-    changes = all_overrides("train", overrides, settings, runs)
-    root = runs_root(runs)
-    if attention is not None and resume is None:
-        raise UsageError("--attention goes with --resume", f"a new run: mhsa train model.attention={escape(attention)}")
+    changes, root = all_overrides("train", overrides, settings, runs), runs_root(runs)
     if resume is None:
-        from mhsa_cli.config.load import load_config  # help needs none
+        if attention is not None:
+            hint = f"in a new run: mhsa train model.attention={quoted(attention)}"
+            raise UsageError("--attention needs --resume", hint)
+        from mhsa_cli.config.load import load_config  # not for help
 
-        wanted = load_config(config, changes)
-        from mhsa_cli.commands.train_output import show_training  # torch: not before the config is known to be good
+        new_config = load_config(config, changes)
+        from mhsa_cli.commands.train_output import show_training  # imports torch: only after the config is checked
         from mhsa_cli.jobs.train import new_run
 
-        show_training(new_run(wanted, root, name, ["mhsa", *sys.argv[1:]]), as_json)
+        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]]), as_json)
         return
     if config is not None or name is not None:
-        raise UsageError("--resume goes on with a run's own config and name", "leave out --config and --name")
-    found = RunDir.open(root, resume)
-    from mhsa_cli.commands.train_output import show_training, tell_done  # torch comes with it
+        raise UsageError("--resume excludes --config and --name", "a resumed run keeps its config and its name")
+    folder = RunDir.open(root, resume)
+    from mhsa_cli.commands.train_output import show_training, tell_done  # imports torch
     from mhsa_cli.jobs.resume import read_resume_point, resumed_run
 
-    where = read_resume_point(found, changes)  # only read: of a run that is done not even the lock file changes
-    if where.is_done(found):
-        tell_done(found, where, as_json)
+    point = read_resume_point(folder, changes)  # reads only: of a finished run not even the lock file changes
+    if point.is_done(folder):
+        tell_done(folder, point, as_json)
     else:
-        show_training(resumed_run(root, found.path, changes, attention, allow_inexact), as_json)
+        show_training(resumed_run(root, folder.path, changes, attention, allow_inexact), as_json)

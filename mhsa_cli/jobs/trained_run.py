@@ -124,7 +124,7 @@ class Generation:
 def continue_prompt(
     folder: RunDir,
     prompt: str,
-    steps: int | None,
+    max_new_tokens: int | None,
     *,
     temperature: float,
     top_k: int | None,
@@ -132,12 +132,12 @@ def continue_prompt(
     cache: bool,
     attention: str | None,
 ) -> Generation:
-    """Let the newest checkpoint go on from a prompt, for `steps` tokens or as many as fit. Raises: UsageError."""
+    """Let the newest checkpoint go on from a prompt, for `max_new_tokens` or as many as fit. Raises: UsageError."""
     model, task, _, _ = load_trained_run(folder, attention)
     with contextlib.suppress(UnicodeError):
         prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
-    count = model.max_seq_len - len(ids) + 1 if steps is None else steps
+    count = model.max_seq_len - len(ids) + 1 if max_new_tokens is None else max_new_tokens
     use_cache = cache and model.custom is None
     said = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
     return Generation(task, ids.tolist(), said, len(ids) + count - 1 > task.seq_len)

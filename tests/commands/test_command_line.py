@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import typer
 from typer.core import TyperCommand
 
 from mhsa_cli.commands.app import app
-from mhsa_cli.commands.command_line import Command, Group, _Misread
+from mhsa_cli.commands.command_line import Command, Group, _ParseError
 from mhsa_cli.commands.suggestions import SYNONYMS
 from mhsa_cli.config.dump import json_schema
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.renderers.files import ENDINGS
+from mhsa_cli.renderers.files.formats import RENDERERS
 from tests.commands.shell import Said, mhsa
 from tests.commands.walk import functions
 
@@ -58,7 +61,7 @@ def test_help_on_every_screen(path: tuple[str, ...], monkeypatch: pytest.MonkeyP
     names = [option for param in options(command) for option in param.opts] + (
         [] if not isinstance(command, Group) else command.list_commands(None)
     )
-    texts = [" ".join(param.help.split()) for param in command.params if param.help]
+    texts = [" ".join(line.split()) for param in command.params if param.help for line in param.help.split("\n")]
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
         whole = mhsa(*path, "--help").out
@@ -70,9 +73,32 @@ def test_help_on_every_screen(path: tuple[str, ...], monkeypatch: pytest.MonkeyP
         assert all(text in " ".join(words) for text in texts)  # never mixed with the column beside it
         for line in whole.splitlines():
             assert len(line) <= width or ": mhsa " in line or len(line.split()) == 1, (width, line)
+        if width == 80:  # an option, its metavar and the beginning of its text are one line
+            below = whole.split("\nOptions\n")[1].splitlines()
+            assert all(len(line.split("  ")) > 2 for line in below if line.startswith("  -"))
         if width < 60:
             assert all(f"\n{param.opts[0]}" in whole or f", {param.opts[0]}" in whole for param in options(command))
             assert "    " not in whole
+
+
+@every_command
+def test_a_summary_is_a_line_and_the_example_a_command_with_options_of_its_own(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    if path:
+        assert len(command.help.partition("\n")[0]) <= 58 and not command.help.partition("\n")[0].endswith(".")
+        _, *words = shlex.split(command.epilog.removeprefix("Example: "))
+        assert tuple(words[: len(path)]) == path
+        rest = words[len(path) :]
+        while isinstance(command, Group):
+            command, rest = command.get_command(None, rest[0]), rest[1:]
+        spellings = {name for param in command.params for name in param.opts}
+        assert {word for word in rest if word.startswith("-")} <= spellings
+
+
+def test_help_lists_the_kinds_of_pictures_and_every_command_once() -> None:
+    assert set(ENDINGS) == set(RENDERERS) and all(f".{ending}" in mhsa("curve", "--help").out for ending in RENDERERS)
+    headed = [name for _, commands in ROOT.sections(None) for name, _ in commands]  # type: ignore[attr-defined]
+    assert sorted(headed) == sorted(ROOT.list_commands(None))  # type: ignore[attr-defined]
 
 
 @every_command
@@ -170,6 +196,17 @@ def test_a_name_that_is_no_setting_is_not_offered_as_one(typed: str) -> None:
     assert "=" not in refused(*typed.split())
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("generate --steps 3", "--max-new-tokens"), ("generate --max-tokens 3", "--max-new-tokens"),
+        ("sweep --target 0.5", "--goal"), ("check a.py:A --timeout 3", "--seconds"), ("curve --ouput a", "--output"),
+    ],
+)  # fmt: skip
+def test_an_option_by_another_name_gets_its_own(typed: str, meant: str) -> None:
+    assert refused(*typed.split()).splitlines()[-1].split()[-1] == meant
+
+
 def test_steps_as_an_option_get_their_sentence() -> None:
     told = refused("train", "--steps", "100")
     assert "`train.epochs`" in told and "`train.steps_per_epoch`" in told and "=100" not in told
@@ -213,7 +250,7 @@ def test_a_value_that_an_option_does_not_take_is_quoted() -> None:
         told = refused(*typed.split())
         assert f"`{value}`" in told and "--" in told
     assert "--name" in refused("train", "--name")
-    assert "TARGET" in refused("check")
+    assert "BLOCK" in refused("check")
 
 
 @pytest.mark.parametrize(
@@ -222,10 +259,10 @@ def test_a_value_that_an_option_does_not_take_is_quoted() -> None:
 )
 def test_what_typer_cannot_read_is_one_kind_of_error(command: str, typed: list[str]) -> None:
     own = COMMANDS[(command,)]
-    with pytest.raises(_Misread):
+    with pytest.raises(_ParseError):
         TyperCommand.parse_args(own, own.context_class(own, info_name=command), typed)
 
 
 def test_an_end_that_was_asked_for_is_no_such_error() -> None:
-    assert issubclass(typer.BadParameter, _Misread)
-    assert not issubclass(typer.Exit, _Misread) and not issubclass(typer.Abort, _Misread)
+    assert issubclass(typer.BadParameter, _ParseError)
+    assert not issubclass(typer.Exit, _ParseError) and not issubclass(typer.Abort, _ParseError)

@@ -24,7 +24,7 @@ def test_it_says_the_prompt_and_what_follows(tiny: Path) -> None:
     assert words[:2] == ["1", "2"] and len(words) == 2 + 5
     assert all(0 <= int(word) < 11 for word in words)
     assert mhsa(*ASK, "--no-cache").out == said.out
-    assert mhsa(*ASK, "--steps", "3").out.split() == words[:5]
+    assert mhsa(*ASK, "--max-new-tokens", "3").out.split() == words[:5]
     assert mhsa("generate", "tiny", "-p", "1,2").out == said.out
 
 
@@ -38,11 +38,11 @@ def test_json_is_one_document_with_the_same_tokens(tiny: Path) -> None:
     }
     assert mhsa(*ASK).out.split() == ["1", "2", *document["symbols"]]
     assert mhsa(*ASK, "--json", "--no-cache").json == document
-    assert mhsa(*ASK, "--json", "--steps", "0").json["tokens"] == []
+    assert mhsa(*ASK, "--json", "--max-new-tokens", "0").json["tokens"] == []
 
 
 def test_nothing_more_may_be_asked_for(tiny: Path) -> None:
-    said = mhsa(*ASK, "--steps", "0")
+    said = mhsa(*ASK, "--max-new-tokens", "0")
     assert (said.code, said.out) == (0, "1 2\n")
     assert len(mhsa("generate", "tiny", "--prompt", "1 2 3 4 5 6").out.split()) == 7  # one more than positions
 
@@ -83,24 +83,24 @@ def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--prompt", ""], ["--prompt is empty", '--prompt "3 5 9"']),
+        (["--prompt", ""], ["--prompt", '--prompt "3 5 9"']),
         (["--prompt", " , "], ["--prompt is empty"]),
         (["--prompt", "1 x"], ["--prompt: 'x' (token 2 of 2) is not an id", "0 to 10"]),
         (["--prompt", "11"], ["'11'", "0 to 10"]),
         (["--prompt", "-1"], ["'-1'"]),
         (["--prompt", "٣"], ["is not an id"]),
         (["--prompt", "1 2 3 4 5 6 7"], ["7 tokens", "max_seq_len=6"]),
-        (["--prompt", "1 2", "--steps", "6"], ["a prompt of 2 and 6 more", "max_seq_len=6", "at most 5 steps"]),
-        (["--prompt", "1", "--steps", "99999999999999999999"], ["max_seq_len=6", "at most 6 steps"]),
-        (["--prompt", "1", "--steps", "-1"], ["--steps -1: wanted 0 or more"]),
-        (["--prompt", "1", "--steps", "1.5"], ["--steps"]),
-        (["--prompt", "1", "--temperature", "nan"], ["--temperature nan: wanted a finite number"]),
-        (["--prompt", "1", "--temperature", "inf"], ["--temperature inf"]),
-        (["--prompt", "1", "--temperature", "-0.1"], ["--temperature -0.1", "0 or more"]),
-        (["--prompt", "1", "--temperature", "warm"], ["--temperature"]),
-        (["--prompt", "1", "--top-k", "0"], ["--top-k 0: wanted 1 or more"]),
-        (["--prompt", "1", "--seed", "-1"], ["--seed -1"]),
-        (["--prompt", "1", "--seed", str(2**63)], ["2^63 - 1"]),
+        (["--prompt", "1 2", "--max-new-tokens", "6"], ["a prompt of 2 and 6 more", "max_seq_len=6", "at most 5 steps"]),
+        (["--prompt", "1", "--max-new-tokens", "99999999999999999999"], ["max_seq_len=6", "at most 6 steps"]),
+        (["--prompt", "1", "--max-new-tokens", "-1"], ["--max-new-tokens: found `-1`"]),
+        (["--prompt", "1", "--max-new-tokens", "1.5"], ["--max-new-tokens: found `1.5`"]),
+        (["--prompt", "1", "--temperature", "nan"], ["--temperature: found `nan`"]),
+        (["--prompt", "1", "--temperature", "inf"], ["--temperature: found `inf`"]),
+        (["--prompt", "1", "--temperature", "-0.1"], ["--temperature: found `-0.1`"]),
+        (["--prompt", "1", "--temperature", "warm"], ["--temperature: found `warm`"]),
+        (["--prompt", "1", "--top-k", "0"], ["--top-k: found `0`"]),
+        (["--prompt", "1", "--seed", "-1"], ["--seed: found `-1`"]),
+        (["--prompt", "1", "--seed", str(2**63)], [f"--seed: found `{2**63}`", str(2**63 - 1)]),
     ],
     ids=str,
 )

@@ -26,8 +26,8 @@ def test_a_picture_needs_a_file_name(name: str, tiny: Path) -> None:
 
 def test_speaking_beyond_the_trained_length_is_said(here: Path) -> None:
     assert mhsa("train", "--config", "tiny.yaml", "model.max_seq_len=40", "--name", "long").code == 0
-    assert "was never trained" in mhsa("generate", "long", "--prompt", "1", "--steps", "39").err
-    assert mhsa("generate", "long", "--prompt", "1", "--steps", "1").err == ""
+    assert "was never trained" in mhsa("generate", "long", "--prompt", "1", "--max-new-tokens", "39").err
+    assert mhsa("generate", "long", "--prompt", "1", "--max-new-tokens", "1").err == ""
 
 
 def test_generated_text_comes_back_as_text(here: Path) -> None:
@@ -36,7 +36,7 @@ def test_generated_text_comes_back_as_text(here: Path) -> None:
         "train", "task.name=text", "task.path=a.txt", "task.seq_len=7", "epochs=1", "steps_per_epoch=3", "--name", "t"
     )
     assert made.code == 0, made.err
-    document = mhsa("generate", "t", "--prompt", "ab", "--steps", "5", "--json").json
+    document = mhsa("generate", "t", "--prompt", "ab", "--max-new-tokens", "5", "--json").json
     assert len(document["text"]) == 5 and set(document["text"]) <= set("ab\n ")
 
 

@@ -40,13 +40,13 @@ ARGUMENTS = {
     "": (),
     "[RUN]": ("{0}",),
     "[RUN]...": ("{0}",),
-    "[RUN | KEY=VALUE]...": ("{0}",),
+    "[RUN] [KEY=VALUE]...": ("{0}",),
     "RUN RUN": (NORMAL, "{0}"),
     "[KEY=VALUE]...": ("--config", "tiny.yaml", "train.lr=0.01"),
     "FILE... [KEY=VALUE]...": ("tiny.yaml", "train.lr=0.01"),
     "[FILE] [KEY=VALUE]...": ("tiny.yaml", "train.lr=0.01"),
     "[FILE]": ("-",),
-    "TARGET...": (f"{FIVE_FILE}:Five",),
+    "BLOCK...": (f"{FIVE_FILE}:Five",),
     "[TASK]": (),
 }
 NEEDS = {

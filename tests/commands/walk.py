@@ -14,31 +14,30 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from mhsa_cli.commands.app import COMMANDS
 from mhsa_cli.config.dump import json_schema
+from mhsa_cli.renderers.files.formats import RENDERERS
 
-ENDINGS = ("svg", "html", "png")
-# The values of options and arguments that their types do not tell, by "command --option" or by metavar.
+# The values of options and arguments that their types do not tell, by "command --option", option or metavar.
 VALUES: dict[str, tuple[str, ...]] = {
+    "export --output": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
     "timeline --target": ("previous",),
     "check --entry": ("Five",),
     "check --with": ("x=5",),
     "check --seconds": ("0.1", "9"),  # the least ends every grade; nothing is measured against it
     "check --memory": ("0.1", "4"),
     "FILE": ("tiny.yaml",),
-    "CONFIG": ("tiny.yaml",),
     "KEY=VALUE": ("train.seed=1",),
     "NAME": ("a-new-name-as-long-as-the-runs-that-people-number-with-all-their-settings",),
     "RUN": ("newest",),
     "SWEEP": ("grid",),
     "DIR": ("runs",),
-    "FILE.svg|.html|.png": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in ENDINGS),
-    "PATH": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
+    "--output": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in RENDERERS),
     "FILE.py:CLASS": ("mine.py:Mine",),
-    "L0.H3[,..]": ("L0.H0", "L0"),
-    "L1": ("L0", "0"),
-    '"3 5 9"': ("1", "2 1 0"),
+    "HEADS": ("L0.H0", "L0"),
+    "LAYER": ("L0", "0"),
+    "TOKENS": ("1", "2 1 0"),
     "olsson2022": ("olsson2022",),
     "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
-    "A": ("localhost:1",),
+    "ADDRESS": ("localhost:1",),
     "qkv": ("kqv",),
     "KIND": ("none", "interleaved", "half"),
 }
@@ -118,7 +117,7 @@ def values(command: WalkedCommand, option: Option) -> list[tuple[str, ...]]:
         return [(spelling,) for spelling in option.names]
     if issubclass(option.kind, enum.Enum):
         return [(name, str(item.value)) for item in option.kind]
-    known = VALUES.get(f"{command} {name}") or VALUES.get(option.metavar or "")
+    known = VALUES.get(f"{command} {name}") or VALUES.get(name) or VALUES.get(option.metavar or "")
     if known is None and option.kind in (int, float):
         known = ("0", "1") if option.least is None else (f"{option.least:g}", f"{option.least + 1:g}")
     assert known, f"add a value for {option.metavar} ({command} {name}) to VALUES"

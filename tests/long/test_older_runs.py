@@ -55,7 +55,7 @@ def test_what_was_measured_is_read_as_it_was_written(era: str) -> None:
 
 
 def test_its_weights_are_read(era: str) -> None:
-    said = mhsa("generate", RUN, "--prompt", "1 4 5 2 |", "--steps", 3, "--json").json
+    said = mhsa("generate", RUN, "--prompt", "1 4 5 2 |", "--max-new-tokens", 3, "--json").json
     assert said["tokens"][:3] == [1, 4, 5]  # it copies
     assert mhsa("export", RUN, "--to", "npz", "-o", "run.npz").code == 0
     matches = mhsa("compare", RUN, next(iter(TRIALS)), "--json").json["matches"]

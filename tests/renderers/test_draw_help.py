@@ -1,6 +1,16 @@
 from __future__ import annotations
 
+import pytest
+
 from mhsa_cli.renderers.pictures.help import help_page
+from tests.commands.shell import mhsa
+from tests.renderers.drawn import golden
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_help(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    golden(f"help-{width}", "\n".join(mhsa(*command, "--help").out for command in ([], ["train"], ["generate"])))
 
 
 def test_headings_and_names_are_told_apart_by_spans() -> None:

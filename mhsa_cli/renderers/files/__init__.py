@@ -1,1 +1,3 @@
-"""How a picture becomes a file: SVG, PNG, HTML."""
+"""How a picture becomes a file: SVG, HTML, PNG, text."""
+
+ENDINGS = ("svg", "html", "png", "txt")  # the keys of `formats.RENDERERS`, for help that loads none of them
