@@ -40,9 +40,10 @@ def compare(
 ) -> None:
     """Run `mhsa compare`."""
     if len(names or ()) != 2:
-        curves = "\n  curves of more runs: mhsa curve RUN..." if names else ""
+        curves = "\n  curves of more runs: mhsa curve RUN..." if len(names or ()) > 2 else ""
         raise UsageError(
-            f"arguments: found {plural(len(names or ()), 'run')}, wanted 2", f"list runs: mhsa runs{curves}"
+            f"arguments: found {plural(len(names or ()), 'run')}, wanted 2",
+            f"mhsa compare RUN RUN; list runs: mhsa runs{curves}",
         )
     root = runs_root(runs)
     first, second = (RunDir.open(root, name) for name in names or ())

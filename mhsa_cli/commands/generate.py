@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Any
 
 from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, flag, option
 from mhsa_cli.commands.output import print_json
@@ -64,6 +65,11 @@ def generate(
         text = {"text": "".join(map(task.write, tokens))} if not task.space else {}
         print_json({**document, **text})
         return
-    pieces = (task.space + task.write(token) for token in result.tokens)
-    for piece in chain([task.space.join(map(task.write, result.prompt))], pieces, ["\n"]):
-        print(writable(piece, sys.stdout), end="", flush=True)  # each token as soon as it is known
+    _stream(task, result.prompt, result.tokens)
+
+
+def _stream(task: Any, prompt: Iterable[int], tokens: Iterable[int]) -> None:
+    """Print the prompt, then each token as soon as it is known."""
+    pieces = (task.space + task.write(token) for token in tokens)
+    for piece in chain([task.space.join(map(task.write, prompt))], pieces, ["\n"]):
+        print(writable(piece, sys.stdout), end="", flush=True)

@@ -1,6 +1,6 @@
 """Print how our training compares with its peers: the same model, weights and batches, in turns, one thread each.
 
-pip install '.[bench]'
+pip install 'mhsa-cli[bench]'
 python tests/benchmarks/peers.py [PART ...]        a Markdown page; PART: a word of a row, such as JAX or B=16
 
 Ratios are ours over theirs, so below 1 we are faster. Peers that are not installed are named as skipped.

@@ -90,7 +90,7 @@ def test_a_copy_in_another_place_is_called_by_its_path(tiny: Path) -> None:
     assert said.code == 0 and "runs/tiny" in said.out and "next: mhsa inspect-heads kept/tiny" in said.out
 
 
-@pytest.mark.parametrize(("given", "more"), [([], ""), (["tiny"], ""), (["tiny"] * 3, "mhsa curve RUN RUN RUN")])
+@pytest.mark.parametrize(("given", "more"), [([], ""), (["tiny"], ""), (["tiny"] * 3, "mhsa curve RUN...")])
 def test_two_runs_are_wanted(given: list[str], more: str, tiny: Path) -> None:
     said = mhsa("compare", *given)
     assert (said.code, said.out) == (2, "")
@@ -184,7 +184,7 @@ def test_the_whole_comparison_in_a_file(tiny: Path) -> None:
     said = mhsa("compare", "tiny", "tiny", "--json", "-o", "a.svg")
     assert said.code == 0 and said.json and "wrote a.svg" in said.err
     text = Path("a.svg").read_text()
-    assert "tiny beside tiny" in text and "configs" in text and "L1.H2" in text
+    assert "tiny and tiny" in text and "configs" in text and "L1.H2" in text
     assert mhsa("compare", "tiny", "tiny", "-o", "a.doc").code == 2
 
 

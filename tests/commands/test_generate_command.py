@@ -64,7 +64,7 @@ def test_draws_follow_the_seed(tiny: Path) -> None:
 
 
 def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mhsa_cli.commands.generate import _speak
+    from mhsa_cli.commands.generate import _stream
     from mhsa_cli.core.tasks.shift import Shift
 
     raw, seen = io.BytesIO(), []
@@ -76,7 +76,7 @@ def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch
             yield token
         seen.append(raw.getvalue())
 
-    _speak(Shift(vocab_size=11, seq_len=6), [1, 2], slowly())
+    _stream(Shift(vocab_size=11, seq_len=6), [1, 2], slowly())
     assert [*seen, raw.getvalue()] == [b"1 2", b"1 2 7", b"1 2 7 3", b"1 2 7 3 5", b"1 2 7 3 5\n"]
 
 
@@ -90,7 +90,10 @@ def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch
         (["--prompt", "-1"], ["'-1'"]),
         (["--prompt", "٣"], ["is not an id"]),
         (["--prompt", "1 2 3 4 5 6 7"], ["7 tokens", "max_seq_len=6"]),
-        (["--prompt", "1 2", "--max-new-tokens", "6"], ["a prompt of 2 and 6 more", "max_seq_len=6", "at most 5 steps"]),
+        (
+            ["--prompt", "1 2", "--max-new-tokens", "6"],
+            ["a prompt of 2 and 6 more", "max_seq_len=6", "at most 5 steps"],
+        ),
         (["--prompt", "1", "--max-new-tokens", "99999999999999999999"], ["max_seq_len=6", "at most 6 steps"]),
         (["--prompt", "1", "--max-new-tokens", "-1"], ["--max-new-tokens: found `-1`"]),
         (["--prompt", "1", "--max-new-tokens", "1.5"], ["--max-new-tokens: found `1.5`"]),

@@ -115,13 +115,13 @@ def test_a_trial_that_explodes_is_told_and_the_others_finish() -> None:
     [
         (["n_heads=1,,2"], "without a value"),
         (["n_heads=1,1"], "twice"),
-        (["n_heads=1,2", "--seeds", "0"], "wanted 1 or more"),
+        (["n_heads=1,2", "--seeds", "0"], "1 or more"),
         (["n_heads=1,2", "--seeds", "9000000"], "at most 100,000"),
         (["n_head=1,2"], "did you mean `n_heads`"),
         (["n_heads=1,3"], "--skip-invalid"),
-        (["n_heads=1", "--jobs", "0"], "wanted 1 or more"),
+        (["n_heads=1", "--jobs", "0"], "--jobs: found `0`"),
         (["n_heads=1", "--goal", "99"], "at most 1"),
-        (["n_heads=1", "--resume", "x"], "own plan"),
+        (["n_heads=1", "--resume", "x"], "--resume"),
     ],
 )
 def test_wrong_grids_cost_nothing(arguments: list[str], words: str) -> None:

@@ -20,7 +20,7 @@ from tests.commands.shell import facts, mhsa
 from tests.commands.test_sweep_resume import kept
 
 pytestmark = pytest.mark.ray
-pytest.importorskip("ray", reason="Ray is not installed: pip install -c constraints.txt -e '.[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'mhsa-cli[ray]'")
 
 SMALL = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "batch_size=5", "eval_sequences=9"]
 GRID = [*SMALL, "steps_per_epoch=12", "n_heads=1,2", "--seeds", 5]

@@ -70,7 +70,7 @@ def test_a_failed_check_is_drawn_and_ends_in_an_error(monkeypatch: pytest.Monkey
 
 def test_rows_are_those_of_a_training_batch() -> None:
     said = mhsa("trace", "--batch", "17")
-    assert said.code == 2 and "--batch 17: wanted 1 to 16" in said.err and "train.batch_size=17" in said.err
+    assert said.code == 2 and "--batch: found `17`, wanted 1 to 16" in said.err and "train.batch_size=17" in said.err
     assert mhsa("trace", "--json", "batch_size=1", "--forward-only").json["sizes"]["B"] == 1
 
 
