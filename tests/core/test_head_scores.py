@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -105,15 +106,19 @@ def test_the_chance_of_a_distance_is_that_of_its_picture(length: int, window: in
 # Plain loops over rows, heads, queries and keys: the definitions again, without a tensor operation.
 
 
-def keys_of(name: str, row: list[int], q: int, distance: int) -> set[int]:
-    return {
-        "previous": {q - 1},
-        "self": {q},
-        "first": {0} if q >= 1 else set(),
-        "offset": {q - distance},
-        "duplicate": {k for k in range(q) if row[k] == row[q]},
-        "induction": {j + 1 for j in range(q) if row[j] == row[q] and j + 1 <= q},
-    }[name]
+# By the row's ids, a query, and a distance: the keys of each score.
+KEYS_OF: dict[str, Callable[[list[int], int, int], set[int]]] = {
+    "previous": lambda row, q, d: {q - 1},
+    "self": lambda row, q, d: {q},
+    "first": lambda row, q, d: {0} if q >= 1 else set(),
+    "offset": lambda row, q, d: {q - d},
+    "duplicate": lambda row, q, d: {k for k in range(q) if row[k] == row[q]},
+    "induction": lambda row, q, d: {j + 1 for j in range(q) if row[j] == row[q] and j + 1 <= q},
+}
+
+
+def test_every_score_has_its_definition() -> None:
+    assert set(KEYS_OF) == set(SCORES)
 
 
 def loop_lift(weights: Tensor, ids: Tensor, head: int, name: str, window: int | None, distance: int = 0) -> float:
@@ -121,7 +126,7 @@ def loop_lift(weights: Tensor, ids: Tensor, head: int, name: str, window: int | 
     for b, row in enumerate(ids.tolist()):
         for q in range(len(row)):
             sees = {k for k in range(q + 1) if window is None or q - k < window}
-            keys = keys_of(name, row, q, distance) & sees
+            keys = KEYS_OF[name](row, q, distance) & sees
             if keys and keys != sees:
                 mass.append(sum(float(weights[b, head, q, k]) for k in keys))
                 chance.append(len(keys) / len(sees))

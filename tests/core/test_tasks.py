@@ -79,7 +79,7 @@ def test_the_source_holds_the_answer(name: str) -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_different_rows_are_counted_by_drawing_all_of_them(name: str) -> None:
     task = TASKS[name].small()
-    if task.n_rows is not None:
+    if task.n_rows is not None and task.n_rows < 10_000:
         rows = task.draw(200_000, stream_generator(3, "test", 0)).inputs
         digits = task.vocab_size ** torch.arange(task.seq_len)
         assert len((rows * digits).sum(1).unique()) == task.n_rows
