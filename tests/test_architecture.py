@@ -51,7 +51,7 @@ ROOMS = {
 
 # The folders of check, as they stand on each other: each may import itself and those before it, and what is below all.
 CHECK = ("source", "read", "locate", "faults", "call", "match", "laws")  # folders, and faults.py
-BELOW_CHECK = ("sentences", "tensors", "roles", "foreign_words")
+BELOW_CHECK = ("sentences", "tensors", "roles", "library_errors")
 
 
 def room_of(file: Path) -> str:

@@ -12,7 +12,8 @@ import pytest
 import mhsa_cli
 
 PACKAGE = Path(mhsa_cli.__file__).parent
-SENTENCES = {"says", "seen", "said", "message", "msg", "hint", "evidence", "explanation", "instead", "note", "text"}
+SENTENCES = {"says", "finding", "description", "said", "message", "msg", "hint", "evidence", "explanation", "instead"}
+SENTENCES |= {"seen", "note", "text"}
 READING = {
     "startswith",
     "endswith",
@@ -31,12 +32,12 @@ ALLOWED = {
     ("jobs/messages.py", "foreseen"): "shows the first line of a message of Python's",
     ("config/pydantic_errors.py", "_several"): "the text is what the user typed",
     ("check/call/instance.py", "is_numpy"): "the text is the code that is graded",
-    ("check/match/understand.py", "case_of"): "the text is the code that is graded",
-    ("check/source/packages.py", "as_the_user_wrote"): "writes our names of the user's modules as theirs",
-    ("check/foreign_words.py", "is_second_backward"): "torch says it in its message alone",
-    ("check/foreign_words.py", "is_overflow"): "torch says it in its message alone",
-    ("check/foreign_words.py", "is_unknown_encoding"): "Python says it in its message alone",
-    ("check/foreign_words.py", "is_python_2"): "Python says it in its message alone",
+    ("check/match/analyse.py", "case_of"): "the text is the code that is graded",
+    ("check/source/packages.py", "error_text"): "writes our names of the user's modules as theirs",
+    ("check/library_errors.py", "is_second_backward"): "torch says it in its message alone",
+    ("check/library_errors.py", "is_overflow"): "torch says it in its message alone",
+    ("check/library_errors.py", "is_unknown_encoding"): "Python says it in its message alone",
+    ("check/library_errors.py", "is_python_2"): "Python says it in its message alone",
     ("core/devices.py", "is_out_of_memory"): "NumPy, torch and the system say it in their messages alone",
 }
 

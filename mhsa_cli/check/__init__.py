@@ -1,1 +1,1 @@
-"""Grade attention that somebody else wrote: find out how it is called, hold it to the laws, name what is wrong."""
+"""Grade custom attention: infer how it is called, check the laws, and name its faults."""

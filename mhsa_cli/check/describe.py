@@ -1,4 +1,4 @@
-"""What was found out about a block, in words."""
+"""Describe what was detected of a block, as codes and in words."""
 
 from __future__ import annotations
 
@@ -9,31 +9,47 @@ import torch
 
 from mhsa_cli.check.locate.axes import batch_axis_of
 from mhsa_cli.check.match.context import Context
-from mhsa_cli.check.read.weight_layouts import Name
-from mhsa_cli.check.sentences import ARRANGEMENTS, FOUND, HEADS, KEY_HEADS, MASKS, MATRICES, ORDER, OUTS, WEIGHTS, say
+from mhsa_cli.check.read.weight_layouts import LayoutName
+from mhsa_cli.check.sentences import (
+    ARRANGEMENTS,
+    DETECTED,
+    HEADS,
+    KEY_HEADS,
+    MASKS,
+    MATRICES,
+    ORDER,
+    OUT_PROJECTIONS,
+    WEIGHTS,
+    render,
+)
 from mhsa_cli.records.check import ONLY_IF
 
 
-def how_found(c: Context) -> tuple[dict[str, str], dict[str, str]]:
-    """Say what it is, how it is built and called, what its weights are, and how it is masked; give the codes of it."""
+def describe(c: Context) -> tuple[dict[str, str], dict[str, str]]:
+    """Describe the kind of block, how it is built, called and masked, and its weights; in words, and as codes."""
+    batch_axis = batch_axis_of(c.block.source.text, c.block.source.name) if c.call_form.time_first else ""
     codes = dict(_codes(c))
+    if batch_axis:
+        codes[ONLY_IF] = "time_first"
+    if c.instance.dtype != torch.float64:
+        codes["precision"] = "float32"
     facts = {
         "pairs": c.match.spec.rope.partition(":")[0] if c.match else "",
-        "weights": weights_words(c.reading.name) if c.reading else "",
+        "weights": layout_words(c.layout.name) if c.layout else "",
         "names": [f"{slot.path} {tuple(slot.value.shape)}" for slot in c.slots],
     }
-    if c.plan.mask is not None:
-        facts |= {"name": c.plan.mask_name, "meaning": MASKS[c.plan.mask.meaning]}
-    axis = {"name": _batch_axis(c)}
-    words = {"kind": "", "built": c.built.says, "called": c.plan.says()}
-    words |= {key: say(FOUND[key][code], axis if key == ONLY_IF else facts) for key, code in codes.items()}
+    if c.call_form.mask is not None:
+        facts |= {"name": c.call_form.mask_name, "meaning": MASKS[c.call_form.mask.meaning]}
+    words = {"kind": "", "built": c.instance.description, "called": c.call_form.describe()}
+    for key, code in codes.items():
+        words[key] = render(DETECTED[key][code], {"name": batch_axis} if key == ONLY_IF else facts)
     return words, codes
 
 
 def _codes(c: Context) -> Iterator[tuple[str, str]]:
-    """Give the code of each thing that was found, a key of `sentences.FOUND`."""
-    library = "numpy" if c.built.numpy else ""
-    if c.built.module is not None:
+    """Yield each property and its code, keys of `sentences.DETECTED`."""
+    library = "numpy" if c.instance.numpy else ""
+    if c.instance.module is not None:
         yield "kind", "module"
     elif inspect.isfunction(c.block.source.attention):
         yield "kind", f"{library or 'torch'}_function"
@@ -48,33 +64,24 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
             yield "bias", "all" if roles.out is None or roles.out_bias is not None else "qkv"
         yield "positions", "none" if c.match.spec.rope == "none" else "rope"
     else:
-        yield "weights", "guessed" if c.reading else "not_understood" if c.slots else "not_found"
-    if c.plan.mask is not None:
+        yield "weights", "likely" if c.layout else "not_understood" if c.slots else "not_found"
+    if c.call_form.mask is not None:
         yield "mask", "argument"
     else:
-        yield "mask", c.hides or ("none" if not c.causal else "hides_nothing" if c.leaks else "causal")
+        yield "mask", c.partial_mask or ("none" if not c.causal else "hides_nothing" if c.leaks else "causal")
     yield "returns", "y" if c.run(c.x, weights=True).weights is None else "y_and_weights"
-    if _batch_axis(c):
-        yield ONLY_IF, "time_first"
-    if c.built.dtype != torch.float64:
-        yield "precision", "float32"
 
 
-def weights_words(name: Name) -> str:
-    """Say how the weights are read."""
-    heads = HEADS.get(name.way.heads, "")
-    matrix = MATRICES.get(name.way.matrix, "")
+def layout_words(name: LayoutName) -> str:
+    """Describe a layout of the weights."""
+    heads = HEADS.get(name.axes.heads, "")
+    matrix = MATRICES.get(name.axes.matrix, "")
     parts = [
-        say(WEIGHTS[name.kind], {"paths": name.paths, "query": name.paths[0], "other": name.paths[-1]}),
-        say(ORDER, {"order": "-".join(name.order)}) if name.order else "",
+        render(WEIGHTS[name.kind], {"paths": name.paths, "query": name.paths[0], "other": name.paths[-1]}),
+        render(ORDER, {"order": "-".join(name.order)}) if name.order else "",
         ARRANGEMENTS.get(name.arrangement, ""),
-        *((heads, matrix) if name.way.heads == "by_head" else (matrix, heads)),
-        say(KEY_HEADS, {"count": name.key_heads}) if name.key_heads else "",
-        say(OUTS[name.out[0]], {"path": name.out[1]}),
+        *((heads, matrix) if name.axes.heads == "by_head" else (matrix, heads)),
+        render(KEY_HEADS, {"count": name.key_heads}) if name.key_heads else "",
+        render(OUT_PROJECTIONS[name.out[0]], {"path": name.out[1]}),
     ]
     return ", ".join(part for part in parts if part)
-
-
-def _batch_axis(c: Context) -> str:
-    """Give the name of the first axis in its own code, if time comes first and that is the rows of the batch."""
-    return batch_axis_of(c.block.source.text, c.block.source.name) if c.plan.time_first else ""

@@ -1,7 +1,7 @@
-"""The table of faults: each wrong variant of the reference by name, why it is wrong, and what to write instead.
+"""The table of faults: each wrong variant of the reference, why it is wrong, and what to write instead.
 
-A new fault is an entry here and, if the output tells it, a form in `read/reference.py`. The explanations follow Vaswani
-et al. 2017. The order is that of the search: what meets most often comes first.
+A new fault is an entry here and, if the output shows it, a form in `read/reference.py`. The explanations follow Vaswani
+et al. 2017. The order is that of the search: common faults first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Form = dict[str, str]  # stage of a `Spec` -> its wrong form
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A wrong variant: where it sits, the forms of the reference that compute it (none: only a law shows it), in words.
+    """A wrong variant: its title, its place in the code, the forms that compute it, and its explanation.
 
-    `where` points at the part of the code in which it most likely sits. `says` may use {D}, {H}, {d}, {T}, the roots
-    {root_D} and {root_d}, and the facts of the law that shows it; `adds` is what is added in brackets, by that law's
-    outcome.
+    `where` finds the most likely line. `forms` are those of the reference; none if only a law shows the fault. `says`
+    may use {D}, {H}, {d}, {T}, the roots {root_D} and {root_d}, and the facts of the law that shows it; `adds` is added
+    in brackets, by the code of that law's outcome.
     """
 
     title: str
@@ -34,17 +34,17 @@ class Fault:
 
 
 def fills(**form: str) -> tuple[Form, ...]:
-    """Give a form with every way of filling masked scores: they differ where a softmax has nothing else to see."""
+    """A form with each fill of masked scores: they differ where a softmax sees masked scores only."""
     return tuple({**form, "fill": fill} for fill in ("inf", "finite", "added"))
 
 
 def turns(*hows: str) -> tuple[Form, ...]:
-    """Give wrong ways to rotate, in both layouts of the pairs."""
+    """Wrong rotations, in both layouts of the pairs."""
     return tuple({"rope": f"{layout}:{how}"} for layout in ROPES for how in hows)
 
 
 FAULTS: dict[str, Fault] = {
-    # Of the scores and of the weights made from them: scale, softmax, mask.
+    # Scores and attention weights: scale, softmax, mask.
     "scale_d_model": Fault(
         "scale by the full width", scores.scale, ({"scale": "d_model"},),
         "scores are divided by sqrt(d_model) = {root_D}, not sqrt(d_head) = {root_d}: each head's dot product has "
@@ -110,12 +110,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "softmax_over_heads": Fault(
         "softmax over heads", scores.softmax, fills(softmax="heads"),
-        "the softmax runs over the heads: heads compete for a key where each should spread its own attention over keys",
+        "the softmax runs over the heads: heads compete for a key, where each should distribute its own attention "
+        "over keys",
         "take the softmax over the last axis of the scores (dim=-1); an implicit axis picks another one",
     ),
     "softmax_over_batch": Fault(
         "softmax over batch", scores.softmax, fills(softmax="batch"),
-        "the softmax runs over the rows of the batch: what one sequence gets depends on the others",
+        "the softmax runs over the rows of the batch: each sequence depends on the others",
         "take the softmax over the last axis of the scores (dim=-1)",
     ),
     "softmax_missing": Fault(
@@ -130,36 +131,37 @@ FAULTS: dict[str, Fault] = {
         "divide by the sum over the last axis alone: softmax(dim=-1), or keepdims=True with axis=-1",
     ),
     "softmax_is_sigmoid": Fault(
-        "sigmoid in the softmax's place", scores.softmax_kind,
+        "sigmoid instead of softmax", scores.softmax_kind,
         (*fills(softmax="sigmoid"), *fills(softmax="sigmoid_less_log")),
-        "a sigmoid stands in the softmax's place: keys do not compete, and rows do not sum to one",
+        "a sigmoid is used instead of the softmax: keys do not compete, and rows do not sum to one",
         "take the softmax over the last axis of the masked scores",
     ),
     "softmax_twice": Fault(
         "softmax twice", scores.softmax_again, ({"softmax": "twice"},),
-        "the softmax is taken twice: the weights come out nearly even, and the second one sees masked keys again",
-        "take the softmax once; F.cross_entropy and scaled_dot_product_attention hold theirs already",
+        "the softmax is taken twice: the weights are nearly uniform, and masked keys get weight again",
+        "take the softmax once; F.cross_entropy and scaled_dot_product_attention include it",
     ),
     "mask_no_effect": Fault(
         "mask without effect", scores.mask_lost, ({"mask": "none"},),
-        "the causal mask has no effect: every token sees the future",
+        "the causal mask has no effect: every token sees later ones",
         "keep the result of the masking (scores = scores.masked_fill(...): without the underscore it returns a new "
         "tensor) and fill with -inf before the softmax",
     ),
     "mask_inverted": Fault(
         "mask inverted", scores.mask, fills(mask="inverted"),
-        "the mask is inverted: each token sees only what comes after it, and neither itself nor its past",
-        "block the future: True above the diagonal for masked_fill, True on and below it for torch.where(mask, scores, "
+        "the mask is inverted: each token sees only later tokens, neither itself nor earlier ones",
+        "block later tokens: True above the diagonal for masked_fill, True on and below it for torch.where(mask, "
+        "scores, "
         "-inf) and for scaled_dot_product_attention",
     ),
     "mask_transposed": Fault(
         "mask transposed", scores.mask_shape, ({"mask": "transposed"},),
-        "the mask is transposed: each token sees itself and the future, not the past",
+        "the mask is transposed: each token sees itself and later tokens, not earlier ones",
         "keep the lower triangle (tril): rows are queries, columns are keys",
     ),
     "mask_sees_next": Fault(
         "mask lets the next token through", scores.mask_shape, ({"mask": "sees_next"},),
-        "the mask is off by one: each token sees the one after it, which is the answer it should predict",
+        "the mask is off by one: each token sees the next one, which it should predict",
         "keep tril(diagonal=0), or block triu(diagonal=1)",
     ),
     "mask_hides_self": Fault(
@@ -169,12 +171,12 @@ FAULTS: dict[str, Fault] = {
     ),
     "mask_after_softmax": Fault(
         "mask after the softmax", scores.mask_order, ({"mask": "after"},),
-        "the mask is applied after the softmax: weights of the past no longer sum to one, and depend on the future",
+        "the mask is applied after the softmax: the visible weights no longer sum to one, and depend on later tokens",
         "fill the scores with -inf before the softmax",
     ),
     "mask_fill_weak": Fault(
         "mask fill weak", scores.fill, ({"fill": "one less"}, {"fill": "ten less"}, {"fill": "ten"}),
-        "masked scores are lowered by a small number only, so that the future still gets weight",
+        "masked scores are lowered by a small number only, so that later tokens still get weight",
         "fill with float('-inf'), or a large negative number such as -1e9",
     ),
     "mask_fill_zero": Fault(
@@ -182,10 +184,10 @@ FAULTS: dict[str, Fault] = {
         "masked scores become 0 (or a tiny number such as -1e-9), not -inf: a score of 0 still gets weight",
         "fill with float('-inf'), or a large negative number such as -1e9",
     ),
-    # Of splitting, merging and projecting.
+    # Splitting, merging and projections.
     "split_by_view": Fault(
         "heads split by a view", heads.split, ({"split": "by_view"},),
-        "q, k and v are viewed as (B, H, T, d_head) without a transpose: a head gets pieces of different tokens",
+        "q, k and v are viewed as (B, H, T, d_head) without a transpose: a head gets features of different tokens",
         "view as (B, T, H, d_head), then transpose axes 1 and 2",
     ),
     "merge_by_view": Fault(
@@ -196,23 +198,24 @@ FAULTS: dict[str, Fault] = {
     ),
     "split_and_merge_by_view": Fault(
         "heads split and merged by a view", heads.split, ({"split": "by_view", "merge": "by_view"},),
-        "heads are split and merged by view alone, without transposes: a head's 'tokens' are pieces of several tokens",
+        "heads are split and merged by view alone, without transposes: a head's 'tokens' are features of several "
+        "tokens",
         "view as (B, T, H, d_head) and transpose to (B, H, T, d_head); undo both before the output projection",
     ),
     "groups_tiled": Fault(
         "groups tiled", heads.split, ({"split": "groups_tiled"},),
-        "shared keys and values are repeated as a tile (0, 1, 0, 1), where neighbouring query heads share one: "
+        "shared keys and values are repeated as (0, 1, 0, 1), but neighbouring query heads share one: "
         "(0, 0, 1, 1)",
         "use repeat_interleave(n_heads // n_kv_heads, dim=1), or expand an axis after the key/value heads",
     ),
     "key_reshaped": Fault(
         "key reshaped", heads.key_shape, ({"split": "key_reshaped"},),
-        "K is reshaped to (B, H, d_head, T) where it should be transposed: its numbers land in other places",
+        "K is reshaped to (B, H, d_head, T) instead of transposed: its numbers land in other positions",
         "use k.transpose(-2, -1); a reshape never swaps axes",
     ),
     "merge_interleaved": Fault(
         "heads merged feature by feature", heads.merge, ({"merge": "features_first"},),
-        "the heads are merged feature by feature, (B, T, d_head, H), while they were split head by head",
+        "the heads are merged feature by feature, (B, T, d_head, H), but were split head by head",
         "permute the context to (B, T, H, d_head) before reshaping to (B, T, D)",
     ),
     "split_interleaved_k": Fault(
@@ -221,10 +224,10 @@ FAULTS: dict[str, Fault] = {
         "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
     ),
     "batch_folded_wrong": Fault(
-        "heads and batch folded wrong", heads.merge,
+        "heads and batch merged wrongly", heads.merge,
         ({"merge": "folded_as_heads_first"}, {"merge": "folded_as_batch_first"}),
-        "heads are folded into the batch in one order and unfolded in the other: rows of the batch mix",
-        "unfold as you folded: (B, H, ...) to (B * H, ...) and back to (B, H, ...)",
+        "heads are merged into the batch axis in one order and split from it in the other: rows of the batch mix",
+        "use one order: (B, H, ...) to (B * H, ...) and back to (B, H, ...)",
     ),
     "output_transposed": Fault(
         "output transposed", heads.out, ({"out": "transposed"},),
@@ -243,7 +246,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "value_from_key": Fault(
         "value from key", heads.value, ({"project": "value_from_key"},),
-        "values come from the key projection: what a token offers is what it is found by",
+        "values come from the key projection: keys and values are the same",
         "project the values with their own matrix",
     ),
     "value_from_query": Fault(
@@ -263,44 +266,45 @@ FAULTS: dict[str, Fault] = {
     ),
     "names_q_k_swapped": Fault(
         "query and key swapped", heads.names, ({"project": "names_q_k"},),
-        "what is called query serves as key and the reverse: a state_dict of another implementation would be misread",
+        "the projection named query is used as key, and the reverse: a state_dict of another implementation would be "
+        "misread",
         "score queries against keys: q @ k.transpose(-2, -1)",
     ),
     "names_k_v_swapped": Fault(
         "key and value swapped", heads.names, ({"project": "names_k_v"},),
-        "what is called key serves as value and the reverse",
+        "the projection named key is used as value, and the reverse",
         "score q against k, and mix v",
     ),
     "names_q_v_swapped": Fault(
         "query and value swapped", heads.names, ({"project": "names_q_v"},),
-        "what is called query serves as value and the reverse",
+        "the projection named query is used as value, and the reverse",
         "score q against k, and mix v",
     ),
     "names_turned": Fault(
         "query, key and value swapped", heads.names,
         ({"project": "names_qkv_vqk"}, {"project": "names_qkv_kvq"}),
-        "the names of q, k and v are turned round: each serves as another",
+        "the names of q, k and v are permuted: each projection is used as another",
         "score q against k, and mix v",
     ),
     "one_matrix_for_all_heads": Fault(
         "one matrix for all heads", heads.shared, (),
-        "all heads share one (d_model, d_head) matrix: they compute the same, so there is one head, copied",
+        "all heads share one (d_model, d_head) matrix: they compute the same, so there is only one head",
         "give every head its own: a projection to n_heads * d_head features",
     ),
     "heads_on_slices": Fault(
         "heads on slices", heads.split, (),
-        "the input is cut into heads before it is projected, and one (d_head, d_head) matrix serves them all: a "
-        "head sees only its own {d} of the {D} features, and all heads compute alike",
+        "the input is split into heads before it is projected, and all share one (d_head, d_head) matrix: a head "
+        "sees only its own {d} of the {D} features",
         "project the whole input with (d_model, d_model) matrices first, then split the result into heads",
     ),
     "heads_ignored": Fault(
         "heads ignored", heads.split, (),
-        "n_heads has no effect: there is one head of the full width, and scores are divided by its root",
+        "n_heads has no effect: there is one head of the full width, and scores are divided by the root of that",
         "split q, k and v to (B, H, T, d_head) before the scores, and merge the heads after",
     ),
     "out_missing": Fault(
         "no output projection", heads.out, ({"out": "missing"},),
-        "the output projection is missing or not applied: heads lie side by side and never mix",
+        "the output projection is missing or not applied: heads are concatenated and never mixed",
         "return out_proj(merged), a linear map from d_model to d_model",
     ),
     "out_twice": Fault(
@@ -315,26 +319,27 @@ FAULTS: dict[str, Fault] = {
     ),
     "attention_transposed": Fault(
         "weights transposed", scores.values, ({"values": "transposed"},),
-        "the weights are transposed before they meet the values: a token receives from those that look at it",
+        "the weights are transposed before they multiply the values: a token receives from the tokens that attend to "
+        "it",
         "context = weights @ v, with rows as queries",
     ),
-    # Of rotary positions. Source of the right form: Su et al. 2021.
+    # Rotary positions; the right form follows Su et al. 2021.
     "rope_on_value": Fault(
         "RoPE on the values", rope.rotation_of_values, turns("on_value"),
-        "the values are rotated as well: only queries and keys carry positions",
+        "the values are rotated as well: only queries and keys are rotated",
         "rotate q and k, and leave v as it is",
     ),
     "rope_ignored": Fault(
         "RoPE ignored", rope.positions, ({"rope": "none:ignored"},),
-        "positions have no effect: queries and keys are not rotated, or every token of a head by one angle, because "
-        "the rotation runs over another axis",
+        "positions have no effect: queries and keys are not rotated, or all tokens of a head by one angle, because the "
+        "rotation runs over another axis",
         "rotate q and k of shape (B, H, T, d_head) along T by their positions, 0, 1, 2, ... where none are given; "
         "positions of shape (B, T) need an axis for the heads",
     ),
     "rope_exponent": Fault(
-        "RoPE rates off", rope.rates,
+        "wrong RoPE rates", rope.rates,
         turns("exponent_next", "exponent_half", "exponent_single", "exponent_d_model", "exponent_before"),
-        "the rates of the rotation are off: pair i should turn by theta ** (-2i / d_head), from i = 0",
+        "the rates of the rotation are wrong: pair i rotates by theta ** (-2i / d_head), from i = 0",
         "rates = theta ** (-torch.arange(0, d_head, 2) / d_head)",
     ),
     "rope_only_query": Fault(
@@ -349,51 +354,51 @@ FAULTS: dict[str, Fault] = {
     ),
     "rope_key_shifted": Fault(
         "RoPE of the keys one position off", rope.rotation_of_keys, turns("key_after", "key_before", "key_rolled"),
-        "queries and keys are rotated by positions that are one apart: a token is not at distance 0 from itself",
+        "queries and keys are rotated by positions that differ by one: a token is not at distance 0 from itself",
         "rotate q and k by the same rows of cosines and sines",
     ),
     "rope_pairs_differ": Fault(
-        "RoPE in other pairs for queries and keys", rope.rotation_of_keys, turns("pairs_differ"),
-        "queries and keys are rotated in other pairs, neighbours in one and halves in the other: scores do not depend "
-        "on the distance",
+        "RoPE in different pairs for queries and keys", rope.rotation_of_keys, turns("pairs_differ"),
+        "queries and keys are rotated in different pairs, neighbours in one and halves in the other: scores do not "
+        "depend on the distance",
         "rotate q and k by the same function",
     ),
     "rope_angles_mixed": Fault(
         "RoPE angles laid out for other pairs", rope.angles, turns("angles_mixed"),
-        "the angles are laid out for other pairs than are turned: two features that turn together get two angles",
+        "the angles are laid out for other pairs than are rotated: two features of a pair get two angles",
         "with halves cat((angle, angle), -1), with neighbours repeat_interleave(angle, 2, -1)",
     ),
     "rope_backwards": Fault(
         "RoPE backwards", rope.sense, turns("backwards"),
-        "the rotation runs backwards: the sign of the sine is turned",
+        "the rotation runs backwards: the sign of the sine is reversed",
         "(a, b) becomes (a cos - b sin, a sin + b cos)",
     ),
-    # What no output names, but a law shows.
+    # Faults that only a law shows.
     "dropout_in_eval": Fault(
         "dropout in eval mode", modules.dropout, (),
-        "dropout still drops in eval: two calls on one input differ",
+        "dropout is active in eval: two calls on one input differ",
         "use nn.Dropout, or F.dropout(x, p, training=self.training), or dropout_p=p if self.training else 0.0",
         adds={"changes_in_eval": "{place}"},
     ),
     "dropout_on_scores": Fault(
         "dropout before the softmax", modules.dropout_before, (),
         "dropout drops scores, before the softmax: a masked score that is dropped becomes 0, or NaN, so that in "
-        "training a token sees the future",
+        "training a token sees later ones",
         "take the softmax first, and drop weights: weights = dropout(scores.softmax(-1))",
     ),
     "projections_created_in_forward": Fault(
         "projections created in each call", modules.created, (),
-        "a projection is created anew in every call: it is random each time and never trained",
+        "a projection is created in every call: it is random each time and never trained",
         "create the layers once, in __init__",
     ),
     "weights_after_dropout": Fault(
         "weights returned after dropout", modules.dropped_weights, (),
         "the returned weights are those after dropout: in training their rows do not sum to one",
-        "keep the weights before dropout for returning: dropped = dropout(weights); return dropped @ v, weights",
+        "return the weights before dropout: dropped = dropout(weights); return dropped @ v, weights",
     ),
     "weights_not_used": Fault(
-        "weights returned are not those used", modules.returned_weights, (),
-        "the returned weights are not those that made the output",
+        "returned weights are not those used", modules.returned_weights, (),
+        "the returned weights are not those that produced the output",
         "return the weights that multiply v, of shape (B, H, T, T)",
         adds={"differs": "{place}"},
     ),
@@ -405,15 +410,15 @@ FAULTS: dict[str, Fault] = {
     ),
     "heads_not_dividing": Fault(
         "heads do not divide the width", modules.divides, (),
-        "a d_model that n_heads does not divide is accepted and gives a narrower output",
+        "a d_model that n_heads does not divide is accepted, and the output is narrower",
         "refuse it in the constructor: if d_model % n_heads: raise ValueError(...)",
-        adds={"narrower": "d_model={D} with {H} heads is accepted, and {columns} columns come out"},
+        adds={"narrower": "d_model={D} with {H} heads gives {columns} columns"},
     ),
     "state_between_calls": Fault(
         "state between calls", modules.state, (),
-        "the answer depends on earlier calls: something is kept between them",
+        "the output depends on earlier calls: something is kept between them",
         "keep nothing on self in forward, or key it by what it depends on",
-        adds={"stale": "a second input is answered otherwise than by one that saw no first"},
+        adds={"stale": "the output for a second input depends on the first one"},
     ),
     "parameter_unused": Fault(
         "parameter unused", modules.unused, (),
@@ -422,13 +427,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "gradient_cut": Fault(
         "gradient cut off", modules.detached, (),
-        "no gradient reaches {names}: it moves the output, but something on the way detaches it, so it never trains",
-        "leave out .detach(), .data, .item(), .numpy(), torch.no_grad() and torch.tensor(...) on the way from the "
-        "parameters to the output; rounding and comparing pass no gradient on either",
+        "no gradient reaches {names}: it influences the output, but is detached on the way, so it never trains",
+        "remove .detach(), .data, .item(), .numpy(), torch.no_grad() and torch.tensor(...) on the way from the "
+        "parameters to the output; rounding and comparisons pass no gradient either",
     ),
     "mask_with_a_hole": Fault(
         "mask with a hole", scores.mask_shape, (),
-        "the mask hides some later tokens but not all (token {token} does not see token {near}, but sees token {far})",
+        "the mask hides some later tokens but not all: token {token} does not see token {near}, but sees token {far}",
         "hide all of them: True above the diagonal of the whole (T, T), torch.ones(T, T, dtype=torch.bool).triu(1)",
     ),
     "mask_not_a_buffer": Fault(
@@ -438,12 +443,12 @@ FAULTS: dict[str, Fault] = {
     ),
     "input_changed_in_place": Fault(
         "input changed in place", modules.in_place, (),
-        "the input is changed in place: the caller's tensor is another one afterwards",
+        "the input is changed in place: the caller's tensor has other values afterwards",
         "write y = x * a, not x *= a",
     ),
     "parameters_not_registered": Fault(
         "parameters not registered", modules.unregistered, (),
-        "weights are plain tensors or layers in a plain list: parameters() does not know them, so they are neither "
+        "weights are plain tensors or layers in a plain list: parameters() does not list them, so they are neither "
         "trained nor saved nor moved ({names})",
         "wrap tensors in nn.Parameter, and lists of layers in nn.ModuleList",
     ),

@@ -1,4 +1,4 @@
-"""Imported by the process from which all grades are forked: what each needs is there then, on one thread."""
+"""Imported by the server from which grading processes are forked: everything is loaded, and runs on one thread."""
 
 from __future__ import annotations
 

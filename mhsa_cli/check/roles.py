@@ -1,4 +1,4 @@
-"""What the name of a weight says: its role, and whether it is a bias."""
+"""Roles of weights, read from their names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def role_of(path: str) -> str:
-    """Read a role from a name: "qkv", "kv", "q", "k", "v", "out", or "" where it says nothing."""
+    """Read the role from a name: "qkv", "kv", "q", "k", "v", "out", or "" if the name has none."""
     for part in reversed(path.lower().split(".")):
         word = re.sub(r"[^a-z]", "", re.sub(r"(weight|bias|kernel|matrix|mat|param|layer|linear|lin)s?", "", part))
         word = re.sub(r"^(self|attn|attention)", "", word) or part
@@ -34,5 +34,5 @@ def role_of(path: str) -> str:
 
 
 def is_bias(path: str) -> bool:
-    """Tell whether a name is a bias's: it may have an axis for the heads."""
+    """Whether a name is that of a bias, which may have an axis for the heads."""
     return bool(re.search(r"bias$|(^|[._])b_?(q|k|v|o|out|qkv)?$", path.rpartition(".")[2], re.IGNORECASE))

@@ -1,7 +1,7 @@
-"""What is said of what was found: tables of sentences by code, and the one road from codes and facts to words.
+"""Tables of sentences by code, and the functions that fill facts into them.
 
-Nothing that decides reads a sentence. `{place}` is where two outputs differ first. The words of a law stand with it in
-`laws`, those of a fault in `faults`.
+No decision reads a sentence. `{place}` is the first place at which two outputs differ. The sentences of laws stand in
+`laws`, those of faults in `faults`.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from typing import Any
 
 from mhsa_cli.records.check import Note
 
-# What is said of a mask that hides some of the future.
-HIDES = {
+# Masks that hide some later tokens, but not all.
+PARTIAL_MASKS = {
     "some_later": "hides some later tokens but not all",
     "some_later_and_earlier": "hides some later tokens but not all, and some earlier ones",
 }
 # Notes, by kind.
 NOTES = {
-    "frame": "inside it there is more than attention ({frame}): this was taken off before comparing",
-    "more_than_attention": "it holds more than attention: {names:all}; check the attention inside it by itself",
-    "time_first": "time comes first: its x is (T, B, D); given (B, T, D) it would attend over the rows of the batch",
-    "padding": "{name} says which tokens are there (B, T): it was not given, so it is not tested",
-    "untested": "argument {name} was not given, so what it does is not tested",
-    "no_mask": "it has no causal mask: every token sees all; as a decoder's attention it would need one",
-    "bare_head": "it is one head without an output projection",
-    "not_taken": "nothing takes {name!r} (--with): it was left out; there are {names:all}",
-    "taken": "{name} was taken: the one thing in the file that looks like attention",
-    "failed": "{failure}: {name} is tried all the same",
+    "frame": "the block holds more than attention ({frame}), which is taken off before comparing",
+    "more_than_attention": "the block holds more than attention: {names:all}; check the attention inside it by itself",
+    "time_first": "time comes first: x is (T, B, D); with (B, T, D) the block would attend over the rows of the batch",
+    "padding": "{name} is a padding mask (B, T): it is not passed, so it is not tested",
+    "untested": "argument {name} is not passed, so its effect is not tested",
+    "no_mask": "no causal mask: every token sees all others; attention of a decoder needs one",
+    "bare_head": "one head without an output projection",
+    "unused_argument": "no parameter is called {name!r} (--with); there are {names:all}",
+    "only_attention": "{name} is graded: nothing else in the file looks like attention",
+    "failed": "{failure}; {name} is tried all the same",
     "more_failed": "{count} more statements failed",
-    "at_import": "{where} at import, not needed by {name}: left out",
-    "more_at_import": "{count} more ranges of lines were left out",
-    "cell_left_out": "{where}: {said}: this cell is left out",
-    "block_left_out": "{where}: {said}: this code block is left out",
+    "skipped": "{where} at import, not needed by {name}: skipped",
+    "more_skipped": "{count} more ranges of lines were skipped",
+    "cell_skipped": "{where}: {message}: cell skipped",
+    "code_block_skipped": "{where}: {message}: code block skipped",
 }
-# What was tried and failed, by kind; `more` says how many other ways came to the same.
-TRIED = {
-    "guess_setting": "nobody can guess {name!r} of its config: --with {name}=VALUE",
-    "guess_parameter": "nobody can guess its parameter {name!r}: --with {name}=VALUE",
-    "build": "building it ({how}){more}: {said}",
-    "call": "calling it {how}{more}: {said}",
-    "no_way_to_call": "calling it{more}: {said}",
+# Failed attempts to build or call a block, by kind; `more` counts other attempts with the same error.
+ATTEMPTS = {
+    "unknown_setting": "cannot infer config setting {name!r}; pass --with {name}=VALUE",
+    "unknown_argument": "cannot infer constructor argument {name!r}; pass --with {name}=VALUE",
+    "build": "building ({how}){more}: {message}",
+    "call": "calling {how}{more}: {message}",
+    "no_call_form": "calling{more}: {message}",
 }
-OTHER_WAYS = " (and {count} other ways)"
-# What the numbers of a mask that is given mean.
+MORE_ATTEMPTS = " (and {count} other attempts)"
+# Meaning of the values of a mask that is passed.
 MASKS = {
     "true_attends": "True = may attend",
     "true_blocks": "True = blocked",
     "added": "added to the scores",
     "one_attends": "1 = may attend",
     "one_blocks": "1 = blocked",
-    "counts": "the number of keys that each query sees",
+    "counts": "the number of visible keys of each query",
 }
-# How the weights are read, by the kind of a `layouts.Name`, and what may follow.
+# How the weights are read, by the kind of a `LayoutName`, and what may follow.
 WEIGHTS = {
     "fused": "one fused matrix, {paths:all}",
     "fused_for_all": "one fused matrix for all heads, {paths:all}",
@@ -76,24 +76,24 @@ HEADS = {
     "features_first": "features first",
     "on_slices": "on slices",
 }
-OUTS = {
+OUT_PROJECTIONS = {
     "by_head": "out {path} by head",
     "linear": "out {path}",
     "x_w": "out {path} as x @ W",
     "x_wt": "out {path} as x @ W.T",
     "none": "no output projection",
 }
-# Why it cannot be called, by kind.
-CALLS = {
-    "no_input": "its call takes no input",
-    "no_entry": "{name} has no forward and no __call__",
-    "not_callable": "{how} gave {name}, which cannot be called",
-    "no_tensor": "it returned {name}, where a tensor is wanted",
-    "key_says_nothing": "{path} is a dict, and what its {key!r} holds is not understood: hand the weights over one by "
-    "one, as f(x, W_q, W_k, W_v, W_o, n_heads), or in a dict by these names",
+# Why a block cannot be called, by kind.
+CALL_ERRORS = {
+    "no_input": "the call takes no input",
+    "no_entry_point": "{name} has no forward and no __call__",
+    "not_callable": "{how} gave {name}, which is not callable",
+    "no_tensor": "the call returned {name}, wanted a tensor",
+    "unknown_key": "the meaning of {path}[{key!r}] is not known: pass the weights one by one, as "
+    "f(x, W_q, W_k, W_v, W_o, n_heads), or in a dict under these names",
 }
-# How it is built and called, by what is found and its code.
-FOUND = {
+# How a block is built and called, by key and code.
+DETECTED = {
     "kind": {
         "module": "torch module",
         "torch_function": "torch function",
@@ -103,81 +103,81 @@ FOUND = {
     },
     "weights": {
         "read": "{weights}",
-        "guessed": "{weights}, as far as can be told",
+        "likely": "{weights} (likely)",
         "not_understood": "not understood: {names:all}",
-        "not_found": "not understood: none found",
+        "not_found": "none found",
     },
     "bias": {"none": "none", "all": "yes", "qkv": "of q, k, v only", "out": "of the output only"},
     "positions": {"none": "none inside", "rope": "rope, {pairs} pairs"},
     "mask": {
-        **HIDES,
+        **PARTIAL_MASKS,
         "argument": "argument {name}, {meaning}",
         "none": "none",
-        "hides_nothing": "none that hides the future",
+        "hides_nothing": "none that hides later tokens",
         "causal": "causal inside",
     },
     "returns": {"y": "y", "y_and_weights": "y and weights"},
     "right only if": {"time_first": "x is (T, B, D): your code calls its first axis {name}"},
-    "precision": {"float32": "float32: it does not take float64"},
+    "precision": {"float32": "float32: float64 is not accepted"},
 }
 
 
-def noted(kind: str, **facts: Any) -> Note:
+def make_note(kind: str, **facts: Any) -> Note:
     """Make a note."""
-    return Note(kind, say(NOTES[kind], facts), facts)
+    return Note(kind, render(NOTES[kind], facts), facts)
 
 
-def attempted(kind: str, others: int = 0, **facts: Any) -> Note:
-    """Say what was tried and what came of it; `others` counts the ways that came to the same."""
-    more = say(OTHER_WAYS, {"count": others}) if others else ""
-    return Note(kind, say(TRIED[kind], {**facts, "more": more}), facts)
+def make_attempt(kind: str, others: int = 0, **facts: Any) -> Note:
+    """Describe a failed attempt; `others` counts further attempts with the same error."""
+    more = render(MORE_ATTEMPTS, {"count": others}) if others else ""
+    return Note(kind, render(ATTEMPTS[kind], {**facts, "more": more}), facts)
 
 
 class CallError(Exception):
-    """A block could not be built or called; `kind` is the reason, the message says it."""
+    """A block cannot be built or called; `kind` is the reason, the message its sentence."""
 
     def __init__(self, kind: str, **facts: Any) -> None:
-        super().__init__(say(CALLS[kind], facts))
+        super().__init__(render(CALL_ERRORS[kind], facts))
         self.kind, self.facts = kind, facts
 
 
-class _Words(string.Formatter):
-    """Writes shapes in brackets, names in a row (of many the first ones, all with `:all`), and where outputs differ."""
+class _Formatter(string.Formatter):
+    """Writes shapes in brackets, names as a list (the first ones; all with `:all`), and where two outputs differ."""
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return difference(kwargs) if key == "place" else kwargs[str(key)]
+        return difference_text(kwargs) if key == "place" else kwargs[str(key)]
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, str) or not isinstance(value, Sequence):
             return format(value, format_spec)
         if all(isinstance(one, int) for one in value):
             return str(tuple(value))
-        return ", ".join(value) if format_spec == "all" else listed(value)
+        return ", ".join(value) if format_spec == "all" else list_names(value)
 
 
-def say(sentence: str, facts: Mapping[str, Any]) -> str:
-    """Put facts into a sentence."""
-    return _Words().vformat(sentence, (), facts)
+def render(sentence: str, facts: Mapping[str, Any]) -> str:
+    """Fill facts into a sentence."""
+    return _Formatter().vformat(sentence, (), facts)
 
 
-def difference(facts: Mapping[str, Any]) -> str:
-    """Say where two outputs differ first, with both numbers, or that their shapes do."""
+def difference_text(facts: Mapping[str, Any]) -> str:
+    """Write where two outputs differ first, with both numbers, or both shapes."""
     if "at" not in facts:
-        return say("{found} where {wanted} is wanted", facts)
-    return f"at [{', '.join(map(str, facts['at']))}] it is {both(facts['found'], facts['wanted'])}"
+        return render("found {found}, wanted {expected}", facts)
+    return f"at [{', '.join(map(str, facts['at']))}] found {differing_figures(facts['found'], facts['expected'])}"
 
 
-def both(found: float, wanted: float) -> str:
-    """Write two different figures with as many digits as tell them apart; of close ones, how far they are apart."""
+def differing_figures(found: float, expected: float) -> str:
+    """Write two figures with as many digits as tell them apart; for close ones, their distance."""
     for digits in range(4, 9):
-        one, other = f"{found:.{digits}g}", f"{wanted:.{digits}g}"
+        one, other = f"{found:.{digits}g}", f"{expected:.{digits}g}"
         if one != other:
             return f"{one}, wanted {other}"
-    return f"{found:.4g}, {abs(found - wanted):.1g} off"
+    return f"{found:.4g}, {abs(found - expected):.1g} off"
 
 
-def listed(names: Sequence[str], most: int = 2) -> str:
-    """List names, of many the first ones and how many more there are."""
+def list_names(names: Sequence[str], most: int = 2) -> str:
+    """List names; of many, the first ones and the number of the others."""
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""The tensors of an object, torch or NumPy, whatever it keeps them in."""
+"""The tensors of an object, torch or NumPy, in attributes, lists and dicts at any depth."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-DEPTH = 6  # objects within objects
-# A table, not a weight, in spite of its floats.
+DEPTH = 6  # levels of nested objects
+# Names of tables that are no weights although they hold floats.
 TABLE_WORDS = ("mask", "tril", "triu", "bias_cache", "cos", "sin", "freq", "theta", "pos", "cache", "scale", "rope")
 LIBRARIES = ("torch", "numpy", "builtins", "typing", "types", "functools", "random", "logging")
 
 
 @dataclass(slots=True)
 class Slot:
-    """One tensor in an object: its path, its holder, and whether `parameters()` knows it."""
+    """One tensor in an object: its path, its holder, and whether `parameters()` lists it."""
 
     path: str
     holder: Any
@@ -29,17 +29,15 @@ class Slot:
     @property
     def value(self) -> Any:
         """The tensor or array itself."""
-        if isinstance(self.holder, dict | list):
-            return self.holder[self.key]
-        return getattr(self.holder, self.key)
+        return self.holder[self.key] if isinstance(self.holder, dict | list) else getattr(self.holder, self.key)
 
     def read(self) -> Tensor:
-        """Copy it in float64."""
+        """Copy the values in float64."""
         value = self.value
         return (value.detach().cpu() if isinstance(value, Tensor) else torch.as_tensor(value)).to(torch.float64).clone()
 
     def write(self, new: Tensor) -> None:
-        """Put other numbers in its place; an array of lower precision is replaced by one of float64."""
+        """Overwrite the values; an array of lower precision is replaced by one of float64."""
         value = self.value
         if isinstance(value, Tensor):
             with torch.no_grad():
@@ -50,32 +48,32 @@ class Slot:
             setattr(self.holder, self.key, new.numpy().copy())
 
     @property
-    def linear(self) -> bool:
-        """Tell whether it is the weight of a torch Linear: (out, in)."""
+    def is_linear(self) -> bool:
+        """Whether it is the weight of a torch Linear: (out, in)."""
         return isinstance(self.holder, nn.Linear)
 
     @property
-    def norm(self) -> bool:
-        """Tell whether it belongs to a norm."""
+    def is_norm(self) -> bool:
+        """Whether it belongs to a norm."""
         return "norm" in type(self.holder).__name__.lower() or "norm" in self.path.lower()
 
 
-def slots(thing: Any) -> list[Slot]:
-    """List the weights of an object, each once, in the order in which they were made."""
+def slots(obj: Any) -> list[Slot]:
+    """List the weights of an object, each once, in order of creation."""
     found: dict[int, Slot] = {}
-    registered = {id(p) for p in thing.parameters()} if isinstance(thing, nn.Module) else set()
-    for slot in _walk(thing, "", 0, set()):
-        known = id(slot.value)
-        if known not in found and _is_weight(slot, slot.value, known in registered):
-            slot.registered = known in registered or not isinstance(thing, nn.Module)
-            found[known] = slot
+    registered = {id(p) for p in obj.parameters()} if isinstance(obj, nn.Module) else set()
+    for slot in _iterate(obj, "", 0, set()):
+        key = id(slot.value)
+        if key not in found and _is_weight(slot, slot.value, key in registered):
+            slot.registered = key in registered or not isinstance(obj, nn.Module)
+            found[key] = slot
     return list(found.values())
 
 
-def _walk(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[Slot]:
-    if depth > DEPTH or id(holder) in seen:
+def _iterate(holder: Any, path: str, depth: int, visited: set[int]) -> Iterator[Slot]:
+    if depth > DEPTH or id(holder) in visited:
         return
-    seen.add(id(holder))
+    visited.add(id(holder))
     buffers: set[str] = set()
     if isinstance(holder, nn.Module):
         buffers = set(holder._buffers)
@@ -91,18 +89,17 @@ def _walk(holder: Any, path: str, depth: int, seen: set[int]) -> Iterator[Slot]:
             if key not in buffers and not isinstance(holder, tuple):
                 yield Slot(name, holder, key, True)
         elif isinstance(value, nn.Module | dict | list | tuple) or _is_plain_object(value):
-            yield from _walk(value, name, depth + 1, seen)
+            yield from _iterate(value, name, depth + 1, visited)
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Tell whether it is an object of the user's own, not of a library, nor a function or a class."""
+    """Whether it is an object of the user's own: not of a library, and neither a function nor a class."""
     home = type(value).__module__.partition(".")[0]
     return hasattr(value, "__dict__") and not isinstance(value, type) and home not in LIBRARIES
 
 
 def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
-    dtype = str(value.dtype)
-    if "float" not in dtype or value.ndim == 0:
+    if "float" not in str(value.dtype) or value.ndim == 0:
         return False
     if registered:
         return True
@@ -112,17 +109,22 @@ def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
     return not bool(((numbers == 0) | (numbers == 1) | ~numbers.isfinite() | (numbers < -1e3)).all()) or value.ndim == 1
 
 
-def worst(a: Tensor, b: Tensor) -> float:
-    """Give the largest difference of two tensors of one shape; infinite where only one is NaN or infinite."""
+def max_difference(a: Tensor, b: Tensor) -> float:
+    """Largest difference of two tensors; infinite if their shapes differ or only one of them is NaN or infinite."""
     if a.shape != b.shape:
         return math.inf
-    return float(distance(a, b).max()) if a.numel() else 0.0
+    return float(abs_difference(a, b).max()) if a.numel() else 0.0
 
 
-def distance(a: Tensor, b: Tensor, alike: float = 0.0) -> Tensor:
-    """Give how far two tensors are apart, number by number; `alike` counts the same infinity, or none in both."""
+def scale_of(t: Tensor) -> float:
+    """Largest absolute value of a tensor, at least 1: the unit of its tolerances."""
+    return max(1.0, float(t.abs().nan_to_num().max())) if t.numel() else 1.0
+
+
+def abs_difference(a: Tensor, b: Tensor, nonfinite: float = 0.0) -> Tensor:
+    """Absolute difference, element by element; `nonfinite` is that of two equal infinities, or of two NaN."""
     off = (a.to(torch.float64) - b.to(torch.float64)).abs()
     if bool(off.isfinite().all()):
         return off
     same = off.isnan() & ((a == b) | (a.isnan() & b.isnan()))
-    return off.nan_to_num(nan=math.inf).masked_fill(same, alike)
+    return off.nan_to_num(nan=math.inf).masked_fill(same, nonfinite)

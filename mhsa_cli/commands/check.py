@@ -1,4 +1,4 @@
-"""`mhsa check`: is this attention right? If not, what is wrong with it, and where?"""
+"""`mhsa check`: test attention code and locate its faults."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError, unwanted
+from mhsa_cli.jobs.grade.blocks import check_readable, expand, with_entry
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
-from mhsa_cli.jobs.grade.targets import check_readable, expand, with_entry
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
-Targets = Annotated[list[str], argument("BLOCK...", "FILE:NAME of a class, function or instance; FILE; or a folder")]
+Blocks = Annotated[list[str], argument("BLOCK...", "FILE:NAME of a class, function or instance; FILE; or a folder")]
 EntryOption = Annotated[str | None, option("--entry", "NAME", "name of the block in every file of a folder")]
 MarkdownOption = Annotated[bool, flag("--markdown", "print Markdown")]
 
 
 def _at_most(largest: float) -> Callable[[float], float]:
-    """Make the check of an option; the range that typer has lets nan pass."""
+    """Make the check of an option; the ranges of typer let nan pass."""
 
     def check_value(value: float) -> float:
         if not 0.1 <= value <= largest:
@@ -49,9 +49,9 @@ OrderOption = Annotated[str | None, option("--order", "qkv", "order in a fused p
 RopeOption = Annotated[
     str | None, option("--rope", "KIND", "rotary positions: none, interleaved or half [default: detect]")
 ]
-WidthOption = Annotated[int | None, option("--d-model", "N", "d_model of the block [default: detect]", min=1)]
-CountOption = Annotated[int | None, option("--n-heads", "N", "number of heads of the block [default: detect]", min=1)]
-LengthOption = Annotated[int | None, option("--seq-len", "N", "number of tokens in a row [default: detect]", min=2)]
+WidthOption = Annotated[int | None, option("--d-model", "N", "d_model of the block [default: 24]", min=1)]
+CountOption = Annotated[int | None, option("--n-heads", "N", "number of heads of the block [default: 4]", min=1)]
+LengthOption = Annotated[int | None, option("--seq-len", "N", "number of tokens in a row [default: 7]", min=2)]
 WithOption = Annotated[
     list[str] | None,
     option("--with", "KEY=VALUE", "argument for the constructor or the call; repeatable"),
@@ -59,7 +59,7 @@ WithOption = Annotated[
 
 
 def check(
-    targets: Targets,
+    blocks: Blocks,
     entry: EntryOption = None,
     as_json: JsonOption = False,
     markdown: MarkdownOption = False,
@@ -80,25 +80,25 @@ def check(
     options = GradeOptions(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
     limits = Limits(seconds, memory)
     need_folder()
-    many = len(targets) > 1 or Path(targets[0]).is_dir()
-    names = expand(targets, entry) if many else [with_entry(targets[0], entry)]
+    many = len(blocks) > 1 or Path(blocks[0]).is_dir()
+    names = expand(blocks, entry) if many else [with_entry(blocks[0], entry)]
     numbers = count(1)
 
-    def hear(grade: Grade) -> None:
-        faults = ", ".join(fault.name for fault in grade.faults)
+    def on_grade(grade: Grade) -> None:
+        faults = ", ".join(fault.id for fault in grade.faults)
         if many:
-            said = f"{grade.block}  {grade.verdict}{f': {faults}' if faults else ''}"
-            tell(f"{next(numbers)}/{len(names)}  {said}")
+            result = f"{grade.block}  {grade.verdict}{f': {faults}' if faults else ''}"
+            tell(f"{next(numbers)}/{len(names)}  {result}")
 
-    shown = not (many or as_json)  # else what cannot be loaded has its row or its document, too
-    if shown:
+    alone = not (many or as_json)  # else a block that cannot be loaded gets a row or a document
+    if alone:
         check_readable(names[0])
     try:
-        results = list(grade_all(names, options, limits, jobs, hear))
+        results = list(grade_all(names, options, limits, jobs, on_grade))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if shown and results[0].refused is not None:
-        raise results[0].refused
+    if alone and results[0].error is not None:
+        raise results[0].error
     grades = [result.grade for result in results]
     _print(grades, many, as_json, markdown)
     verdicts = {grade.verdict for grade in grades}
@@ -133,8 +133,8 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
 def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
     if as_json:
         passed = all(grade.passed for grade in grades)
-        blocks = [{"block": grade.block, **_document(grade)} for grade in grades]
-        print_json({"passed": passed, "blocks": blocks} if many else _document(grades[0]))
+        documents = [{"block": grade.block, **_document(grade)} for grade in grades]
+        print_json({"passed": passed, "blocks": documents} if many else _document(grades[0]))
         return
     paper = Paper()
     if markdown:
@@ -149,5 +149,5 @@ def _document(grade: Grade) -> dict[str, Any]:
     document = asdict(grade)
     del document["block"]
     for key in ("notes", "tried"):
-        document[key] = [remark["text"] for remark in document[key]]
+        document[key] = [note["text"] for note in document[key]]
     return {"passed": grade.passed, **document}

@@ -1,7 +1,7 @@
-"""What was found when somebody's attention was graded.
+"""The result of grading a block.
 
-What is decided is decided by ids, codes and facts; the words beside them are for reading alone. They are put together
-where the grade is made, as errors of core quote some of them, and cross to the renderers as they are.
+Decisions are made from ids, codes and facts; the text beside them is for reading only. It is written where the grade is
+made, since errors of core quote it, and reaches the renderers unchanged.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-REFERENCE = "equal_to_reference"  # the id of the law that holds the output against the reference
-ONLY_IF = "right only if"  # what is found of a block that hangs on how it is called
+REFERENCE = "equal_to_reference"  # id of the law that compares the output with the reference
+ONLY_IF = "right only if"  # key of `Grade.detected`: the condition under which a block is right
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """One thing that attention must do: whether it did, its worst figure, and in plain words what was seen.
+    """The result of one law: whether it holds, the largest difference, and the finding in plain words.
 
-    `passed` is None where the law could not be asked; `seen` then says why. An `edge` law that fails leaves the verdict
-    right: it is about inputs that training hardly meets. `id` says which law it is, `code` which of its outcomes was
-    seen, `facts` with which names, numbers and shapes; of laws that fail, that of the least `rank` tells most.
+    `passed` is None where the law could not be tested; `finding` then says why. A failed `edge` law leaves the verdict
+    right: it concerns inputs that training hardly meets. `code` identifies the outcome, `facts` are its names, numbers
+    and shapes. Of several failed laws, that of the smallest `rank` explains most.
     """
 
-    name: str
+    title: str
     passed: bool | None
-    worst: float | None
-    seen: str
+    max_difference: float | None
+    finding: str
     edge: bool = False
     id: str = ""
     code: str = ""
@@ -36,13 +36,13 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class NamedFault:
-    """A fault by its `name`, an id: what it is, what to write instead, where it most likely sits, how close it comes.
+    """A fault of a block: what is wrong, what to write instead, its likely line, and how closely its variant matches.
 
-    `line` counts in the user's file; `place` says it in words ("line 12", "cell 3, line 5"). `max_difference` is None
-    for a fault that a law showed, not a variant's output; `facts` are then what the law saw.
+    `line` counts in the user's file; `place` is the same in words ("line 12", "cell 3, line 5"). `max_difference` is
+    None for a fault that a law shows rather than the output of a variant; `facts` then come from that law.
     """
 
-    name: str
+    id: str
     explanation: str
     instead: str
     line: int | None
@@ -54,7 +54,7 @@ class NamedFault:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note, or what was tried and what came of it: its kind, both in words, and the facts."""
+    """A note, or a failed attempt to build or call a block: its kind, its text, and the facts in it."""
 
     kind: str
     text: str
@@ -63,17 +63,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of one block: "right", "wrong", "uncallable" with what was `tried`, or "unclear".
+    """The grade of one block: "right", "wrong", "uncallable" (see `tried`) or "unclear".
 
-    Unclear: no law is broken, yet its output is neither the reference's nor that of a known fault.
+    Unclear: no law is broken, but the output is neither the reference's nor that of a known fault.
 
-    `found` says in words how it is built and called; `codes` what of it decides something, by the same keys. `notes`
-    are other things that its author should know.
+    `detected` says in words how the block is built and called; `codes` holds what of it decides something, under the
+    same keys.
     """
 
     block: str
     verdict: Literal["right", "wrong", "uncallable", "unclear"]
-    found: Mapping[str, str]
+    detected: Mapping[str, str]
     laws: Sequence[Law]
     faults: Sequence[NamedFault]
     notes: Sequence[Note]
@@ -83,16 +83,16 @@ class Grade:
 
     @property
     def passed(self) -> bool:
-        """Tell whether it is right."""
+        """Whether the block is right."""
         return self.verdict == "right"
 
 
 @dataclass(frozen=True, slots=True)
 class GradeOptions:
-    """What the user says of a block; each None is detected.
+    """What the user states about a block; None is detected.
 
-    `causal`: must it be; `order`: of a fused projection, such as "kqv"; `rope`: "none", "interleaved" or "half"; the
-    sizes that it is built with; `arguments`: KEY=VALUE for its constructor (a function's call), read as YAML scalars.
+    `causal`: require a causal mask; `order`: of a fused projection, such as "kqv"; `rope`: "none", "interleaved" or
+    "half"; the sizes to build with; `arguments`: KEY=VALUE for the constructor or the call, read as YAML scalars.
     """
 
     causal: bool | None = None

@@ -20,11 +20,11 @@ def grade_text(source: str, entry: str, folder: Path, **options: Any) -> Grade:
 
 def names_of(result: Grade) -> set[str]:
     """List the faults that were named."""
-    return {fault.name for fault in result.faults}
+    return {fault.id for fault in result.faults}
 
 
 def told(result: Grade) -> str:
     """Write what a grade says, for the message of an assertion."""
-    failed = [f"{law.id}: {law.seen}" for law in result.laws if law.passed is False]
+    failed = [f"{law.id}: {law.finding}" for law in result.laws if law.passed is False]
     tries = [one.text for one in result.tried]
     return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {tries}"

@@ -52,8 +52,8 @@ def _merged(text: str) -> Edit:
 
 def _unassigned(line: str) -> str:
     code = line.lstrip()
-    masking = code.startswith(("scores = scores.masked_fill", "scores = torch.where", "scores = scores + "))
-    return line.replace("scores = ", "", 1) if masking else line
+    mentions_mask = code.startswith(("scores = scores.masked_fill", "scores = torch.where", "scores = scores + "))
+    return line.replace("scores = ", "", 1) if mentions_mask else line
 
 
 _BEFORE = "context = "

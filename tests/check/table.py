@@ -60,7 +60,7 @@ def rows(planted: Sequence[Planted]) -> Iterator[Row]:
             except Exception as error:  # a grade that raises is a row of the table, too
                 yield Row(one, RAISED, f"{type(error).__name__}: {error}", None, time.perf_counter() - started)
                 continue
-            lines = [f.line for f in result.faults if one.accepts({f.name}) and f.line is not None]
+            lines = [f.line for f in result.faults if one.accepts({f.id}) and f.line is not None]
             off = min((abs(line - one.line) for line in lines), default=None)
             yield Row(one, outcome_of(one, result), told(result), off, time.perf_counter() - started)
 
@@ -82,15 +82,15 @@ def markdown(single: Sequence[Row], double: Sequence[Row], inside: Sequence[Row]
     lines += [f"| `{f}` | {' | '.join(cells.get((f, style), '') for style in styles)} |" for f in faults]
     told_lines = [row for row in single if row.off is not None]
     near = sum((row.off or 0) <= NEAR for row in told_lines)
-    lines += ["", f"One fault: {counts(single)}. {len(faults)} faults in {len(styles)} ways of writing."]
+    lines += ["", f"One fault: {counts(single)}. {len(faults)} faults in {len(styles)} styles."]
     lines += ["", f"Two faults at once: {counts(double)}. Inside a residual and a LayerNorm: {counts(inside)}."]
-    lines += ["", f"Of {len(told_lines)} lines that were pointed at, {near} are at most {NEAR} away from the fault's."]
+    lines += ["", f"Of {len(told_lines)} reported lines, {near} are at most {NEAR} away from the fault."]
     return "\n".join(lines) + "\n"
 
 
 def write(text: str, path: Path = DOCS) -> None:
     """Put the table between its marks in a document; a document without them gets it at its end."""
-    old = path.read_text() if path.exists() else "# Grading somebody's attention\n"
+    old = path.read_text() if path.exists() else "# Check your attention\n"
     before, begin, rest = old.partition(BEGIN)
     after = rest.partition(END)[2] if begin else "\n"
     path.write_text(f"{before.rstrip()}\n\n{BEGIN}\n\n{text}\n{END}{after}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mhsa_cli.check.sentences import noted
+from mhsa_cli.check.sentences import make_note
 from mhsa_cli.records.check import Grade
 from tests.check.grading import grade_text, told
 
@@ -60,7 +60,7 @@ def test_what_a_config_lacks_is_named_and_can_be_given(tmp_path: Path, way: str,
     parts = {"first": "self.cfg = cfg", where: "self.cfg = cfg; " * (where == "first") + "cfg = self.cfg; " + way}
     result = graded(tmp_path, "cfg", **{**CONFIG, **parts})
     assert result.verdict == "uncallable"
-    assert (result.tried[0].kind, result.tried[0].facts) == ("guess_setting", {"name": "hardness"})
+    assert (result.tried[0].kind, result.tried[0].facts) == ("unknown_setting", {"name": "hardness"})
     result = graded(tmp_path, "cfg", "hardness=3", **{**CONFIG, **parts})
     assert result.verdict == "right" and not result.notes, told(result)
 
@@ -101,7 +101,7 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize(("name", "width"), [("Wrapper", "d_out_v=6"), ("Head", "d_out_v=24")])
 def test_a_width_beside_a_number_of_heads_is_that_of_one(tmp_path: Path, name: str, width: str) -> None:
     result = grade_text(WRAPPER, name, tmp_path)
-    assert result.verdict == "right" and width in result.found["built"], told(result)
+    assert result.verdict == "right" and width in result.detected["built"], told(result)
 
 
 def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
 )
 def test_what_nothing_takes_is_told(tmp_path: Path, arguments: str, parts: dict[str, str], there_are: str) -> None:
     result = graded(tmp_path, arguments, "nonsense=3", **parts)
-    said = noted("not_taken", name="nonsense", names=there_are.split(", "))
+    said = make_note("unused_argument", name="nonsense", names=there_are.split(", "))
     assert result.verdict == "right" and said in result.notes, result
     failing = graded(tmp_path, arguments, "nonsense=3", **{**parts, "between": "raise ValueError"})
     assert failing.verdict == "uncallable" and said in failing.notes, failing
@@ -146,7 +146,7 @@ def test_what_a_function_does_not_take_is_told(tmp_path: Path) -> None:
     text = "import torch\n\ndef attention(q, k, v, gain=1):\n    s = gain * q @ k.mT / q.size(-1) ** 0.5\n"
     text += "    return s.softmax(-1) @ v\n"
     result = grade_text(text, "attention", tmp_path, arguments=("nonsense=3", "gain=1"))
-    assert result.verdict == "right" and [note.kind for note in result.notes].count("not_taken") == 1, result
+    assert result.verdict == "right" and [note.kind for note in result.notes].count("unused_argument") == 1, result
 
 
 ARGPARSE = """
@@ -169,7 +169,7 @@ def test_a_command_line_that_nobody_wrote_has_its_defaults(tmp_path: Path) -> No
     )
     result = grade_text(ARGPARSE + block.replace("(self, )", "(self)"), "Attention", tmp_path)
     assert result.verdict == "right", told(result)
-    assert result.notes == [noted("at_import", where="line 10 runs", name="Attention")]
+    assert result.notes == [make_note("skipped", where="line 10 runs", name="Attention")]
 
 
 @pytest.mark.parametrize("config", ["dict(n_embd=768, n_head=12)", "types.SimpleNamespace(n_embd=768, n_head=12)"])

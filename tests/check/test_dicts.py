@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.check.call.param_dicts import keys_asked
+from mhsa_cli.check.call.param_dicts import keys_read
 from tests.check.grading import grade_text, told
 
 ATTEND = """
@@ -45,9 +45,9 @@ def test_weights_in_a_dict_are_graded(way: str, tmp_path: Path) -> None:
     body = WAYS[way].replace("; ", "\n    ")
     text = f"{ATTEND}\ndef attention(x, p, n_heads):\n    {body}\n"
     result = grade_text(text, "attention", tmp_path)
-    assert result.verdict == "right" and "p." in result.found["weights"], told(result)
+    assert result.verdict == "right" and "p." in result.detected["weights"], told(result)
     wrong = grade_text(text.replace("np.sqrt(q.shape[-1])", "q.shape[-1]"), "attention", tmp_path)
-    assert [fault.name for fault in wrong.faults] == ["scale_d_head_unrooted"], told(wrong)
+    assert [fault.id for fault in wrong.faults] == ["scale_d_head_unrooted"], told(wrong)
 
 
 def test_two_dicts_that_are_unpacked(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_two_dicts_that_are_unpacked(tmp_path: Path) -> None:
     text = text.replace("b=None", "b")
     text += "    return linear(heads_of(*np.split(y, 3, -1), n_head), **c_proj)\n"
     result = grade_text(text, "mha", tmp_path)
-    assert result.verdict == "right" and result.found["bias"] == "yes", told(result)
+    assert result.verdict == "right" and result.detected["bias"] == "yes", told(result)
 
 
 def test_by_head_without_a_dict(tmp_path: Path) -> None:
@@ -75,5 +75,5 @@ def test_a_key_that_says_nothing_is_told(tmp_path: Path) -> None:
 def test_keys_are_read_through_names_and_calls() -> None:
     text = "def inner(x, a):\n    return a['deep'], inner(x, a)\n\ndef f(x, p, z):\n    one = p['one']\n"
     text += "    p['set'] = 3; return inner(x, one), p['two'][0], x[0]\n"
-    assert keys_asked(text, "f") == {"p": {"one": {"deep": {}}, "two": {}}}
-    assert keys_asked(text, "g") == {}
+    assert keys_read(text, "f") == {"p": {"one": {"deep": {}}, "two": {}}}
+    assert keys_read(text, "g") == {}

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from mhsa_cli.check.faults import FAULTS
-from mhsa_cli.check.grade import SIZES
-from mhsa_cli.check.match.search import often, right, wrong
-from mhsa_cli.check.match.search_case import Case, inputs
+from mhsa_cli.check.grade import GRADE_SIZES
+from mhsa_cli.check.match.search import find_common_faults, find_faults, find_right
+from mhsa_cli.check.match.search_case import Case, random_input
 from mhsa_cli.check.read.reference import Reference, Roles, Spec
-from mhsa_cli.check.read.weight_layouts import Layout, Name
-from mhsa_cli.check.tensors import worst
+from mhsa_cli.check.read.weight_layouts import Layout, LayoutName
+from mhsa_cli.check.tensors import max_difference
 
-D, H, T, B = SIZES.d_model, SIZES.n_heads, SIZES.seq_len, SIZES.batch_size
+D, H, T, B = GRADE_SIZES.d_model, GRADE_SIZES.n_heads, GRADE_SIZES.seq_len, GRADE_SIZES.batch_size
 FORMS = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
 # Names of q, k and v turned round: for a fused matrix these are orders, for named ones faults.
 WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": ""}
@@ -44,7 +44,7 @@ def groups_for(form: dict[str, str]) -> int:
 
 def output(form: dict[str, str], like: dict[str, str] | None = None) -> torch.Tensor:
     positions = 2 * torch.arange(T)
-    return Reference(roles(groups=groups_for(like or form)), inputs(B, T, D, 1), positions).output(
+    return Reference(roles(groups=groups_for(like or form)), random_input(B, T, D, 1), positions).output(
         base_of(form)._replace(**form)
     )
 
@@ -55,7 +55,7 @@ def test_there_are_many() -> None:
 
 
 def test_sizes_hide_nothing() -> None:
-    sizes = [D, H, T, B, D // H, SIZES.max_seq_len]
+    sizes = [D, H, T, B, D // H, GRADE_SIZES.max_seq_len]
     assert len(set(sizes)) == len(sizes)
 
 
@@ -69,7 +69,7 @@ def test_their_words_can_be_written() -> None:
 def test_a_fault_gives_another_output_than_the_right_one() -> None:
     for name, form in FORMS:
         made, wanted = output(form), output(base_of(form)._asdict(), form)
-        assert made.shape != wanted.shape or worst(made, wanted) > 2e-3, (name, form)
+        assert made.shape != wanted.shape or max_difference(made, wanted) > 2e-3, (name, form)
 
 
 def test_no_two_faults_give_the_same_output() -> None:
@@ -77,28 +77,28 @@ def test_no_two_faults_give_the_same_output() -> None:
     for (name, form, made), (other, more, too) in itertools.combinations(outputs, 2):
         same_base = base_of(form) == base_of(more)
         if name != other and same_base and made.shape == too.shape and groups_for(form) == groups_for(more):
-            assert worst(made, too) > 1e-3, f"{name} {form} is {other} {more}"
+            assert max_difference(made, too) > 1e-3, f"{name} {form} is {other} {more}"
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS, ids=lambda value: value if isinstance(value, str) else "")
 def test_the_search_names_what_the_table_computes(name: str, form: dict[str, str]) -> None:
-    given, turned = roles(groups=groups_for(form)), "rope" in form
-    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
-    case = Case([layout], 1, inputs(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
-                ("none", "interleaved", "half") if turned else ("none",), ("plain",), turned)  # fmt: skip
-    assert right(case) is None
-    found = wrong([case])
+    given, must_rotate = roles(groups=groups_for(form)), "rope" in form
+    layout = Layout(LayoutName("as_they_are", (), ("none", "")), given, {})
+    case = Case([layout], 1, random_input(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
+                ("none", "interleaved", "half") if must_rotate else ("none",), ("plain",), must_rotate)  # fmt: skip
+    assert find_right(case) is None
+    found = find_faults([case])
     assert found is not None and found[1].faults == (name,)
 
 
 def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
     given = roles()
-    layout = Layout(Name("as_they_are", (), ("none", "")), given, {})
+    layout = Layout(LayoutName("as_they_are", (), ("none", "")), given, {})
     for factor, names in ((None, ()), (0.3, ("scale_constant",)), (1.7, ("scale_constant",))):
         spec = Spec() if factor is None else Spec(scale=f"x{factor}")
-        x = inputs(B, T, D, 1)
+        x = random_input(B, T, D, 1)
         case = Case([layout], 1, x, Reference(given, x).output(spec), None, ("causal",), ("none",), ("plain",))
-        found = right(case) or wrong([case])[1]  # type: ignore[index]
+        found = find_right(case) or find_faults([case])[1]  # type: ignore[index]
         assert found.faults == names
         assert factor is None or found.factor == pytest.approx(factor, rel=1e-5)
 
@@ -113,27 +113,27 @@ def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
 )
 def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple[str, ...]) -> None:
     form = {stage: value for name in names for stage, value in FAULTS[name].forms[0].items()}
-    x, layout = inputs(B, T, D, 1), Layout(Name("as_they_are", (), ("none", "")), roles(), {})
+    x, layout = random_input(B, T, D, 1), Layout(LayoutName("as_they_are", (), ("none", "")), roles(), {})
     reference = Reference(layout.roles, x)
     case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
-    found = often(case, math.inf)
+    found = find_common_faults(case, math.inf)
     assert found is not None and set(found.faults) == set(names)
     alone = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
     early = [Spec(), *(Spec()._replace(**FAULTS[name].forms[0]) for name in alone)]
     for late in ({}, {"merge": "by_view"}, {"split": "by_view", "out": "without_bias"}):
         specs = [spec._replace(**late) for spec in early]
         for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
-            assert worst(made, reference.output(spec)) < 1e-12
+            assert max_difference(made, reference.output(spec)) < 1e-12
 
 
 def test_many_computed_together_hold_their_weights_once() -> None:
     """They are the largest tensors of a search, which goes through many ways to merge and project one set of them."""
-    reference = Reference(roles(), inputs(B, T, D, 1))
+    reference = Reference(roles(), random_input(B, T, D, 1))
     early = [
         Spec(mask=mask, softmax=softmax) for mask in ("causal", "none") for softmax in ("keys", "queries", "twice")
     ]
     for merge, out in itertools.product(("right", "by_view"), ("right", "twice")):
         reference.outputs([spec._replace(merge=merge, out=out) for spec in early])
-    held = {t.untyped_storage().data_ptr(): t.numel() for t in reference._kept.values()}
+    held = {t.untyped_storage().data_ptr(): t.numel() for t in reference._cache.values()}
     weights, scores, heads = len(early) * B * H * T * T, B * H * T * T, 3 * B * T * D
     assert sum(held.values()) == weights + scores + heads

@@ -39,5 +39,5 @@ def test_what_is_no_number_before_and_after_counts_as_it_is_asked_to() -> None:
 
     y = first_is_lost(X)
     assert influence(first_is_lost, X, y, [2])[0] == 0.0
-    assert influence(first_is_lost, X, y, [2], alike=math.inf)[0] == math.inf
+    assert influence(first_is_lost, X, y, [2], nonfinite=math.inf)[0] == math.inf
     assert influence(lambda x: x / (x[:, :1, :1] - X[:, :1, :1]), X, X, [2])[1] > 1e300

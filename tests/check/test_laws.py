@@ -114,7 +114,7 @@ def test_a_law_sees_what_breaks_it(name: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(search, "SECONDS", 0.2)  # most breakers are no variant; which they are is not asked here
     found = grade_text(broken(name), "Block", tmp_path)
     law = next(law for law in found.laws if law.id == name)
-    assert law.passed is False and law.seen, f"{law}; {found.tried}"
+    assert law.passed is False and law.finding, f"{law}; {found.tried}"
     assert found.verdict == ("right" if LAWS[name].edge else "wrong")
 
 

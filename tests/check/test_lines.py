@@ -6,13 +6,13 @@ from textwrap import dedent
 
 import pytest
 
-from mhsa_cli.check.locate import heads, lines, modules, rope, scores
+from mhsa_cli.check.locate import anatomy, heads, modules, rope, scores
 
 RULES = {name: rule for module in (heads, modules, rope, scores) for name, rule in vars(module).items()}
 
 
 def line_of(text: str, name: str, place: str, *given: tuple[str, ...]) -> int | None:
-    return lines.line_of(text, name, RULES[place], *given)
+    return anatomy.line_of(text, name, RULES[place], *given)
 
 
 CLASS = """

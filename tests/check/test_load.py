@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.check.sentences import noted
+from mhsa_cli.check.sentences import make_note
 from mhsa_cli.check.source.load import load
 from tests.check.loading import Write, notes, refusal, write
 
@@ -54,7 +54,7 @@ def test_only_what_the_target_needs_is_run(write: Write) -> None:
     assert {"Attention", "scaled", "sqrt", "width", "heads"} <= set(source.namespace)
     assert not {"Other", "x", "out", "os", "loss", "debugpy_is_not_here"} & set(source.namespace)
     left_out = ("lines 3-4 run", "lines 27-30 run")
-    assert source.notes == tuple(noted("at_import", where=where, name="Attention") for where in left_out)
+    assert source.notes == tuple(make_note("skipped", where=where, name="Attention") for where in left_out)
 
 
 def test_a_needed_line_that_fails_is_told_and_the_target_tried_all_the_same(write: Write) -> None:
@@ -174,7 +174,9 @@ def test_relative_imports_find_their_package(write: Write, init: str) -> None:
     text = "from .linear import one\nfrom .. import functional as F\nfrom beside import three\n\ndef attention(q, k):\n"
     target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
     source = load(target + ":attention")
-    assert source.attention(4, 0) == 12 and source.notes == (noted("at_import", where="line 8 runs", name="attention"),)
+    assert source.attention(4, 0) == 12 and source.notes == (
+        make_note("skipped", where="line 8 runs", name="attention"),
+    )
 
 
 def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write) -> None:
@@ -204,8 +206,8 @@ def test_the_one_thing_that_looks_like_attention_is_taken(write: Write) -> None:
     text = "class Block:\n    def forward(self, x): return x\n\nclass Head(Block): ...\n"
     named = "class SelfAttention(Block): ...\nclass Attention2:\n    def __call__(self, x): return SelfAttention()\n"
     source = load(write(text + named))
-    assert source.name == "Attention2" and "Attention2 was taken" in notes(source)
+    assert source.name == "Attention2" and source.notes == (make_note("only_attention", name="Attention2"),)
     assert load(write("def f(x): ...\ndef g(query, keys): ...\n")).name == "g"
     assert "nothing in it looks like attention" in refusal(write("def f(x): ...\n"))
     said = refusal(write("class A:\n    def forward(self): ...\nclass B:\n    def forward(self): ...\n"))
-    assert "2 things in it may be meant: A, B" in said and "mine.py:A" in said
+    assert "2 names look like attention: A, B" in said and "mine.py:A" in said

@@ -55,7 +55,7 @@ def spoil(patch: pytest.MonkeyPatch) -> None:
     for name in SHARED:
         patch.setitem(SHARED, name, NONSENSE)
     for name, law in LAWS.items():
-        patch.setitem(LAWS, name, law._replace(name=NONSENSE, says=spoiled(law.says)))
+        patch.setitem(LAWS, name, law._replace(title=NONSENSE, says=spoiled(law.says)))
     for name, fault in FAULTS.items():
         nonsense = replace(fault, title=NONSENSE, says=NONSENSE, instead=NONSENSE, adds=spoiled(fault.adds))
         patch.setitem(FAULTS, name, nonsense)
@@ -68,9 +68,11 @@ def decided(found: Grade, code: int) -> dict[str, Any]:
         "code": code,
         "verdict": found.verdict,
         "codes": found.codes,
-        "laws": [(law.id, law.passed, law.worst, law.edge, law.code, law.facts, law.rank) for law in found.laws],
+        "laws": [
+            (law.id, law.passed, law.max_difference, law.edge, law.code, law.facts, law.rank) for law in found.laws
+        ],
         "told": told and told.id,
-        "faults": [(fault.name, fault.line, fault.max_difference, fault.facts) for fault in found.faults],
+        "faults": [(fault.id, fault.line, fault.max_difference, fault.facts) for fault in found.faults],
         "kinds": [(one.kind, one.facts.get("name")) for one in (*found.notes, *found.tried)],
         "next": next_step(found)[1],
     }
@@ -95,20 +97,20 @@ def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pyte
     assert plain.code == spoilt.code == code, plain.out
     assert decided(grades[1], spoilt.code) == decided(grades[0], plain.code)
     assert NONSENSE in spoilt.out and NONSENSE not in plain.out
-    sentence = [law.seen for law in grades[1].laws] + [fault.explanation for fault in grades[1].faults]
+    sentence = [law.finding for law in grades[1].laws] + [fault.explanation for fault in grades[1].faults]
     assert set(sentence) | {one.text for one in (*grades[1].notes, *grades[1].tried)} <= {NONSENSE, ""}
 
 
 OUTCOMES = {*SHARED, *(code for law in LAWS.values() for code in law.says)}
 MADE_BY = {  # what makes words of a code -> the place of the code among its arguments, and those that have a sentence
     "fails": (0, OUTCOMES),
-    "not_asked": (0, OUTCOMES),
+    "not_tested": (0, OUTCOMES),
     "within": (2, OUTCOMES),
     "close": (2, OUTCOMES),
-    "noted": (0, set(sentences.NOTES)),
-    "attempted": (0, set(sentences.TRIED)),
-    "failed": (0, set(sentences.TRIED)),
-    "CallError": (0, set(sentences.CALLS)),
+    "make_note": (0, set(sentences.NOTES)),
+    "make_attempt": (0, set(sentences.ATTEMPTS)),
+    "record_failure": (0, set(sentences.ATTEMPTS)),
+    "CallError": (0, set(sentences.CALL_ERRORS)),
 }
 
 
@@ -135,5 +137,5 @@ def test_every_code_has_its_sentence_and_every_sentence_its_code() -> None:
                 made |= codes
                 assert codes <= told, (file.name, codes - told)
     assert {"leaks", "numpy", "frame", "build", "no_input"} <= made
-    spoken = {*OUTCOMES, *sentences.NOTES, *sentences.TRIED, *sentences.CALLS}
+    spoken = {*OUTCOMES, *sentences.NOTES, *sentences.ATTEMPTS, *sentences.CALL_ERRORS}
     assert {code for code in spoken - known - made if not code.endswith("_and_more")} == set()

@@ -82,10 +82,10 @@ def test_the_right_source_runs_and_is_causal(name: str, x: Tensor) -> None:
     y = run(style, style.right(), x.clone())
     later = x.clone()
     later[:, -1] += 1
-    again = run(style, style.right(), later)
+    rebuild = run(style, style.right(), later)
     assert y.shape == (B, T, D)
     assert torch.equal(y, run(style, style.right(), x.clone()))
-    assert torch.allclose(y[:, :-1], again[:, :-1]) and not torch.allclose(y[:, -1], again[:, -1])
+    assert torch.allclose(y[:, :-1], rebuild[:, :-1]) and not torch.allclose(y[:, -1], rebuild[:, -1])
 
 
 @pytest.mark.parametrize("name", ALL_STYLES)

@@ -21,18 +21,15 @@ WRONG = HEAD + "        return x + 1\n"
 LIE = "[os.write(i, b'\\0\\0\\0\\1x') for i in range(3, 99) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')]"
 FLAGS = "--order qq,--rope x,--with x,--jobs 0,--seconds 0,--seconds nan,--seconds 1e12,--memory inf,--memory 1e30"
 ENDINGS = {
-    "leaves": ("os._exit(7)", "it ended its process itself, with exit code 7, while calling"),
-    "exits": ("sys.exit(3)", "it ended its process itself, with exit code 3, while calling"),
+    "leaves": ("os._exit(7)", "exit code 7 while calling"),
+    "exits": ("sys.exit(3)", "exit code 3 while calling"),
     "crashes": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV while calling, at line 6 (in __call__)"),
-    "dies": (
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        "killed by SIGKILL while calling (a system out of memory does so)",
-    ),
-    "grows": ("return bytearray(100 << 30)", "it took more than 4 GiB of memory while calling"),
+    "dies": ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL while calling"),
+    "grows": ("return bytearray(100 << 30)", "4 GiB"),
     "raises": ("raise LookupError('no')", "while calling: LookupError: no (raises.py, line 6)"),
     "interrupts": ("raise KeyboardInterrupt", "while calling: KeyboardInterrupt"),
     "asks": ("input()", "while calling: EOFError"),
-    "lies": (LIE, "it sent what is no grade"),
+    "lies": (LIE, "invalid result"),
 }
 REFUSALS = {
     "misses": ("import no_such_package as nn\nclass Attention(nn.Module): pass\n", "pip install no_such_package"),
@@ -69,11 +66,11 @@ def test_the_exit_code_tells_the_verdict(here: Path) -> None:
 
 def test_a_grade_as_json(here: Path) -> None:
     document = check(WRONG, "--json").json
-    assert list(document) == ["passed", "verdict", "found", "laws", "faults", "notes", "tried", "seconds", "codes"]
+    assert list(document) == ["passed", "verdict", "detected", "laws", "faults", "notes", "tried", "seconds", "codes"]
     assert (document["passed"], document["verdict"]) == (False, "wrong")
-    law = {"name": "gives what it gets", "passed": False, "worst": 1.0, "seen": "it gave 6", "edge": False}
+    law = {"title": "same output", "passed": False, "max_difference": 1.0, "finding": "it gave 6", "edge": False}
     assert document["laws"] == [law | {"id": "same", "code": "", "facts": {}, "rank": 0}]
-    fault = {"name": "scale_none", "explanation": "it scales", "instead": "do not", "line": 3, "place": "line 3"}
+    fault = {"id": "scale_none", "explanation": "it scales", "instead": "do not", "line": 3, "place": "line 3"}
     assert document["faults"] == [{**fault, "max_difference": 1.5, "title": "no scale", "facts": {}}]
     refused = check("class Attention(:\n", "--json")
     assert refused.code == 2 and refused.json["verdict"] == "uncallable" and refused.err == ""
@@ -82,7 +79,7 @@ def test_a_grade_as_json(here: Path) -> None:
 
 def test_a_grade_as_markdown_and_as_a_picture(here: Path) -> None:
     assert check(WRONG, "--markdown").out.startswith("## mine.py:Attention\n")
-    assert "gives what it gets" in check(WRONG).out
+    assert "same output" in check(WRONG).out
     assert check(WRONG, "--markdown", "--json").code == 2
 
 
@@ -107,12 +104,12 @@ def test_what_it_prints_is_a_note_and_what_it_writes_is_gone(here: Path) -> None
     text = HEAD + "".join(f"        {line}\n" for line in lines)
     said = check(text, "--json")
     assert said.code == 0 and said.err == ""
-    assert said.json["notes"] == ["it printed 4 lines: one | two | three ..."]
+    assert said.json["notes"] == ["4 lines printed: one | two | three ..."]
     assert not Path("written").exists() and sorted(here.iterdir()) == [here / "mine.py", here / "tiny.yaml"]
 
 
 def test_a_flood_of_print_is_cut(here: Path) -> None:
-    flooded = "it printed more than"
+    flooded = "more than"
     text = HEAD + "        while True: print('x' * 10_000)\n"
     said = check(text, "--json", reached=lambda said: flooded in str(said.json["notes"]))
     assert said.code == 2 and flooded in said.json["notes"][0]
@@ -120,10 +117,10 @@ def test_a_flood_of_print_is_cut(here: Path) -> None:
 
 def test_one_that_prints_much_is_graded_all_the_same(here: Path) -> None:
     said = check(HEAD + "        for _ in range(400): print('x' * 1_000_000)\n        return x\n", "--json")
-    assert said.code == 0 and said.json["notes"][0].startswith("it printed more than"), said.json
+    assert said.code == 0 and said.json["notes"][0].startswith("more than"), said.json
     text = HEAD + "        while True: os.write(1, b'x\\n' * 5_000_000)\n"
     said = check(text, "--json")
-    assert said.code == 2 and "it prints or writes more than 256 MB" in said.json["tried"][0], said.json
+    assert said.code == 2 and "256 MB" in said.json["tried"][0], said.json
 
 
 def test_no_name_of_ours_is_in_an_error(here: Path) -> None:
@@ -135,7 +132,7 @@ def test_no_name_of_ours_is_in_an_error(here: Path) -> None:
     Path("all").mkdir()
     Path("all/mine.py").write_text("class Attention(:\n")
     said = mhsa("check", "all", "--json").json["blocks"][0]["tried"][0]
-    assert said == ("all/mine.py, line 1: invalid syntax: class Attention(:; Python itself refuses this: mend the line")
+    assert said == ("all/mine.py, line 1: invalid syntax: class Attention(:; Python refuses this line: correct it")
 
 
 def test_files_are_read_from_the_folder_of_the_file(here: Path) -> None:
@@ -148,10 +145,10 @@ def test_files_are_read_from_the_folder_of_the_file(here: Path) -> None:
 def test_a_training_loop_beside_it_does_not_run(here: Path) -> None:
     said = check(RIGHT + "\nfor step in range(10**12):\n    pass\nsys.exit(3)\n", "--json")
     assert said.code == 0
-    assert said.json["notes"] == ["lines 8-10 run at import, not needed by Attention: left out"]
+    assert said.json["notes"] == ["lines 8-10 run at import, not needed by Attention: skipped"]
 
 
-def test_flags_become_wishes(here: Path) -> None:
+def test_flags_become_options(here: Path) -> None:
     flags = [
         "--causal",
         "--order",
@@ -169,10 +166,10 @@ def test_flags_become_wishes(here: Path) -> None:
         "--with",
         "p=0.5",
     ]
-    found = check(RIGHT, "--json", *flags).json["found"]["options"]
+    found = check(RIGHT, "--json", *flags).json["detected"]["options"]
     wanted = {"causal": True, "order": "kqv", "rope": "half", "d_model": 36, "n_heads": 3, "seq_len": 5}
     assert found == str({**wanted, "arguments": ("bias=no", "p=0.5")})
-    assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["found"]["options"]
+    assert "'causal': False" in check(RIGHT, "--json", "--no-causal").json["detected"]["options"]
 
 
 @pytest.mark.parametrize("flags", FLAGS.split(","))
@@ -215,18 +212,18 @@ def test_what_cannot_be_read_in_a_folder_is_a_row_of_it(here: Path) -> None:
     Path("all/bob.py").symlink_to("/nowhere/mine.py")
     said = mhsa("check", "all", "--entry", "Attention", "--json")
     assert said.code == 2 and [item["verdict"] for item in said.json["blocks"]] == ["uncallable", "right"]
-    assert "all/bob.py cannot be read: it is a link to nowhere" in said.json["blocks"][0]["tried"][0]
+    assert "all/bob.py cannot be read" in said.json["blocks"][0]["tried"][0]
 
 
 def test_the_code_of_a_folder_is_that_of_its_grades(here: Path) -> None:
     Path("a.py").write_text(RIGHT)
     Path("b.py").write_text(RIGHT)
     said = mhsa("check", ".", "--entry", "Attention")
-    assert said.code == 0 and "2 submissions: 2 right" in said.out
+    assert said.code == 0 and "2 blocks: 2 right" in said.out
     assert mhsa("check", ".", "--entry", "Attention", "--markdown").out.startswith("# Grades\n")
     Path("c.py").write_text("")
     said = mhsa("check", "a.py", "c.py", "--entry", "Attention")
-    assert said.code == 2 and "2 submissions: 1 right, 1 not callable" in said.out
+    assert said.code == 2 and "2 blocks: 1 right, 1 not callable" in said.out
     Path("d.py").write_text(WRONG)
     assert mhsa("check", "a.py", "c.py", "d.py", "--entry", "Attention").code == 7
     Path("none").mkdir()
@@ -307,4 +304,4 @@ def test_the_real_grader_stands_behind_it(here: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(here)
     text = "import torch\n\ndef Attention(q, k, v):\n    return torch.softmax(q @ k.mT, -1) @ v\n"
     document = check(text, "--json").json
-    assert document["verdict"] == "wrong" and document["faults"][0]["name"] == "scale_none", document["tried"]
+    assert document["verdict"] == "wrong" and document["faults"][0]["id"] == "scale_none", document["tried"]

@@ -8,7 +8,7 @@ import pytest
 
 from mhsa_cli.check.laws import LAWS
 from mhsa_cli.check.locate.axes import BATCH, TIME
-from mhsa_cli.check.sentences import both, listed
+from mhsa_cli.check.sentences import differing_figures, list_names
 from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers.pictures import check_words
 from tests.check.grading import grade_text, names_of, told
@@ -79,14 +79,14 @@ def test_what_moves_the_output_without_a_gradient_is_detached(
 ) -> None:
     found = graded(tmp_path, (old, new))
     (fault,) = found.faults
-    assert fault.name == "gradient_cut" and fault.facts["names"][: len(cut)] == cut
+    assert fault.id == "gradient_cut" and fault.facts["names"][: len(cut)] == cut
     assert fault.line == line_with((old, new), marked=line)
 
 
 def test_what_does_not_move_it_is_unused_beside_what_is_cut(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# made", "self.gate = nn.Linear(d_model, 1)"), ("# weights", "w = w.detach()"))
     assert names_of(found) == {"gradient_cut", "parameter_unused"}
-    unused = next(fault for fault in found.faults if fault.name == "parameter_unused")
+    unused = next(fault for fault in found.faults if fault.id == "parameter_unused")
     assert unused.facts == {"names": ["gate.weight", "gate.bias"]} and unused.line == 14
 
 
@@ -101,12 +101,12 @@ def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
     assert names_of(found) == {"mask_with_a_hole"} and found.verdict == "wrong", told(found)
     assert found.faults[0].facts == {"token": 0, "near": 1, "far": 3}
     assert found.codes["mask"] == "some_later"
-    built = (
+    instance = (
         "later = torch.ones(t, t, dtype=torch.bool).triu(1)",
         "later = torch.zeros(t, t, dtype=torch.bool)\n        for i in range(t):\n"
         "            later[i, i + 1 : i + 3] = True",
     )
-    assert graded(tmp_path, built).faults[0].line == line_with(built, marked="later[i, ")
+    assert graded(tmp_path, instance).faults[0].line == line_with(instance, marked="later[i, ")
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_block_that_is_the_reference_matches_a_variant(tmp_path: Path) -> None
 
 
 def test_two_figures_that_differ_do_not_print_alike() -> None:
-    assert both(1.5, 2.5) == "1.5, wanted 2.5"
-    assert both(1.14701, 1.14702) == "1.14701, wanted 1.14702"
-    assert both(1.147, 1.147 + 3e-12) == "1.147, 3e-12 off"
+    assert differing_figures(1.5, 2.5) == "1.5, wanted 2.5"
+    assert differing_figures(1.14701, 1.14702) == "1.14701, wanted 1.14702"
+    assert differing_figures(1.147, 1.147 + 3e-12) == "1.147, 3e-12 off"
 
 
 def test_of_many_names_the_first_are_listed() -> None:
-    assert listed(["a", "b", "c"]) == "a, b, c"
-    assert listed([str(i) for i in range(24)]) == "0, 1 and 22 more"
+    assert list_names(["a", "b", "c"]) == "a, b, c"
+    assert list_names([str(i) for i in range(24)]) == "0, 1 and 22 more"
 
 
 HEADS = """
@@ -178,7 +178,7 @@ class Heads(nn.Module):
 def test_what_is_seen_is_said_once(tmp_path: Path) -> None:
     found = grade_text("import torch\n" + HEADS, "Heads", tmp_path)
     (fault,) = found.faults
-    assert fault.name == "parameters_not_registered" and fault.explanation.count("parameters()") == 1
+    assert fault.id == "parameters_not_registered" and fault.explanation.count("parameters()") == 1
     assert len(fault.facts["names"]) == 24 and len(fault.explanation) < 250
     assert law(found, "parameters_registered").facts == fault.facts
     shown = graded(

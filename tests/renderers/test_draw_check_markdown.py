@@ -79,7 +79,7 @@ def test_each_fault_is_explained_once_and_mended() -> None:
 def test_a_class_has_every_fault_once_with_who_has_it() -> None:
     text = grades_markdown(g.CLASS)
     assert text.count(f"\n### {g.SCALE.title}\n") == 1
-    assert "In 3 submissions: ben\\_and" not in text  # an underscore within a word needs no escape
-    assert "In 3 submissions: ben_and_carla.py (line 41), dora.ipynb (cell 3), emil/attention.py (line 41)" in text
+    assert "In 3 blocks: ben\\_and" not in text  # an underscore within a word needs no escape
+    assert "In 3 blocks: ben_and_carla.py (line 41), dora.ipynb (cell 3), emil/attention.py (line 41)" in text
     assert text.index("### scale by the full width") < text.index("### heads merged by a view")
     assert "## Faults" not in grades_markdown([g.RIGHT, g.RAISES])

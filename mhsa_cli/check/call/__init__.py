@@ -1,1 +1,1 @@
-"""How custom attention is built and called."""
+"""Build and call a block whatever its interface."""

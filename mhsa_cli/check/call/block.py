@@ -1,35 +1,55 @@
-"""Build and call somebody's attention, whatever its form: a torch module, a class, a function, a factory, an instance.
+"""Build and call a block of any kind: a torch module, a class, a function, a factory, an instance.
 
-Nothing is asked: names are looked up in `name_lexicon`, the calls of `call_forms` are tried, and what worked is said.
+Everything is inferred: parameters by the names in `name_lexicon`, calls by trying the forms of `infer_call`.
 """
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 
-from mhsa_cli.check.call import call_plan, constructor_args, param_dicts
-from mhsa_cli.check.call.call_forms import plans
-from mhsa_cli.check.call.call_plan import Plan, raised
-from mhsa_cli.check.call.instance import Built, entry, is_numpy, set_globals, short, sizes_of
-from mhsa_cli.check.call.name_lexicon import INPUTS, SIZES, WEIGHTS, Sizes, kind_of, plain, signature_of
-from mhsa_cli.check.locate import lines
-from mhsa_cli.check.sentences import CallError, attempted
+from mhsa_cli.check.call import constructor_args, param_dicts
+from mhsa_cli.check.call.call_form import CallForm, with_masks
+from mhsa_cli.check.call.infer_call import call_forms
+from mhsa_cli.check.call.instance import (
+    Instance,
+    ProjectedFunction,
+    entry_point,
+    is_numpy,
+    set_global_sizes,
+    short_repr,
+    sizes_from_attributes,
+)
+from mhsa_cli.check.call.name_lexicon import (
+    INPUT_NAMES,
+    SIZE_NAMES,
+    WEIGHT_NAMES,
+    BlockSizes,
+    kind_of,
+    normalized,
+    signature_of,
+)
+from mhsa_cli.check.sentences import CallError, make_attempt
 from mhsa_cli.check.source.load import Source
+from mhsa_cli.check.source.packages import error_line
 from mhsa_cli.core.devices import is_out_of_memory
 from mhsa_cli.records.check import Note
 
-CHOICES = 24  # ways to fill a constructor that are tried
+ARGUMENT_SETS = 24  # constructor arguments that are tried
+LONG = 22  # characters of a string that counts as text, not as code
 
 
 class UncallableError(Exception):
-    """Nothing that was tried worked. `tried` holds each try and what came of it, `notes` what else was found."""
+    """All attempts to build or call a block failed; `tried` lists them, `notes` what else was found."""
 
     def __init__(self, tried: Sequence[Note], notes: Sequence[Note] = ()) -> None:
         super().__init__("; ".join(one.text for one in tried))
@@ -37,93 +57,97 @@ class UncallableError(Exception):
 
 
 class Block:
-    """Somebody's attention, and how it is built with given sizes and called.
+    """A loaded block, and how it is built and called.
 
-    `build` gives it with other sizes; `plan` is the way to call that worked; `tried` is what did not.
+    `build` builds it with other sizes; `call_form` is the call that works; `tried` lists the failed attempts.
     """
 
     def __init__(self, source: Source, given: Mapping[str, Any]) -> None:
         self.source, self.given = source, given
-        self._tries: dict[str, list[tuple[str, str]]] = {}  # what came of it -> kinds of tries, and how each was
-        self._exhausted = 0  # tries that took all memory
-        self._lacks: dict[str, None] = {}  # what its config was asked for in vain
-        self.choice = 0  # of the ways to fill its constructor
-        self.plan = Plan(())
+        self._failures: dict[str, list[tuple[str, str]]] = {}  # error -> kind and description of each attempt
+        self._exhausted = 0  # attempts that ran out of memory
+        self._missing_settings: dict[str, None] = {}
+        self.choice = 0  # index of the constructor arguments
+        self.call_form = CallForm(())
         self.numpy = is_numpy(source)
         self.built_for_one_length = False
 
-    def takes(self, kind: str) -> bool:
-        """Tell whether a size of this kind is a parameter of it, or a global or a setting that it reads."""
+    def has_size(self, kind: str) -> bool:
+        """Whether a size of this kind is a parameter of the block, or a global or a setting that it reads."""
         attention = self.source.attention
-        known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
         if not (inspect.isclass(attention) or inspect.isfunction(attention)):
             return False
+        known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
         names = list(inspect.signature(attention).parameters)
-        configs = any(plain(name) in constructor_args.CONFIGS for name in names)
-        return configs or any(kind_of(name, SIZES) == kind for name in (*names, *known))
+        configs = any(normalized(name) in constructor_args.CONFIG_NAMES for name in names)
+        return configs or any(kind_of(name, SIZE_NAMES) == kind for name in (*names, *known))
 
     @property
     def takes_head_width(self) -> bool:
-        """Tell whether the width of a head is an argument of its own."""
+        """Whether the width of a head is a parameter."""
         names = inspect.signature(self.source.attention).parameters
-        return any(kind_of(n, SIZES) == "d_head" or plain(n) in constructor_args.OF_ONE_HEAD for n in names)
+        return any(
+            kind_of(n, SIZE_NAMES) == "d_head" or normalized(n) in constructor_args.PER_HEAD_WIDTHS for n in names
+        )
 
-    def speaks(self, pattern: str, *, constructor: bool = True) -> bool:
-        """Tell whether its code, and that of what it needs of its file, matches a pattern."""
+    def code_matches(self, pattern: str, *, constructor: bool = True) -> bool:
+        """Whether the code of the block, and of what it uses in its file, matches a pattern; comments excluded."""
         names = {self.source.name, *self.source.namespace}
-        return lines.speaks(self.source.text, names, pattern, constructor=constructor)
+        definitions = _definitions(self.source.text, constructor)
+        return any(re.search(pattern, code, re.IGNORECASE) for name, code in definitions if name in names)
 
     @property
-    def turning(self) -> bool:
-        """Tell whether its code speaks of rotary positions."""
-        return self.speaks(r"rope|rotary|rotat|apply_rot|freqs_cis")
+    def mentions_rope(self) -> bool:
+        """Whether its code mentions rotary positions."""
+        return self.code_matches(r"rope|rotary|rotat|apply_rot|freqs_cis")
 
-    def must_turn(self, plan: Plan) -> bool:
-        """Tell whether it has to rotate: it asks for positions, or computes angles itself."""
-        return plan.needs_positions or self.speaks(r"\b(cos|sin|polar)\b")
+    def must_rotate(self, call_form: CallForm) -> bool:
+        """Whether it has to rotate: it takes positions, or computes angles itself."""
+        return call_form.needs_positions or self.code_matches(r"\b(cos|sin|polar)\b")
 
     @property
-    def masking(self) -> bool:
-        """Tell whether its code speaks of causality, or of a mask that is not an argument: that may be for padding."""
-        given = self.speaks(r"def \w+\([^)]*(mask|len)", constructor=False)
-        return self.speaks(r"tril|triu|causal") or (not given and self.speaks(r"mask"))
+    def mentions_mask(self) -> bool:
+        """Whether its code mentions causality, or a mask that is no parameter, as that may be for padding."""
+        is_parameter = self.code_matches(r"def \w+\([^)]*(mask|len)", constructor=False)
+        return self.code_matches(r"tril|triu|causal") or (not is_parameter and self.code_matches(r"mask"))
 
-    def build(self, sizes: Sizes, choice: int | None = None) -> Built:
-        """Build it. Raises: TypeError or CallError if nobody can guess how; whatever its constructor raises."""
+    def build(self, sizes: BlockSizes, choice: int | None = None) -> Instance:
+        """Build the block. Raises: TypeError or CallError if its arguments cannot be inferred; any error of its own."""
         attention = self.source.attention
         choice = self.choice if choice is None else choice
         if inspect.isclass(attention):
             return self._construct(attention, sizes, choice)
         if inspect.isfunction(attention):
             names = list(inspect.signature(attention).parameters)
-            if names and all(kind_of(name, SIZES) or kind_of(name, INPUTS) == "causal" for name in names):  # a factory
+            factory = all(kind_of(name, SIZE_NAMES) or kind_of(name, INPUT_NAMES) == "causal" for name in names)
+            if names and factory:
                 return self._construct(attention, sizes, choice)
-            set_globals(self.source.namespace, sizes)
+            set_global_sizes(self.source.namespace, sizes)
             return self._function(attention, names, sizes, choice)
-        thing = copy.deepcopy(attention)
-        return self._built(thing, sizes_of(thing, sizes), "as it stands in the file", self.numpy)
+        obj = copy.deepcopy(attention)
+        return self._instance(obj, sizes_from_attributes(obj, sizes), "as it stands in the file", self.numpy)
 
-    def _built(self, thing: Any, sizes: Sizes, says: str, numpy: bool) -> Built:
-        call = entry(thing)
-        return Built(thing, call, sizes, says, numpy, constructor_args.given_to(call, self.given))
+    def _instance(self, obj: Any, sizes: BlockSizes, description: str, numpy: bool) -> Instance:
+        call = entry_point(obj)
+        return Instance(obj, call, sizes, description, numpy, constructor_args.arguments_for(call, self.given))
 
-    def choices(self, sizes: Sizes) -> Iterator[Built]:
-        """Build it in every way that its parameters allow; what fails is kept in `tried`."""
+    def instances(self, sizes: BlockSizes) -> Iterator[Instance]:
+        """Build the block with every possible set of arguments, and record what fails."""
         attention = self.source.attention
-        for choice in range(CHOICES):
+        for choice in range(ARGUMENT_SETS):
             try:
-                built = self.build(sizes, choice)
+                instance = self.build(sizes, choice)
             except IndexError:
                 return
             except (Exception, SystemExit) as error:
-                unknown = isinstance(error, constructor_args.UnknownSizeError)
-                self.failed("build", self._signature(), TypeError(*error.args) if unknown else error)
+                unknown = isinstance(error, constructor_args.UnknownArgumentError)
+                self.record_failure("build", self._signature(), TypeError(*error.args) if unknown else error)
                 if unknown or (isinstance(error, CallError) and inspect.isfunction(attention)):
                     return
                 continue
             self.choice = choice
-            yield built
-            if not inspect.isclass(attention) and not built.is_function:
+            yield instance
+            if not inspect.isclass(attention) and not instance.is_function:
                 return
 
     def _signature(self) -> str:
@@ -132,115 +156,144 @@ class Block:
         except TypeError:
             return "no signature"
 
-    def _construct(self, attention: Any, sizes: Sizes, choice: int) -> Built:
-        set_globals(self.source.namespace, sizes)
-        ways = list(constructor_args.fillings(signature_of(attention), sizes, self.given, self.source.namespace))
-        thing = attention(**ways[choice])
-        says = f"{self.source.name}({', '.join(f'{name}={short(value)}' for name, value in ways[choice].items())})"
-        if thing is None or not (callable(thing) or hasattr(thing, "forward")):
-            raise CallError("not_callable", how=says, name=type(thing).__name__)
-        if isinstance(thing, nn.Module):
-            thing.eval()
-        built = self._built(thing, sizes, says, self.numpy and not isinstance(thing, nn.Module))
-        if built.lazy and self.plan.inputs:
-            built.run(self.plan, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
-            built.read_weights()
-        return built
+    def _construct(self, attention: Any, sizes: BlockSizes, choice: int) -> Instance:
+        set_global_sizes(self.source.namespace, sizes)
+        signature = signature_of(attention)
+        arguments = list(constructor_args.argument_sets(signature, sizes, self.given, self.source.namespace))[choice]
+        obj = attention(**arguments)
+        written = ", ".join(f"{name}={short_repr(value)}" for name, value in arguments.items())
+        description = f"{self.source.name}({written})"
+        if obj is None or not (callable(obj) or hasattr(obj, "forward")):
+            raise CallError("not_callable", how=description, name=type(obj).__name__)
+        if isinstance(obj, nn.Module):
+            obj.eval()
+        instance = self._instance(obj, sizes, description, self.numpy and not isinstance(obj, nn.Module))
+        if instance.lazy and self.call_form.inputs:
+            instance.run(self.call_form, torch.zeros(sizes.batch_size, sizes.seq_len, sizes.d_model))
+            instance.read_weights()
+        return instance
 
-    def _function(self, attention: Any, names: list[str], sizes: Sizes, form: int) -> Built:
-        supplied = constructor_args.given_to(attention, self.given, any_name=True)
-        asked, some = param_dicts.keys_asked(self.source.text, attention.__name__), False
+    def _function(self, attention: Any, names: list[str], sizes: BlockSizes, shaping: int) -> Instance:
+        supplied = constructor_args.arguments_for(attention, self.given, any_name=True)
+        keys, has_weights = param_dicts.keys_read(self.source.text, attention.__name__), False
         for name, parameter in inspect.signature(attention).parameters.items():
-            role, required = kind_of(name, WEIGHTS), parameter.default is parameter.empty
+            role, required = kind_of(name, WEIGHT_NAMES), parameter.default is parameter.empty
             if name in supplied:
                 continue
-            if name in asked and required:
-                supplied[name] = param_dicts.filled(asked[name], name, sizes, form)
-                some = True
+            if name in keys and required:
+                supplied[name] = param_dicts.random_dict(keys[name], name, sizes, shaping)
+                has_weights = True
             elif role:
-                supplied[name] = param_dicts.drawn(role, sizes, form)
-                some = True
-            elif not required and kind_of(name, SIZES) != "n_heads":
+                supplied[name] = param_dicts.random_weight(role, sizes, shaping)
+                has_weights = True
+            elif not required and kind_of(name, SIZE_NAMES) != "n_heads":
                 continue
-            elif (kind := kind_of(name, SIZES)) and not kind_of(name, INPUTS):
+            elif (kind := kind_of(name, SIZE_NAMES)) and not kind_of(name, INPUT_NAMES):
                 supplied[name] = sizes.of(kind)
-        if form >= (param_dicts.FORMS if some else 1):
-            raise IndexError(form)
-        return Built(attention, attention, sizes, f"{self.source.name}({', '.join(names)})", self.numpy, supplied)
+        if shaping >= (param_dicts.SHAPINGS if has_weights else 1):
+            raise IndexError(shaping)
+        return Instance(attention, attention, sizes, f"{self.source.name}({', '.join(names)})", self.numpy, supplied)
 
-    def failed(self, kind: str, how: str, error: BaseException) -> None:
-        """Keep what was tried, a key of `sentences.TRIED`, and how it was, and what came of it.
+    def record_failure(self, kind: str, how: str, error: BaseException) -> None:
+        """Record a failed attempt: its kind, a key of `sentences.ATTEMPTS`, its description, and its error.
 
         Raises: the error, if memory ran out for the second time.
         """
         self._exhausted += is_out_of_memory(error)
         if self._exhausted > 1:
             raise error
-        self._tries.setdefault(raised(error), []).append((kind, how))
-        if name := constructor_args.lacked(error):
-            self._lacks[name] = None
+        self._failures.setdefault(error_line(error), []).append((kind, how))
+        if name := constructor_args.missing_setting(error):
+            self._missing_settings[name] = None
 
     @property
     def tried(self) -> list[Note]:
-        """List what was tried and failed, ways with one outcome together; guesses first, then the latest stage."""
-        guesses = [attempted("guess_setting", name=name) for name in self._lacks]
-        if not guesses and inspect.isclass(self.source.attention):
-            names = constructor_args.unknown(self.source.attention, self.given, self.source.namespace)
-            guesses = [attempted("guess_parameter", name=name) for name in names]
-        tries = [attempted(ways[0][0], len(ways) - 1, how=ways[0][1], said=said) for said, ways in self._tries.items()]
-        return [*guesses, *sorted(tries, key=lambda one: one.kind == "build")]
+        """List the failed attempts: missing arguments, then calls, then builds; those with the same error are joined."""
+        unknown = [make_attempt("unknown_setting", name=name) for name in self._missing_settings]
+        if not unknown and inspect.isclass(self.source.attention):
+            names = constructor_args.unknown_arguments(self.source.attention, self.given, self.source.namespace)
+            unknown = [make_attempt("unknown_argument", name=name) for name in names]
+        failed = [make_attempt(attempts[0][0], len(attempts) - 1, how=attempts[0][1], message=message)
+                  for message, attempts in self._failures.items()]  # fmt: skip
+        return [*unknown, *sorted(failed, key=lambda one: one.kind == "build")]
 
     @property
     def notes(self) -> Sequence[Note]:
-        """Say what the user gave that nothing takes."""
+        """Note the user's arguments that nothing takes."""
         s = self.source
-        return list(constructor_args.left_over(s.attention, self.given, s.namespace, s.text))
+        return list(constructor_args.unused_arguments(s.attention, self.given, s.namespace, s.text))
 
 
-def adapt(source: Source, sizes: Sizes, given: Mapping[str, Any] | None = None) -> tuple[Block, Built]:
-    """Find out how a block is built and called; returns it, and one built with these sizes.
+@lru_cache(maxsize=4)  # one file is matched many times in a row
+def _definitions(text: str, constructor: bool) -> list[tuple[str, str]]:
+    """Code of each class and function of a file, without comments and texts, and without __init__ on request."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= LONG:
+            node.value = ""
+        elif isinstance(node, ast.ClassDef) and not constructor:
+            node.body = [ast.Pass() if getattr(one, "name", "") == "__init__" else one for one in node.body]
+    return [(node.name, ast.unparse(node)) for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
-    Raises: UncallableError with everything that was tried.
+
+def adapt(source: Source, sizes: BlockSizes, given: Mapping[str, Any] | None = None) -> tuple[Block, Instance]:
+    """Find out how a block is built and called; returns it with an instance of these sizes.
+
+    Raises: UncallableError with all failed attempts.
     """
     block = Block(source, given or {})
     for size in (sizes, replace(sizes, max_seq_len=sizes.seq_len)):
-        block.built_for_one_length = size is not sizes  # some take rows of just the longest length
-        for built in block.choices(size):
-            if _find_plan(block, built):
-                return block, built
-            if built.is_function:
-                built.numpy = block.numpy = not block.numpy
-                if _find_plan(block, built):
-                    return block, built
+        block.built_for_one_length = size is not sizes  # some take only sequences of the longest length
+        for instance in block.instances(size):
+            if _find_call_form(block, instance):
+                return block, instance
+            if instance.is_function:
+                instance.numpy = block.numpy = not block.numpy
+                if _find_call_form(block, instance):
+                    return block, instance
     raise UncallableError(block.tried, block.notes)
 
 
-def _find_plan(block: Block, built: Built) -> bool:
-    """Try the ways to call until one gives a tensor of the right size; in float64, else in float32."""
-    s, generator = built.sizes, torch.Generator().manual_seed(1)
+def _find_call_form(block: Block, instance: Instance) -> bool:
+    """Try the call forms until one returns a tensor of the right shape; in float64, else in float32."""
+    s, generator = instance.sizes, torch.Generator().manual_seed(1)
     x = torch.randn(s.batch_size, s.seq_len, s.d_model, generator=generator, dtype=torch.float64)
     try:
-        ways = list(plans(built.call, built.supplied, block.turning))
+        forms = list(call_forms(instance.call, instance.supplied, block.mentions_rope))
     except (CallError, TypeError) as error:
-        block.failed("no_way_to_call", "", error)
+        block.record_failure("no_call_form", "", error)
         return False
     for dtype in (torch.float64, torch.float32):
-        built.cast(dtype)
-        answers: list[tuple[int, Plan]] = []  # how well each fits
-        for way in ways:
-            for plan in (way, *call_plan.masked(way)):
+        instance.cast(dtype)
+        results: list[tuple[int, CallForm]] = []  # how well the output of each fits
+        for unmasked in forms:
+            for form in (unmasked, *with_masks(unmasked)):
                 try:
                     with torch.no_grad():
-                        y = built.run(plan, x.to(dtype)).y
+                        y = instance.run(form, x.to(dtype)).y
                 except (Exception, SystemExit) as error:
-                    block.failed("call", plan.says(), error)
+                    block.record_failure("call", form.describe(), error)
                     continue
-                answers.append(((tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel()), plan))
+                results.append(((tuple(y.shape) == tuple(x.shape)) * 2 + (y.numel() == x.numel()), form))
                 break
-            if answers and answers[-1][0] == 3:
+            if results and results[-1][0] == 3:
                 break
-        if answers:
-            block.plan = max(answers, key=lambda one: one[0])[1]
-            built.read_weights()
+        if results:
+            block.call_form = max(results, key=lambda one: one[0])[1]
+            instance.read_weights()
             return True
     return False
+
+
+def with_projections(block: Block, instance: Instance) -> Instance:
+    """Put projections before a function of q, k and v, so that it is graded as one head; others are unchanged."""
+    kinds = [kind_of(name, INPUT_NAMES) for name in block.call_form.inputs]
+    if instance.slots or sorted(kinds) != ["k", "q", "v"] or not inspect.isroutine(instance.obj):
+        return instance
+    sizes = replace(instance.sizes, n_heads=1)
+    obj = ProjectedFunction(instance.call, block.call_form.inputs, sizes.d_model, instance.numpy)
+    block.call_form = replace(block.call_form, inputs=("x",))
+    description = f"{block.source.name} of q, k and v"
+    return replace(
+        instance, obj=obj, call=obj.__call__, sizes=sizes, description=description, supplied=dict(instance.supplied)
+    )

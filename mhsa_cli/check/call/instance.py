@@ -1,4 +1,4 @@
-"""A block that stands: what is called, its sizes, and its weights."""
+"""An instantiated block: its callable, sizes and weights."""
 
 from __future__ import annotations
 
@@ -12,98 +12,116 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.check.call import call_plan
-from mhsa_cli.check.call.call_plan import Answer, Plan
-from mhsa_cli.check.call.constructor_args import Settings
-from mhsa_cli.check.call.name_lexicon import SIZES, Sizes, kind_of, plain
+from mhsa_cli.check.call.call_form import CallForm, CallResult, invoke
+from mhsa_cli.check.call.constructor_args import AnyConfig
+from mhsa_cli.check.call.name_lexicon import INPUT_NAMES, SIZE_NAMES, BlockSizes, kind_of, normalized
 from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.check.tensors import Slot, slots
 
-CONFIGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
-STD = 0.3  # wide: with a usual initialisation the softmax is nearly even, and faults hide
+CONFIG_ENDINGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
+STD = 0.3  # wide: with a usual initialisation the softmax is nearly uniform, which hides faults
 GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
 
 
 @dataclass
-class Built:
-    """A block with its sizes: an object that can be called, and its weights."""
+class Instance:
+    """An instantiated block: the object, what is called, its sizes, and a description of how it was built.
 
-    thing: Any
+    `supplied` are arguments of every call: the sizes and weights of a function.
+    """
+
+    obj: Any
     call: Callable[..., Any]
-    sizes: Sizes
-    says: str
+    sizes: BlockSizes
+    description: str
     numpy: bool
-    supplied: dict[str, Any] = field(default_factory=dict)  # arguments of every call: sizes and weights of a function
+    supplied: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float64
 
     def __post_init__(self) -> None:
-        # Before any call: what a call leaves behind on the object is no weight.
+        # Before any call: what a call stores on the object is no weight.
         self.lazy = self.module is not None and any(nn.parameter.is_lazy(p) for p in self.module.parameters())
-        self.slots: list[Slot] = [] if self.lazy else slots(self.supplied if self.is_function else self.thing)
+        self.slots: list[Slot] = [] if self.lazy else slots(self.supplied if self.is_function else self.obj)
 
     def read_weights(self) -> None:
-        """List the weights that the first call made, in a module that leaves their sizes to it."""
+        """List the weights of a lazy module after its first call."""
         if self.lazy:
-            self.slots, self.lazy = [s for s in slots(self.thing) if s.registered], False
+            self.slots, self.lazy = [s for s in slots(self.obj) if s.registered], False
 
     def cast(self, dtype: torch.dtype) -> None:
-        """Compute in another precision; a method `to` of the user's own is left alone."""
+        """Compute in another precision; a method `to` of the user's own is not called."""
         self.dtype = dtype
         if self.module is not None:
             nn.Module.to(self.module, dtype)
 
     @property
     def is_function(self) -> bool:
-        """Tell whether its weights come with the call."""
-        return inspect.isfunction(self.thing)
+        """Whether the weights are passed with the call."""
+        return inspect.isfunction(self.obj)
 
     @property
     def module(self) -> nn.Module | None:
-        """Give it as a torch module, if it is one."""
-        return self.thing if isinstance(self.thing, nn.Module) else None
+        """The torch module, if it is one."""
+        return self.obj if isinstance(self.obj, nn.Module) else None
 
     def draw(self, seed: int) -> dict[str, Tensor]:
-        """Give every weight new numbers, wide ones, and return them in float64; a norm's scale lies around one."""
+        """Draw wide weights, those of a norm around one; returns them by path in float64."""
         generator, numbers = torch.Generator().manual_seed(seed), {}
         for slot in self.slots:
             new = STD * torch.randn(tuple(slot.value.shape), generator=generator, dtype=torch.float64)
-            slot.write(1 + new if slot.norm and slot.path.endswith("weight") else new)
+            slot.write(1 + new if slot.is_norm and slot.path.endswith("weight") else new)
             numbers[slot.path] = slot.read()
         return numbers
 
-    def run(self, plan: Plan, x: Tensor, weights: bool = False) -> Answer:
-        """Call it with x (B, T, D). Raises: CallError, or whatever it raises."""
+    def run(self, call_form: CallForm, x: Tensor, weights: bool = False) -> CallResult:
+        """Call with x (B, T, D). Raises: CallError, or any error of the block."""
         extra, numpy = self.supplied, self.numpy
         if self.is_function:
-            extra = _each(extra, (lambda t: t.numpy()) if numpy else (lambda t: t.to(x.dtype)))
+            extra = _map_tensors(extra, (lambda t: t.numpy()) if numpy else (lambda t: t.to(x.dtype)))
         with torch.set_grad_enabled(x.requires_grad or torch.is_grad_enabled()):
-            return call_plan.invoke(self.call, plan, x, numpy=numpy, sizes=self.sizes, weights=weights, extra=extra)
+            return invoke(self.call, call_form, x, numpy=numpy, sizes=self.sizes, weights=weights, extra=extra)
 
 
-def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Change every tensor in a dict, and in those within it."""
+class ProjectedFunction:
+    """One head around a function of q, k and v: adds the three projections, and no output projection."""
+
+    def __init__(self, call: Any, names: tuple[str, ...], d_model: int, numpy: bool) -> None:
+        made: list[Any] = [torch.randn(d_model, d_model, dtype=torch.float64) for _ in range(3)]
+        self.query, self.key, self.value = [m.numpy() for m in made] if numpy else made
+        self._call, self._names = call, names
+
+    def __call__(self, x: Any, **others: Any) -> Any:
+        projections = {"q": self.query, "k": self.key, "v": self.value}
+        weights = {name: projections[kind_of(name, INPUT_NAMES)] for name in self._names}
+        inputs = {name: x @ (w.to(x.dtype) if isinstance(w, Tensor) else w) for name, w in weights.items()}
+        return self._call(**inputs, **others)
+
+
+def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Change every tensor in nested dicts."""
     if isinstance(value, dict):
-        return {key: _each(inner, change) for key, inner in value.items()}
+        return {key: _map_tensors(inner, change) for key, inner in value.items()}
     return change(value) if isinstance(value, Tensor) else value
 
 
-def set_globals(namespace: dict[str, Any], sizes: Sizes) -> None:
-    """Give sizes that a file keeps at its top level (n_embd = 384) the values of this build."""
+def set_global_sizes(namespace: dict[str, Any], sizes: BlockSizes) -> None:
+    """Set the sizes that a file keeps in globals (n_embd = 384), or in a global config."""
     for name, value in list(namespace.items()):
-        if kind_of(name, SIZES) == "device" and isinstance(value, str | torch.device):
+        if kind_of(name, SIZE_NAMES) == "device" and isinstance(value, str | torch.device):
             namespace[name] = "cpu"
-        elif plain(name).endswith(CONFIGS) and isinstance(value, dict | argparse.Namespace | SimpleNamespace):
-            settings = value if isinstance(value, dict) else vars(value)  # one without a default may be a size, too
-            settings.update({name: _size(name, old, sizes) for name, old in settings.items()
+        elif normalized(name).endswith(CONFIG_ENDINGS) and isinstance(
+            value, dict | argparse.Namespace | SimpleNamespace
+        ):
+            settings = value if isinstance(value, dict) else vars(value)  # None may be a size without a default
+            settings.update({key: _size(key, old, sizes) for key, old in settings.items()
                              if old is None or _is_number(old)})  # fmt: skip
         elif _is_number(value):
             namespace[name] = _size(name, value, sizes)
 
 
-def _size(name: Any, value: Any, sizes: Sizes) -> Any:
-    """Give the value of this build to a setting that is a size by its name; any other keeps its own."""
-    kind = kind_of(str(name), SIZES)
+def _size(name: Any, value: Any, sizes: BlockSizes) -> Any:
+    kind = kind_of(str(name), SIZE_NAMES)
     return sizes.of(kind) if kind in GLOBAL_SIZES else value
 
 
@@ -111,46 +129,46 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def entry(thing: Any) -> Callable[..., Any]:
-    """Find what is called: a module (as its forward is), `__call__`, `forward`, or the one public method."""
-    if isinstance(thing, nn.Module):
+def entry_point(obj: Any) -> Callable[..., Any]:
+    """Find what is called: a module (with the signature of its forward), `__call__`, `forward`, or the only method."""
+    if isinstance(obj, nn.Module):
 
         def call(*args: Any, **named: Any) -> Any:
-            return thing(*args, **named)
+            return obj(*args, **named)
 
-        call.__signature__ = inspect.signature(thing.forward)  # type: ignore[attr-defined]
+        call.__signature__ = inspect.signature(obj.forward)  # type: ignore[attr-defined]
         return call
     usual = ("__call__", "forward", "attend", "call", "apply", "compute", "attention")
-    found = [name for name in usual if name in dir(type(thing))][:1]
-    found = found or [n for n, m in vars(type(thing)).items() if inspect.isfunction(m) and not n.startswith("_")]
+    found = [name for name in usual if name in dir(type(obj))][:1]
+    found = found or [n for n, m in vars(type(obj)).items() if inspect.isfunction(m) and not n.startswith("_")]
     if len(found) != 1:
-        raise CallError("no_entry", name=type(thing).__name__)
-    return getattr(thing, found[0])  # type: ignore[no-any-return]
+        raise CallError("no_entry_point", name=type(obj).__name__)
+    return getattr(obj, found[0])  # type: ignore[no-any-return]
 
 
 def is_numpy(source: Source) -> bool:
-    """Tell whether a file is about arrays, not tensors."""
+    """Whether a file computes with NumPy arrays, not tensors."""
     if inspect.isclass(source.attention) and issubclass(source.attention, nn.Module):
         return False
     return "numpy" in source.text and "torch" not in source.text
 
 
-def sizes_of(thing: Any, sizes: Sizes) -> Sizes:
-    """Read the sizes of an instance from its attributes, where it has them."""
+def sizes_from_attributes(obj: Any, sizes: BlockSizes) -> BlockSizes:
+    """Read the sizes of an object from its attributes, else from its weights."""
     found = {}
-    for name, value in vars(thing).items():
-        kind = kind_of(name, SIZES)
+    for name, value in vars(obj).items():
+        kind = kind_of(name, SIZE_NAMES)
         if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
             found[kind] = value
     if "d_model" not in found:
-        sides = [min(slot.value.shape) for slot in slots(thing) if slot.value.ndim == 2]
+        sides = [min(slot.value.shape) for slot in slots(obj) if slot.value.ndim == 2]
         found["d_model"] = min(sides, default=sizes.d_model)
     return replace(sizes, **found)
 
 
-def short(value: Any) -> str:
-    """Write a constructor's argument."""
-    if isinstance(value, Settings):
-        return "a config of usual names"
+def short_repr(value: Any) -> str:
+    """Write a constructor argument."""
+    if isinstance(value, AnyConfig):
+        return "a config with the usual settings"
     text = repr(value)
     return text if len(text) <= 60 else type(value).__name__ + "(...)"

@@ -1,4 +1,4 @@
-"""Names that people give to sizes, inputs and weights."""
+"""The usual names of sizes, inputs and weights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Kind -> the names people use for it, without underscores, in lower case.
-SIZES: dict[str, str] = {
+# Kind -> its usual names, without underscores, in lower case.
+SIZE_NAMES: dict[str, str] = {
     "d_model": "dmodel emb embed feats hiddendim dimmodel nembed nembd embeddim embsize embedsize embeddingdim "
     "embdim hiddim numhiddens hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd "
     "modelsize modelwidth channels infeatures features hidden size inputsize dinput embeddingsize nunits "
@@ -35,7 +35,7 @@ SIZES: dict[str, str] = {
     "vocab_size": "vocabsize nvocab",
     "n_layers": "nlayers numlayers nlayer layers depth layeridx layerid layer",
 }
-INPUTS: dict[str, str] = {
+INPUT_NAMES: dict[str, str] = {
     "x": "x inputs input hiddenstates hidden tokens embeddings infeatures seq sequence features xs inp emb "
     "data xin src in",
     "q": "q query queries xq qinput queryinput qs queryin",
@@ -55,8 +55,8 @@ INPUTS: dict[str, str] = {
     "cos": "cos coscached",
     "sin": "sin sincached",
 }
-# Weights that a function is given, by role.
-WEIGHTS: dict[str, str] = {
+# Weights passed to a function, by role.
+WEIGHT_NAMES: dict[str, str] = {
     "q": "wq qprojweight wqs qweight queryweight weightq qw qproj wquery qmatrix",
     "k": "wk kprojweight kweight keyweight weightk kw kproj wkey kmatrix",
     "v": "wv vprojweight vweight valueweight weightv vw vproj wvalue vmatrix",
@@ -72,8 +72,8 @@ WEIGHTS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """The sizes something is built and called with: all different, lest one hide another. See `grade.SIZES`."""
+class BlockSizes:
+    """The sizes that a block is built and called with."""
 
     d_model: int
     n_heads: int
@@ -84,34 +84,34 @@ class Sizes:
 
     @property
     def d_head(self) -> int:
-        """Give the width of a head."""
+        """Width of a head."""
         return self.d_model // self.n_heads
 
     def of(self, kind: str) -> Any:
-        """Give the value for a kind of parameter."""
+        """Value for a kind of parameter."""
         values: dict[str, Any] = {"d_out": self.d_model, "n_kv_heads": 1 if self.n_heads % 2 else self.n_heads // 2,
                   "seq_len": self.max_seq_len, "vocab_size": 64, "n_layers": 0, "theta": 10000.0, "seed": 0,
                   "device": "cpu", "dtype": None, "batch_first": True, "causal": True, "bias": True}  # fmt: skip
         return values[kind] if kind in values else getattr(self, kind)
 
 
-def plain(name: str) -> str:
-    """Write a name without underscores, in lower case."""
+def normalized(name: str) -> str:
+    """Reduce a name to lower-case letters and digits."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def kind_of(name: str, table: Mapping[str, str]) -> str:
-    """Look a name up: its kind, or "" if no table knows it."""
-    word = plain(name)
+    """Kind of a name in a table, or ""."""
+    word = normalized(name)
     found = next((kind for kind, words in table.items() if word in words.split()), "")
-    if not found and table is SIZES:
+    if not found and table is SIZE_NAMES:
         return "dropout" if "drop" in word else "bias" if "bias" in word else ""
     return found
 
 
-def signature_of(thing: Callable[..., Any]) -> inspect.Signature:
+def signature_of(obj: Callable[..., Any]) -> inspect.Signature:
     """Read a signature. Raises: TypeError if it has none that can be read."""
     try:
-        return inspect.signature(thing)
+        return inspect.signature(obj)
     except ValueError as error:
-        raise TypeError(f"{getattr(thing, '__name__', thing)} has no signature that can be read") from error
+        raise TypeError(f"{getattr(obj, '__name__', obj)} has no signature that can be read") from error

@@ -1,7 +1,7 @@
-"""The laws of attention: each asks one thing of a block and says which of a few outcomes it saw.
+"""The laws of attention: each tests one property of a block and returns one of a few outcomes.
 
-A law is a function of a `Context`; it gives whether it holds (None: it cannot be asked), the worst figure, a code and
-facts. A new law is a function and an entry in `LAWS`, in which its words stand as well.
+A law is a function of a `Context` that returns an `Outcome`. A new law is a function and an entry in `LAWS`, which also
+holds its sentences.
 """
 
 from __future__ import annotations
@@ -9,104 +9,104 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from mhsa_cli.check.call.call_plan import raised
 from mhsa_cli.check.laws import dropout, gradients, heads, modules, outputs, state
-from mhsa_cli.check.laws.seen import Seen, fails, not_asked
+from mhsa_cli.check.laws.outcome import Outcome, fails, not_tested
 from mhsa_cli.check.match.context import Context
-from mhsa_cli.check.sentences import HIDES, CallError, say
+from mhsa_cli.check.sentences import PARTIAL_MASKS, CallError, render
+from mhsa_cli.check.source.packages import error_line
 from mhsa_cli.records.check import REFERENCE
 
-NOT_SURE = "which numbers are a head's is not sure: "
+UNCONFIRMED = "the numbers of each head are not known: "
 AFTER_DROPOUT = "the weights returned in training are those after dropout: rows do not sum to one"
 SOFTMAX_FIRST = "drop weights, after the softmax, not scores"
-# Outcomes that several laws have.
+# Outcomes of several laws.
 SHARED = {
-    "raised": "{said}",
-    "no_module": "it is no torch module",
+    "raised": "{message}",
+    "no_module": "the block is no torch module",
     "numpy": "NumPy has no gradient",
-    "no_reading": "its weights could not be read",
-    "no_weights": "it does not return its weights",
-    "scores": "it returns its scores, not its weights",
-    "one_head": "it has one head",
-    "heads_share": "its heads share weights",
-    "left_out": NOT_SURE + "the reading leaves out {names:all}",
-    "not_borne_out": NOT_SURE + "its output does not bear the reading out",
+    "no_layout": "the layout of the weights is not known",
+    "no_weights": "no weights are returned",
+    "scores": "scores are returned, not weights",
+    "one_head": "there is one head",
+    "heads_share": "heads share weights",
+    "not_covered": UNCONFIRMED + "the layout does not cover {names:all}",
+    "not_confirmed": UNCONFIRMED + "the output does not confirm the layout",
 }
 
 
 class Entry(NamedTuple):
-    """A law: how it is asked, its name, the sentence of each of its outcomes, and the fault that an outcome shows.
+    """A law: its function, its title, the sentence of each outcome, and the fault that an outcome shows.
 
-    A fault is named where the output named none. The smaller its `rank`, the sooner is a law told of those that fail:
-    some say why, others follow from it. An edge does not make a block wrong.
+    Such a fault is named if the output named none. Of several failed laws, that of the smallest `rank` is reported
+    first: some are the cause of others. A failed `edge` law does not make a block wrong.
     """
 
-    ask: Callable[[Context], Seen]
-    name: str
+    check: Callable[[Context], Outcome]
+    title: str
     says: Mapping[str, str]
     shows: Mapping[str, str] = {}
     rank: int = 8
     edge: bool = False
-    of_module: bool = False  # asked of a torch module alone
+    of_module: bool = False  # only for torch modules
 
-    def words(self, seen: Seen) -> str:
-        """Say what it saw; nothing where it has no code."""
-        return say({**SHARED, **self.says}[seen.code], seen.facts) if seen.code else ""
+    def finding(self, outcome: Outcome) -> str:
+        """Write an outcome in words; "" for one without a code."""
+        return render({**SHARED, **self.says}[outcome.code], outcome.facts) if outcome.code else ""
 
 
 LAWS: dict[str, Entry] = {
-    "shape": Entry(outputs.shape, "shape", {"other_shape": "{wanted} in, {found} out"}, rank=0),
-    REFERENCE: Entry(outputs.equal_to_reference, "equal to the reference", {  # that it differs does not say in what
-        "no_match": "no reading of its weights gives the reference, nor a known fault of it",
+    "shape": Entry(outputs.shape, "shape", {"other_shape": "{expected} in, {found} out"}, rank=0),
+    REFERENCE: Entry(outputs.equal_to_reference, "equal to the reference", {  # does not say what differs
+        "no_match": "no layout of the weights gives the reference, nor a known fault of it",
         "differs": "{place}",
     }, rank=9),
     "causal": Entry(outputs.causal, "causal", {
-        **{code: f"it {hides}" for code, hides in HIDES.items()},
-        "no_mask": "it has no causal mask: every token sees all",
+        **{code: f"the mask {hides}" for code, hides in PARTIAL_MASKS.items()},
+        "no_mask": "no causal mask: every token sees all others",
         "leaks": "token {later} changes the output of token {first}",
     }, rank=4),
     "rows_sum_to_one": Entry(outputs.rows_sum_to_one, "rows of weights sum to one", {
-        "no_weights_and_more": "it does not return its weights, and it holds more than attention: {names:all}",
-        "scores_and_more": "it returns its scores, not its weights, and it holds more than attention: {names:all}",
+        "no_weights_and_more": "no weights are returned, and the block holds more than attention: {names:all}",
+        "scores_and_more": "scores are returned, not weights, and the block holds more than attention: {names:all}",
         "row_differs": "a row of weights does not sum to one: {place}",
-        "tokens_differ": "equal tokens come out different: rows of weights have different sums: {place}",
+        "tokens_differ": "equal tokens give different outputs: rows of weights have different sums: {place}",
     }, rank=7),
     "one_token": Entry(outputs.one_token, "one token attends to itself", {"differs": "T=1: y is not out(v): {place}"}),
-    "several_sizes": Entry(outputs.several_sizes, "other batch and row sizes", {
-        "one_length": "it takes rows of exactly {T} tokens, and fails on shorter ones",
-        "raised_at": "B={B}, T={T}: {said}",
+    "several_sizes": Entry(outputs.several_sizes, "other batch sizes and lengths", {
+        "one_length": "only sequences of exactly {T} tokens are accepted, not shorter ones",
+        "raised_at": "B={B}, T={T}: {message}",
         "other_shape": "B={B}, T={T}: the output is {found}",
     }),
     "batch_rows_independent": Entry(outputs.batch_rows_independent, "batch rows are independent", {
         "row_moves": "another row of the batch changes row 0",
     }, rank=6),
     "heads_separate": Entry(heads.heads_separate, "heads are separate", {
-        "normalised": "its queries or keys are normalised, maybe over all heads at once",
-        "queries_move": "the queries of head 0 move the output although its values are zero: {place}",
+        "normalised": "queries or keys are normalised, maybe over all heads at once",
+        "queries_move": "the queries of head 0 change the output although its values are zero: {place}",
     }),
     "order_of_heads": Entry(heads.order_of_heads, "order of heads", {
-        "no_out": "it has no output projection",
-        "kept_by_head": "{names:all} belongs to the heads as well, and stays in its order",
-        "positions_by_head": "each head sees positions in its own way: another kind of attention",
+        "no_out": "there is no output projection",
+        "kept_by_head": "{names:all} differs by head as well, and keeps its order",
+        "positions_by_head": "each head uses positions in its own way: another kind of attention",
         "differs": "heads in another order give another output: {place}",
     }),
     "parameters_used": Entry(gradients.parameters_used, "every parameter is used", {
-        "no_parameters": "it has no parameters",
+        "no_parameters": "there are no parameters",
         "no_gradient": "no gradient reaches {names}",
     }, rank=5, of_module=True),
     "parameters_registered": Entry(gradients.parameters_registered, "parameters are registered", {
-        "unknown": "parameters() does not know {names}",
+        "unknown": "parameters() does not list {names}",
     }, {"unknown": "parameters_not_registered"}, of_module=True),
-    "same_answer_twice": Entry(state.same_answer_twice, "same answer twice in eval", {
+    "same_answer_twice": Entry(state.same_answer_twice, "same output twice in eval", {
         "differs": "two calls on one input differ",
     }, rank=2),
     "dropout_only_in_training": Entry(dropout.dropout_only_in_training, "dropout only in training", {
-        "drops_in_eval": "it drops in eval as well",
+        "drops_in_eval": "dropout is active in eval as well",
         "changes_in_eval": "dropout changes the output in eval: {place}",
-        "two_differ": "two of it with the same weights differ without dropout",
+        "two_differ": "two instances with the same weights differ without dropout",
         "not_finite": f"in training the output is not finite: {SOFTMAX_FIRST}",
-        "never_drops": "dropout never drops, not in training either",
-        "no_dropout": "it has no dropout",
+        "never_drops": "dropout never drops, not even in training",
+        "no_dropout": "there is no dropout",
         "leaks": f"in training dropout lets a later token through the mask: {SOFTMAX_FIRST}",
     }, {
         **dict.fromkeys(("drops_in_eval", "changes_in_eval"), "dropout_in_eval"),
@@ -114,10 +114,10 @@ LAWS: dict[str, Entry] = {
     }, of_module=True),
     "no_memory": Entry(state.no_memory, "no memory of earlier calls", {
         "remembers": "the same input gives another output after other calls",
-        "stale": "a second input is answered otherwise than by one that saw no first",
+        "stale": "the output for a second input depends on the first one",
     }, dict.fromkeys(("remembers", "stale"), "state_between_calls"), rank=3),
-    "weights_returned": Entry(outputs.weights_returned, "weights returned are those used", {
-        "differs": "the weights returned are not those that made the output: {place}",
+    "weights_returned": Entry(outputs.weights_returned, "returned weights are those used", {
+        "differs": "the returned weights are not those that produced the output: {place}",
     }, {"differs": "weights_not_used"}),
     "weights_before_dropout": Entry(dropout.weights_before_dropout, "weights returned in training", {
         "after_dropout": AFTER_DROPOUT,
@@ -132,36 +132,36 @@ LAWS: dict[str, Entry] = {
     "gradients_finite": Entry(gradients.gradients_finite, "gradients are finite", {
         "not_finite": "the gradient of the input is missing or not finite",
     }),
-    "input_left_alone": Entry(state.input_left_alone, "the input is left alone", {
+    "input_left_alone": Entry(state.input_left_alone, "the input is not changed", {
         "changed": "x is changed in place",
     }, {"changed": "input_changed_in_place"}, rank=1),
     "heads_must_divide": Entry(modules.heads_must_divide, "heads that do not divide", {
-        "fixed": "its sizes are fixed",
-        "head_width_given": "the width of a head is given, and need not divide",
-        "narrower": "d_model={D} with {H} heads is accepted, and {columns} columns come out",
+        "fixed": "the sizes are fixed",
+        "head_width_given": "the width of a head is an argument, so n_heads need not divide d_model",
+        "narrower": "d_model={D} with {H} heads is accepted, and {columns} columns are returned",
     }, {"narrower": "heads_not_dividing"}),
-    "too_long": Entry(modules.too_long, "rows that are too long", {  # fails for many reasons, and tells none
-        "no_longest": "it has no longest row",
-        "not_right": "asked of what is right on shorter rows",
-        "positions_given": "its positions are given",
-        "differs": "T={T} with a longest row of {longest} is accepted, and answered wrongly",
+    "too_long": Entry(modules.too_long, "sequences that are too long", {  # fails for many reasons, and explains none
+        "no_longest": "there is no longest sequence",
+        "not_right": "tested only if shorter sequences are right",
+        "positions_given": "positions are passed",
+        "differs": "T={T} is accepted although the longest sequence is {longest}, and the output is wrong",
     }, rank=10),
-    "second_step": Entry(gradients.second_step, "a second step of training", {
-        "no_gradient": "asked of what has a gradient",
-        "kept_graph": "it keeps tensors with their graph between calls: the second backward fails; keep them with "
+    "second_step": Entry(gradients.second_step, "a second training step", {
+        "no_gradient": "tested only if there is a gradient",
+        "kept_graph": "tensors are kept with their graph between calls, so the second backward fails; keep them with "
         ".detach()",
     }, edge=True),
     "nan_stays_in_its_row": Entry(outputs.nan_stays_in_its_row, "a NaN stays in its row", {
         "row_moves": "a NaN in another row of the batch changes row 0",
     }, edge=True),
     "extreme_scores": Entry(outputs.extreme_scores, "extreme scores", {
-        "not_right": "asked of what is right at usual scores",
+        "not_right": "tested only if usual scores are right",
         "not_finite": "scores of about 10^5 give NaN or infinity: subtract the largest of a row first",
         "leaks": "at scores of about 10^5 the fill no longer hides masked keys: use -inf",
     }, edge=True),
     "half_precision": Entry(modules.half_precision, "half precision", {
-        "raised_in": "{dtype}: {said}",
-        "fill_overflows": "{dtype}: the number that fills masked scores does not fit: use -inf, or "
+        "raised_in": "{dtype}: {message}",
+        "fill_overflows": "{dtype}: the fill of masked scores overflows: use -inf, or "
         "torch.finfo(scores.dtype).min",
         "not_finite": "{dtype}: the output is not finite",
         "off": "{dtype}: the output is off by {off:.2g}",
@@ -169,12 +169,13 @@ LAWS: dict[str, Entry] = {
 }  # fmt: skip
 
 
-def ask(c: Context) -> dict[str, Seen]:
-    """Ask every law; one that the block answers with an exception fails, and says with which."""
+def check_laws(c: Context) -> dict[str, Outcome]:
+    """Check every law; one on which the block raises fails, with the error."""
     found = {}
     for name, law in LAWS.items():
         try:
-            found[name] = not_asked("no_module") if law.of_module and c.built.module is None else law.ask(c)
+            found[name] = not_tested("no_module") if law.of_module and c.instance.module is None else law.check(c)
         except (Exception, SystemExit) as error:
-            found[name] = fails("raised", said=str(error) if isinstance(error, CallError) else raised(error))
+            message = str(error) if isinstance(error, CallError) else error_line(error)
+            found[name] = fails("raised", message=message)
     return found

@@ -1,4 +1,4 @@
-"""The laws that ask about dropout: when it drops, what it drops, and what is returned."""
+"""Laws about dropout: when it drops, what it drops, and which weights are returned."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.check.call.instance import Built
-from mhsa_cli.check.laws.outputs import rounding, weights_of
-from mhsa_cli.check.laws.seen import Seen, close, fails, not_asked
+from mhsa_cli.check.call.instance import Instance
+from mhsa_cli.check.laws.outcome import Outcome, close, fails, not_tested
+from mhsa_cli.check.laws.outputs import returned_weights, rounding
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.influence import influence
-from mhsa_cli.check.tensors import worst
+from mhsa_cli.check.tensors import max_difference
 
 DROPOUT = 0.4
 DRAWS = 3
 
 
-def dropout_only_in_training(c: Context) -> Seen:
-    """Ask that dropout rests in eval, and in training drops something, and nothing that the mask needs."""
-    if c.quiet:
+def dropout_only_in_training(c: Context) -> Outcome:
+    """Dropout does nothing in eval mode; in training it drops something, and nothing that the mask needs."""
+    if c.dropout_disabled:
         return fails("drops_in_eval")
-    plain, other = c.y(c.x, c.again()), c.again(dropout=DROPOUT)  # both new: a call may leave something behind
-    other.thing.eval()
-    seen = close(c.y(c.x, other), plain, "changes_in_eval")
-    if not seen.passed:
-        return seen if close(c.y(c.x, c.again()), plain).passed else not_asked("two_differ")
-    other.thing.train()
+    plain, other = c.y(c.x, c.rebuild()), c.rebuild(dropout=DROPOUT)  # both new: a call may leave state behind
+    other.obj.eval()
+    outcome = close(c.y(c.x, other), plain, "changes_in_eval")
+    if not outcome.passed:
+        return outcome if close(c.y(c.x, c.rebuild()), plain).passed else not_tested("two_differ")
+    other.obj.train()
     try:
-        return _in_training(c, other, plain, seen)
+        return _in_training(c, other, plain, outcome)
     finally:
-        other.thing.eval()
+        other.obj.eval()
 
 
-def _in_training(c: Context, other: Built, plain: Tensor, seen: Seen) -> Seen:
+def _in_training(c: Context, other: Instance, plain: Tensor, in_eval: Outcome) -> Outcome:
     drawn = [c.y(c.x, other) for _ in range(DRAWS)]
     if bool(plain.isfinite().all()) and not all(bool(y.isfinite().all()) for y in drawn):
         return fails("not_finite", math.inf)
-    if not any(worst(y, plain) > 0 for y in drawn):
-        drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in other.thing.modules())
-        return fails("never_drops") if drops else not_asked("no_dropout")
+    if not any(max_difference(y, plain) > 0 for y in drawn):
+        drops = any(isinstance(part, nn.Dropout) and part.p > 0 for part in other.obj.modules())
+        return fails("never_drops") if drops else not_tested("no_dropout")
     if c.causal and not c.leaks and (leak := _leak(c, other)):
         return fails("leaks", leak)
-    return Seen(True, seen.worst)
+    return Outcome(True, in_eval.max_difference)
 
 
-def _leak(c: Context, other: Built) -> float:
-    """Give how far later tokens move earlier outputs while the same is dropped; 0.0 if not at all."""
+def _leak(c: Context, other: Instance) -> float:
+    """How far later tokens change earlier outputs under the same dropout; 0.0 if only by rounding."""
 
     def drawn(x: Tensor) -> Tensor:
         with torch.random.fork_rng(devices=[]):
@@ -55,25 +55,25 @@ def _leak(c: Context, other: Built) -> float:
             return c.y(x, other)
 
     before = drawn(c.x)
-    if worst(drawn(c.x), before) > 0:
-        return 0.0  # what it drops does not come from torch's generator
+    if max_difference(drawn(c.x), before) > 0:
+        return 0.0  # its random numbers are not those of torch's generator
     most = float(influence(drawn, c.x, before, range(1, c.x.size(1)), onward=True).triu().max())
     return most if most > rounding(c, before) else 0.0
 
 
-def weights_before_dropout(c: Context) -> Seen:
-    """Ask that weights returned in training are those before dropout."""
-    given, why = weights_of(c)
-    if c.built.module is None or given is None:
-        return not_asked(why or "no_module")
-    other = c.again(dropout=DROPOUT)
+def weights_before_dropout(c: Context) -> Outcome:
+    """Weights returned in training are those before dropout."""
+    returned, why = returned_weights(c)
+    if c.instance.module is None or returned is None:
+        return not_tested(why or "no_module")
+    other = c.rebuild(dropout=DROPOUT)
     sums = []
     for training in (True, False):
-        other.thing.train(training)
+        other.obj.train(training)
         weights = c.run(c.x, other, weights=True).weights
         sums.append(torch.ones(1) if weights is None else weights.to(torch.float64).sum(-1))
-    off, rested = (worst(s, torch.ones_like(s)) for s in sums)
-    if off > 1e-3 >= rested:
-        own = any(isinstance(part, nn.MultiheadAttention) for part in c.built.module.modules())
-        return fails("after_dropout_in_torch" if own else "after_dropout", off)
-    return Seen(True, off)
+    in_training, in_eval = (max_difference(s, torch.ones_like(s)) for s in sums)
+    if in_training > 1e-3 >= in_eval:
+        in_torch = any(isinstance(part, nn.MultiheadAttention) for part in c.instance.module.modules())
+        return fails("after_dropout_in_torch" if in_torch else "after_dropout", in_training)
+    return Outcome(True, in_training)

@@ -1,7 +1,7 @@
-"""The laws that ask about gradients: which parameters they reach, are they finite, is there a next step.
+"""Laws about gradients: they reach every parameter, are finite, and allow a second step.
 
-A softmax does not see what all keys share, so that some parameters reach the scores though no gradient shows it: the
-bias of the keys is one, that of a norm of the keys another. Names do not tell; another function in its place does.
+A softmax is invariant to what all keys share, so some parameters influence the scores without a gradient, such as the
+bias of the keys or of a norm of the keys. Names do not identify them; another function in place of the softmax does.
 """
 
 from __future__ import annotations
@@ -13,71 +13,72 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from mhsa_cli.check.call.instance import Built
-from mhsa_cli.check.foreign_words import is_second_backward
-from mhsa_cli.check.laws.seen import HOLDS, Seen, fails, not_asked
-from mhsa_cli.check.match.context import Context, held_still
+from mhsa_cli.check.call.instance import Instance
+from mhsa_cli.check.laws.outcome import HOLDS, Outcome, fails, not_tested
+from mhsa_cli.check.library_errors import is_second_backward
+from mhsa_cli.check.match.context import Context, without_dropout
 from mhsa_cli.check.roles import is_bias, role_of
-from mhsa_cli.check.tensors import worst
+from mhsa_cli.check.tensors import max_difference, scale_of
 
 SOFTMAX = (torch.softmax, nn.functional.softmax, Tensor.softmax)
 LEAST = 1e-12
 
 
-def parameters_used(c: Context) -> Seen:
-    """Ask that every parameter gets a gradient; a bias of the keys never does, as a softmax does not see it."""
-    if not list(c.built.thing.parameters()):
-        return not_asked("no_parameters")
+def parameters_used(c: Context) -> Outcome:
+    """Every parameter gets a gradient, a bias of the keys excepted."""
+    if not list(c.instance.obj.parameters()):
+        return not_tested("no_parameters")
     unused = without_gradient(c)
     return fails("no_gradient", names=unused) if unused else HOLDS
 
 
-def parameters_registered(c: Context) -> Seen:
-    """Ask that `parameters()` knows every weight that is used."""
+def parameters_registered(c: Context) -> Outcome:
+    """`parameters()` lists every weight in use."""
     hidden = [slot.path for slot in c.slots if not slot.registered]
     return fails("unknown", names=hidden) if hidden else HOLDS
 
 
-def gradients_finite(c: Context) -> Seen:
-    """Ask for a finite gradient at every input."""
-    if c.built.numpy:
-        return not_asked("numpy")
+def gradients_finite(c: Context) -> Outcome:
+    """The gradient of the input is finite."""
+    if c.instance.numpy:
+        return not_tested("numpy")
     x = c.x.requires_grad_()
     try:
-        _backward(c, c.built, x)
+        _backward(c, c.instance, x)
     except RuntimeError as error:
         if not is_second_backward(error):
             raise
-        _backward(c, c.again(), x)  # a cache for generating holds on to the graph of an earlier law
+        _backward(c, c.rebuild(), x)  # a key/value cache keeps the graph of an earlier law
     return HOLDS if x.grad is not None and bool(x.grad.isfinite().all()) else fails("not_finite")
 
 
-def second_step(c: Context) -> Seen:
-    """Ask that it can be trained for more than one step."""
-    if c.built.numpy:
-        return not_asked("numpy")
-    built = c.again()
+def second_step(c: Context) -> Outcome:
+    """Training for more than one step is possible."""
+    if c.instance.numpy:
+        return not_tested("numpy")
+    instance = c.rebuild()
     for step in range(2):
         try:
-            _backward(c, built, c.x.requires_grad_())
+            _backward(c, instance, c.x.requires_grad_())
         except RuntimeError as error:
-            return fails("kept_graph") if step and is_second_backward(error) else not_asked("no_gradient")
+            return fails("kept_graph") if step and is_second_backward(error) else not_tested("no_gradient")
     return HOLDS
 
 
-def _backward(c: Context, built: Built, x: Tensor) -> None:
-    built.run(c.plan, x).y.square().sum().backward()  # type: ignore[no-untyped-call]
+def _backward(c: Context, instance: Instance, x: Tensor) -> None:
+    instance.run(c.call_form, x).y.square().sum().backward()  # type: ignore[no-untyped-call]
 
 
 def without_gradient(c: Context) -> list[str]:
-    """Name the parameters of a module that get no gradient.
+    """List the parameters of a module that get no gradient but should.
 
-    A bias of the keys never gets one, as a softmax does not see it; what is frozen and no projection is a table.
+    A bias of the keys never gets one, as the softmax is invariant to it; a frozen tensor that is no projection is a
+    table.
     """
-    module = c.built.thing
+    module = c.instance.obj
     module.zero_grad(set_to_none=True)
-    with torch.enable_grad(), held_still(c.quiet):
-        y = c.built.run(c.plan, c.x).y
+    with torch.enable_grad(), without_dropout(c.dropout_disabled):
+        y = c.instance.run(c.call_form, c.x).y
     if y.requires_grad:
         probe = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).sin().view(y.shape)
         (y * probe).sum().backward()  # type: ignore[no-untyped-call]
@@ -98,32 +99,32 @@ def _is_key_bias(c: Context, name: str) -> bool:
 
 
 def moves_output(c: Context, name: str) -> bool:
-    """Tell whether other numbers in a parameter, named as `named_parameters` does, give another output."""
-    parameter = c.built.thing.get_parameter(name)
-    before, kept = c.y(c.x), parameter.detach().clone()
+    """Whether a parameter, named as in `named_parameters`, influences the output."""
+    parameter = c.instance.obj.get_parameter(name)
+    before, old = c.y(c.x), parameter.detach().clone()
     try:
         with torch.no_grad():
-            parameter.copy_(-1.5 * kept + torch.linspace(0.2, 0.9, kept.numel(), dtype=kept.dtype).view(kept.shape))
+            parameter.copy_(-1.5 * old + torch.linspace(0.2, 0.9, old.numel(), dtype=old.dtype).view(old.shape))
         after = c.y(c.x)
     finally:
         with torch.no_grad():
-            parameter.copy_(kept)
-    return worst(after, before) > 1e-9 * max(1.0, float(before.abs().nan_to_num().max()))
+            parameter.copy_(old)
+    return max_difference(after, before) > 1e-9 * scale_of(before)
 
 
 def _hidden_by_softmax(c: Context, module: nn.Module, names: Sequence[str]) -> set[str]:
-    """Give those of a module's parameters that get a gradient once a sigmoid stands where the softmax stood.
+    """Select the parameters that get a gradient once a sigmoid replaces the softmax.
 
-    Where no softmax was called by its name, a bias whose gradient is there and zero counts as well.
+    If no softmax was called by name, a bias with a zero gradient counts as well.
     """
     parameters = dict(module.named_parameters())
     try:
-        with torch.enable_grad(), held_still(c.quiet), _Sigmoid():
-            y = c.built.run(c.plan, c.x).y
+        with torch.enable_grad(), without_dropout(c.dropout_disabled), _Sigmoid():
+            y = c.instance.run(c.call_form, c.x).y
         y.square().sum().backward()  # type: ignore[no-untyped-call]
         gradients = {name: parameters[name].grad for name in names}
     except (Exception, SystemExit):
-        return set()  # it cannot be told
+        return set()  # not known
     finally:
         module.zero_grad(set_to_none=True)
     reached = {name: grad for name, grad in gradients.items() if grad is not None}
@@ -131,7 +132,7 @@ def _hidden_by_softmax(c: Context, module: nn.Module, names: Sequence[str]) -> s
 
 
 class _Sigmoid(TorchFunctionMode):
-    """Puts a sigmoid in the place of every softmax, the one inside torch's own attention among them."""
+    """Replaces every softmax by a sigmoid, also inside torch's own attention."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -145,7 +146,7 @@ class _Sigmoid(TorchFunctionMode):
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attend without mask and softmax: q, k, v (..., T, d), the heads of k and v maybe fewer."""
+    """Attend with a sigmoid and without a mask: q, k, v (..., T, d), k and v maybe with fewer heads."""
     if key.dim() > 2 and key.size(-3) != query.size(-3):
         times = query.size(-3) // key.size(-3)
         key, value = (t.repeat_interleave(times, -3) for t in (key, value))

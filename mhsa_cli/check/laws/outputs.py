@@ -1,4 +1,4 @@
-"""The laws that ask about the output and the weights that a block gives, and what a right one would give."""
+"""Laws about the output and the returned weights, compared with those of the reference."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import math
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.call.call_plan import raised
-from mhsa_cli.check.call.instance import Built
-from mhsa_cli.check.laws.heads import left_over
-from mhsa_cli.check.laws.seen import HOLDS, Seen, close, fails, not_asked, within
+from mhsa_cli.check.call.instance import Instance
+from mhsa_cli.check.laws.heads import unread_weights
+from mhsa_cli.check.laws.outcome import HOLDS, Outcome, close, fails, not_tested, within
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.influence import influence
 from mhsa_cli.check.match.search_case import TOLERANCE
 from mhsa_cli.check.read.reference import Reference
 from mhsa_cli.check.read.weight_names import more_than_attention
-from mhsa_cli.check.tensors import worst
+from mhsa_cli.check.source.packages import error_line
+from mhsa_cli.check.tensors import max_difference, scale_of
 
-# What rounding may move, of the largest output: far above that of sums in another order, far below any leak.
+# Difference due to rounding, relative to the largest output: far above a change of summation order, far below a leak.
 ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-5}
 
 
-def shape(c: Context) -> Seen:
-    """Ask for (B, T, D)."""
-    found, wanted = tuple(c.y(c.x).shape), tuple(c.x.shape)
+def shape(c: Context) -> Outcome:
+    """The output is (B, T, D)."""
+    found, expected = tuple(c.y(c.x).shape), tuple(c.x.shape)
     if c.heads == 1 and c.match is not None and c.match.layout.roles.out is None:
-        wanted = (*wanted[:2], c.match.layout.roles.v.size(1))  # one head alone gives its own width
-    return HOLDS if found == wanted else fails("other_shape", wanted=wanted, found=found)
+        expected = (*expected[:2], c.match.layout.roles.v.size(1))  # a single head gives its own width
+    return HOLDS if found == expected else fails("other_shape", expected=expected, found=found)
 
 
-def several_sizes(c: Context) -> Seen:
-    """Ask for other numbers of rows and tokens."""
-    D, T = c.built.sizes.d_model, c.built.sizes.seq_len
+def several_sizes(c: Context) -> Outcome:
+    """Other numbers of rows and tokens are accepted."""
+    D, T = c.instance.sizes.d_model, c.instance.sizes.seq_len
     width = c.y(c.x).size(-1)
     if c.block.built_for_one_length:
         return fails("one_length", T=T)
@@ -40,104 +40,105 @@ def several_sizes(c: Context) -> Seen:
         try:
             found = tuple(c.y(torch.ones(B, tokens, D)).shape)
         except (Exception, SystemExit) as error:
-            return fails("raised_at", B=B, T=tokens, said=raised(error))
+            return fails("raised_at", B=B, T=tokens, message=error_line(error))
         if found != (B, tokens, width):
             return fails("other_shape", B=B, T=tokens, found=found)
     return HOLDS
 
 
-def one_token(c: Context) -> Seen:
-    """Ask that one token alone attends to itself: y = out(v)."""
+def one_token(c: Context) -> Outcome:
+    """A single token attends to itself: y = out(v)."""
     if c.match is None or c.block.built_for_one_length:
-        return not_asked("no_reading")
+        return not_tested("no_layout")
     x = c.x[:, :1]
-    return close(c.y(x), right_output(c, x), "differs")
+    return close(c.y(x), reference_output(c, x), "differs")
 
 
-def equal_to_reference(c: Context) -> Seen:
-    """Compare with the reference in float64."""
+def equal_to_reference(c: Context) -> Outcome:
+    """The output equals the reference in float64."""
     if c.match is None:
         return fails("no_match")
-    return close(c.y(c.x), right_output(c, c.x), "differs")
+    return close(c.y(c.x), reference_output(c, c.x), "differs")
 
 
-def causal(c: Context) -> Seen:
-    """Ask that a later token changes nothing of an earlier output but by rounding."""
+def causal(c: Context) -> Outcome:
+    """A later token changes no earlier output, except by rounding."""
     if not c.causal:
-        return not_asked(c.hides or "no_mask")
+        return not_tested(c.partial_mask or "no_mask")
     x, y = c.x, c.y(c.x)
-    earlier = influence(c.y, x, y, range(1, x.size(1)), onward=True, alike=math.inf).triu()  # a NaN hides what moves
+    earlier = influence(
+        c.y, x, y, range(1, x.size(1)), onward=True, nonfinite=math.inf
+    ).triu()  # a NaN would hide a leak
     most, leaks = float(earlier.max()), (rounding(c, y) < earlier.T).nonzero().tolist()
-    return fails("leaks", most, later=leaks[0][0] + 1, first=leaks[0][1]) if leaks else Seen(True, most)
+    return fails("leaks", most, later=leaks[0][0] + 1, first=leaks[0][1]) if leaks else Outcome(True, most)
 
 
-def rows_sum_to_one(c: Context) -> Seen:
-    """Ask that weights sum to one: by the weights returned, else by equal tokens, which must all come out alike."""
-    weights, why = weights_of(c)
+def rows_sum_to_one(c: Context) -> Outcome:
+    """Rows of returned weights sum to one; without them, equal tokens give equal outputs."""
+    weights, why = returned_weights(c)
     if weights is not None and weights.dim() == 4:
         sums = weights.sum(-1)
         return close(sums, torch.ones_like(sums), "row_differs")
-    if c.match is None and (more := more_than_attention(c.slots) or left_over(c)):
-        return not_asked(f"{why}_and_more", names=more)
+    if c.match is None and (more := more_than_attention(c.slots) or unread_weights(c)):
+        return not_tested(f"{why}_and_more", names=more)
     x = c.x[:, :1].expand(-1, c.x.size(1), -1).contiguous()
     y = c.y(x)
     return close(y, y[:, :1].expand_as(y), "tokens_differ")
 
 
-def batch_rows_independent(c: Context) -> Seen:
-    """Ask that another row of the batch changes nothing but by rounding."""
-    y, off = _beside(c, 2.0)
+def batch_rows_independent(c: Context) -> Outcome:
+    """Another row of the batch changes nothing, except by rounding."""
+    y, off = _effect_of_other_rows(c, 2.0)
     return within(off, rounding(c, y), "row_moves")
 
 
-def nan_stays_in_its_row(c: Context) -> Seen:
-    """Ask that a NaN in another row of the batch changes nothing."""
-    y, off = _beside(c, math.nan, c.again())  # a new one: others may keep the NaN
+def nan_stays_in_its_row(c: Context) -> Outcome:
+    """A NaN in another row of the batch changes nothing."""
+    y, off = _effect_of_other_rows(c, math.nan, c.rebuild())  # a new one: the NaN may be kept
     return within(off, rounding(c, y), "row_moves")
 
 
-def _beside(c: Context, number: float, built: Built | None = None) -> tuple[Tensor, float]:
-    """Give the output of row 0, and how far it moves when all other rows hold one number."""
-    x, y = c.x, c.y(c.x, built)[0]
+def _effect_of_other_rows(c: Context, number: float, instance: Instance | None = None) -> tuple[Tensor, float]:
+    """Output of row 0, and its change when all other rows are filled with a number."""
+    x, y = c.x, c.y(c.x, instance)[0]
     x[1:] = number
-    return y, worst(c.y(x, built)[0], y)
+    return y, max_difference(c.y(x, instance)[0], y)
 
 
-def weights_returned(c: Context) -> Seen:
-    """Ask that the weights returned are those that made the output."""
-    found, why = weights_of(c)
+def weights_returned(c: Context) -> Outcome:
+    """Returned weights are those that produced the output."""
+    found, why = returned_weights(c)
     if found is None:
-        return not_asked(why)
+        return not_tested(why)
     if c.match is None:
-        return not_asked("no_reading")
-    wanted = own_weights(c)
+        return not_tested("no_layout")
+    expected = expected_weights(c)
     if found.size(1) == 1 and c.heads > 1:
-        wanted = wanted.mean(1, keepdim=True)
-    return close(found, wanted, "differs")
+        expected = expected.mean(1, keepdim=True)
+    return close(found, expected, "differs")
 
 
-def extreme_scores(c: Context) -> Seen:
-    """Ask that huge scores neither overflow nor leak past the mask."""
+def extreme_scores(c: Context) -> Outcome:
+    """Huge scores neither overflow nor leak past the mask."""
     if c.match is None or c.match.faults:
-        return not_asked("not_right")
+        return not_tested("not_right")
     x = 300 * c.x
     y = c.y(x)
     if not bool(y.isfinite().all()):
         return fails("not_finite", math.inf)
-    wanted = right_output(c, x)
-    scale = max(1.0, float(wanted.abs().max()))
-    off = worst(y, wanted) / scale
-    limit = 1e-5 if c.built.dtype == torch.float64 else 1e-2
+    expected = reference_output(c, x)
+    off = max_difference(y, expected) / scale_of(expected)
+    limit = 1e-5 if c.instance.dtype == torch.float64 else 1e-2
     return within(off, limit, "leaks")
 
 
 def rounding(c: Context, y: Tensor) -> float:
-    """Give how far two outputs may be apart that are the same but for rounding; y is one of them."""
-    return ROUNDING.get(c.built.dtype, 1e-2) * max(1.0, float(y.abs().nan_to_num().max()) if y.numel() else 1.0)
+    """Largest difference of two outputs due to rounding; y is one of them."""
+    return ROUNDING.get(c.instance.dtype, 1e-2) * scale_of(y)
 
 
-def right_output(c: Context, x: Tensor) -> Tensor:
-    """Compute what the reference gives with the block's own weights: (B, T, D_out) in float64."""
+def reference_output(c: Context, x: Tensor) -> Tensor:
+    """Output of the reference with the block's weights: (B, T, D_out) in float64."""
     assert c.match is not None
     spec = c.match.spec._replace(project="right", split="right", scale="d_head", fill="inf", softmax="keys",
                                  values="right", merge="right", out="right",
@@ -145,37 +146,37 @@ def right_output(c: Context, x: Tensor) -> Tensor:
     return Reference(c.match.layout.roles, x.double(), c.positions(x.size(1))).output(spec)
 
 
-def own_weights(c: Context) -> Tensor:
-    """Compute the weights (B, H, T, T) of the variant that the block equals."""
+def expected_weights(c: Context) -> Tensor:
+    """Attention weights (B, H, T, T) of the variant that the block equals."""
     assert c.match is not None
     return Reference(c.match.layout.roles, c.x.double(), c.positions(c.x.size(1))).weights(c.match.spec)
 
 
-def weights_of(c: Context, built: Built | None = None) -> tuple[Tensor | None, str]:
-    """Give the weights (B, H, T, T) that it returns for `c.x`, in float64; or None and the code of why.
+def returned_weights(c: Context, instance: Instance | None = None) -> tuple[Tensor | None, str]:
+    """Weights (B, H, T, T) returned for `c.x`, in float64; or None and the code of the reason.
 
-    Some return their scores in place of them.
+    Some blocks return their scores instead.
     """
-    given = c.run(c.x, built, weights=True).weights
-    if given is None:
+    returned = c.run(c.x, instance, weights=True).weights
+    if returned is None:
         return None, "no_weights"
-    found = given.to(torch.float64)
+    found = returned.to(torch.float64)
     return (None, "scores") if _are_scores(c, found) else (found, "")
 
 
 def _are_scores(c: Context, found: Tensor) -> bool:
-    """Tell whether they are the scores, masked or not, scaled or not: a softmax of them is the weights."""
+    """Whether returned weights are scores, masked or not, scaled or not: their softmax gives the weights."""
     if bool(found.isinf().any()):
         return True
     if c.match is None:
         return bool((found < -TOLERANCE).any())
-    wanted = own_weights(c)
-    if found.shape != wanted.shape or worst(found, wanted) <= TOLERANCE:
+    expected = expected_weights(c)
+    if found.shape != expected.shape or max_difference(found, expected) <= TOLERANCE:
         return False
     later = torch.ones(found.shape[-2:], dtype=torch.bool).triu(1)
     for factor in (1.0, 1 / math.sqrt(c.match.layout.roles.q.size(1))):
         scores = factor * found
         hidden = scores.masked_fill(later, -math.inf) if c.causal else scores
-        if min(worst(scores.softmax(-1), wanted), worst(hidden.softmax(-1), wanted)) <= TOLERANCE:
+        if any(max_difference(one.softmax(-1), expected) <= TOLERANCE for one in (scores, hidden)):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Which node of a block's syntax tree is which part of attention: a rule for each part.
+"""Find the line of a fault: a rule for each part of attention returns a node of the syntax tree.
 
-`flow` walks what a call runs; `anatomy` finds scores, softmax, values and masks in it; the rules point from there.
+`flow` lists the nodes that a call runs; `anatomy` finds scores, softmax, values and masks among them for the rules.
 """

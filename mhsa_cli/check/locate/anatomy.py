@@ -1,65 +1,64 @@
-"""Where in what a block runs its parts are: the softmax, the scores before it, the values after it, the masks."""
+"""The parts of attention in the code of a block: softmax, scores before it, values after it, and masks."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.flow import Flow, Step, values_of
+from mhsa_cli.check.locate.flow import Flow, Step, flow_of, values_of
 
 Test = Callable[[ast.AST], bool]
 
 
 def first(nodes: Iterable[ast.AST], *tests: Test) -> ast.AST | None:
-    """Give the first node that passes a test; of several tests the first that any node passes."""
+    """First node that passes the first of the tests that any node passes."""
     kept = list(nodes)
     return next((node for test in tests for node in kept if test(node)), None)
 
 
 def last(nodes: Iterable[ast.AST], *tests: Test) -> ast.AST | None:
-    """Give the last node that passes; of several tests the first that any node passes."""
+    """Last node that passes the first of the tests that any node passes."""
     return first(list(nodes)[::-1], *tests)
 
 
 def calling(*names: str) -> Test:
-    """Make the test whether a node calls one of some names."""
+    """Make a test: the node calls one of these names."""
     return lambda node: syntax.called(node) in names
 
 
 def nodes(steps: Iterable[Step]) -> list[ast.AST]:
-    """Give the nodes of steps."""
+    """Nodes of steps."""
     return [step.node for step in steps]
 
 
 def own_first(steps: Iterable[Step]) -> list[Step]:
-    """Put the steps that stand in the block itself before those of its helpers."""
+    """Order steps: those in the block itself before those in its helpers."""
     return sorted(steps, key=lambda step: not step.own)
 
 
 class Anatomy:
-    """The parts of an attention in a `Flow`; each is an index into `run`, or None where none is seen."""
+    """The parts of attention in a `Flow`, each an index into `run`, or None."""
 
     def __init__(self, flow: Flow) -> None:
-        """Find softmax, scores and values, and the names that hold masks."""
         self.helpers = flow.helpers
-        self.run, self.making = flow.call, flow.making
-        self.everything = nodes([*flow.making, *flow.call])  # what building runs, then what a call runs
+        self.run, self.construction = flow.call, flow.construction
+        self.everything = nodes([*flow.construction, *flow.call])
         self.own = nodes(step for step in flow.call if step.own)
         self.top = [step for step in flow.call if step.function is flow.call[-1].function]  # forward, no helper
         named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
         self.softmax = next(iter(named or self.indices(lambda n: syntax.called(n) == "exp")[::-1]), None)
         self.scores, self.values = self._products()
         self.masks = set[str]()
-        for step in (*flow.making, *flow.call):
+        for step in (*flow.construction, *flow.call):
             self.masks.update(self._masks_of(step))
 
     def _is_kernel(self, node: ast.AST) -> bool:
         return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.helpers
 
     def _products(self) -> tuple[int | None, int | None]:
-        """Scores are the last product before the softmax, or the first that is no projection; values the next one."""
+        """Find the scores, the last product before the softmax that is no projection, and the values, the next one."""
         if self.softmax is not None and self._is_kernel(self.run[self.softmax].node):
             return self.softmax, self.softmax
         products = self.indices(lambda n: bool(syntax.operands(n)) and not self._is_kernel(n))
@@ -71,37 +70,37 @@ class Anatomy:
         return next(reversed(before), None), next(iter(after), None)
 
     def at(self, index: int | None) -> ast.AST | None:
-        """Give the node at an index of what a call runs."""
+        """Node at an index of `run`."""
         return None if index is None else self.run[index].node
 
     def indices(self, test: Test, first: int = 0, last: int | None = None) -> list[int]:
-        """List where in `run` a node passes, from `first` to `last`, both included."""
+        """List the indices of `run` whose node passes, from `first` to `last` inclusive."""
         end = len(self.run) if last is None else last + 1
         return [i for i in range(first, end) if test(self.run[i].node)]
 
     def until_values(self) -> list[ast.AST]:
-        """List what is run from the scores to the product with the values."""
+        """List the nodes from the scores to the product with the values."""
         end = len(self.run) if self.values is None else self.values + 1
         return nodes(self.run[self.scores or 0 : end])
 
     def before_scores(self) -> list[ast.AST]:
-        """List what is run before the scores, and they themselves."""
+        """List the nodes up to the scores, inclusive."""
         return nodes(self.run[: len(self.run) if self.scores is None else self.scores + 1])
 
     def after_values(self) -> list[ast.AST]:
-        """List what is run after the product with the values; nothing where there is no such product."""
+        """List the nodes from the product with the values on; none without such a product."""
         return [] if self.values is None else nodes(self.run[self.values :])
 
     def _masks_of(self, step: Step) -> set[str]:
-        """Give the names that a step makes those of masks, given those made before."""
+        """Names to which a step assigns a mask."""
         made = {target.rpartition(".")[2] for target, value in syntax.assignments(step.node) if self.is_mask(value)}
         match step.node:
             case ast.Call(func=ast.Attribute(attr="register_buffer"), args=[ast.Constant(value=name), value, *_]):
                 made |= {str(name)} if self.is_mask(value) else set()
-        return made | set(_built_piece_by_piece(step))
+        return made | set(_filled_masks(step))
 
     def is_mask(self, node: ast.AST) -> bool:
-        """Tell whether an expression is a mask: a triangle, places compared, a name of one, or not one."""
+        """Whether an expression is a mask: a triangle, a comparison of positions, or the name of a mask."""
         match node:
             case ast.Name(id=name):
                 return name in self.masks or bool(syntax.MASK.search(name))
@@ -118,7 +117,7 @@ class Anatomy:
             case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.BitXor()):
                 return self.is_mask(node.left) or self.is_mask(node.right)
             case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), left=left, right=right):
-                sides = [self.is_mask(side) for side in (left, right)]  # with scores on one side it is masked scores
+                sides = [self.is_mask(side) for side in (left, right)]  # scores plus a mask are no mask
                 return any(sides) and all(
                     is_it or syntax.is_plain(s) for is_it, s in zip(sides, (left, right), strict=True)
                 )
@@ -131,10 +130,10 @@ class Anatomy:
         return False
 
     def is_masking(self, node: ast.AST) -> bool:
-        """Tell whether a node applies a mask: it fills, chooses, adds, multiplies, sets, or hands it to a kernel."""
+        """Whether a node applies a mask: fills, selects, adds, multiplies, assigns, or passes it to a kernel."""
         if isinstance(node, ast.Call):
-            handed = {k.arg for k in node.keywords} & {"is_causal", "attn_mask"}
-            return syntax.called(node) in ("masked_fill", "masked_fill_", "where") or bool(handed)
+            passed = {k.arg for k in node.keywords} & {"is_causal", "attn_mask"}
+            return syntax.called(node) in ("masked_fill", "masked_fill_", "where") or bool(passed)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
             return (self.is_mask(node.left) or self.is_mask(node.right)) and not self.is_mask(node)
         if isinstance(node, ast.AugAssign):
@@ -144,8 +143,8 @@ class Anatomy:
         return False
 
 
-def _built_piece_by_piece(step: Step) -> list[str]:
-    """Name what is made of one number and then set piece by piece to one that hides: m[i, j] = -inf."""
+def _filled_masks(step: Step) -> list[str]:
+    """Names of constant tensors that a step sets in part to a hiding value: m[i, j] = -inf."""
     node = step.node
     if (
         not isinstance(node, ast.Assign)
@@ -158,4 +157,10 @@ def _built_piece_by_piece(step: Step) -> list[str]:
     return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]
 
 
-Rule = Callable[..., ast.AST | None]  # points at a node of an anatomy; None where the code shows no honest place
+Rule = Callable[..., ast.AST | None]  # finds the node of a fault; None if the code does not show it
+
+
+def line_of(text: str, name: str, rule: Rule, *args: Sequence[str]) -> int | None:
+    """Line (from 1) of the node that a rule finds in the code that a block runs, or None; `args` go to the rule."""
+    node = rule(Anatomy(flow_of(text, name)), *args)
+    return syntax.line(node) if node else None

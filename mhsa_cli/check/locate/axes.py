@@ -1,4 +1,4 @@
-"""What a source itself calls the axes of its input."""
+"""The names that a block's source gives to the axes of its input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from mhsa_cli.check.locate.flow import Function, parts_of
+from mhsa_cli.check.locate.flow import Function, definition_and_call
 from mhsa_cli.check.locate.syntax import called
 
 BATCH = re.compile(r"b|bs|bsz|nb|n_?batch|batch(_?size|es)?|b_size", re.IGNORECASE)
@@ -17,19 +17,19 @@ _AXES = r"[(\[]\s*([A-Za-z]\w*)\s*(?:,|x|×)\s*([A-Za-z]\w*)\s*(?:,|x|×)\s*[A-Z
 
 
 def batch_axis_of(text: str, name: str) -> str:
-    """Give the name by which a block's source calls its first axis, if that is the rows of the batch, or "".
+    """Name that a block's source gives to its first axis if that is the batch, else "".
 
-    It is read from `B, T, C = x.shape` in what is called, from an annotation of x, or from (B, T, D) in its comments.
+    It is read from `B, T, C = x.shape` in the call, from an annotation of x, or from (B, T, D) in comments.
     """
-    block, call = parts_of(text, name)
-    given = next((p for p in call.args.args if p.arg != "self"), None) if call else None
-    if block is None or call is None or given is None:
+    block, call = definition_and_call(text, name)
+    argument = next((p for p in call.args.args if p.arg != "self"), None) if call else None
+    if block is None or call is None or argument is None:
         return ""
-    for first, second in [*_unpacked(call, given.arg), *_annotated(given), *_spoken(text, block)]:
+    for first, second in [*_unpacked(call, argument.arg), *_annotated(argument), *_commented(text, block)]:
         if BATCH.fullmatch(first) and TIME.fullmatch(second):
             return first
         if TIME.fullmatch(first) and BATCH.fullmatch(second):
-            return ""  # it says time first, too
+            return ""  # the source says time first
     return ""
 
 
@@ -44,15 +44,15 @@ def _unpacked(call: Function, name: str) -> Iterator[tuple[str, str]]:
                 yield names[0], names[1]
 
 
-def _annotated(given: ast.arg) -> Iterator[tuple[str, str]]:
-    texts = [n.value for n in ast.walk(given) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+def _annotated(argument: ast.arg) -> Iterator[tuple[str, str]]:
+    texts = [n.value for n in ast.walk(argument) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     for words in (text.split() for text in texts):
         if len(words) == 3:
             yield words[0], words[1]
 
 
-def _spoken(text: str, block: ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
-    """Give the first two of three axes in brackets, in the comments and docstrings of a block."""
+def _commented(text: str, block: ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
+    """Yield the first two of three axes in brackets in the comments and docstrings of a block."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         within = block.lineno <= token.start[0] <= (block.end_lineno or block.lineno)
         docstring = token.type == tokenize.STRING and token.string.lstrip("rRbBuUfF").startswith(('"""', "'''"))

@@ -1,4 +1,4 @@
-"""What a block's code runs, in order: its syntax tree walked as Python evaluates it, with its own helpers followed."""
+"""The nodes that a block's code runs, in order of evaluation, with the helpers of its file followed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import lru_cache
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 CALLS = ("forward", "__call__", "call")
-MAKES = ("__init__", "__post_init__", "setup", "build")
+CONSTRUCTORS = ("__init__", "__post_init__", "setup", "build")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node as it is evaluated, the function that it stands in, and whether that is the block's own."""
+    """An evaluated node, the function around it, and whether that belongs to the block itself."""
 
     node: ast.AST
     function: Function | None
@@ -23,10 +23,10 @@ class Step:
 
 @dataclass(slots=True)
 class Flow:
-    """What a call runs, what building it runs before, and the functions that were followed, by name."""
+    """Steps of a call, steps of the construction before it, and the functions that were followed, by name."""
 
     call: list[Step] = field(default_factory=list)
-    making: list[Step] = field(default_factory=list)
+    construction: list[Step] = field(default_factory=list)
     helpers: dict[str, Function] = field(default_factory=dict)
 
 
@@ -40,29 +40,30 @@ class _Scope:
 
 def flow_of(text: str, name: str) -> Flow:
     """Follow the code of a block: a class, a function, or an instance."""
-    walk = _Walk(ast.parse(text))
-    block, made = walk.known.get(name), walk.class_of(name)
-    if made is not None:
-        walk.enter_class(made, own=True)
+    builder = _FlowBuilder(ast.parse(text))
+    block, cls = builder.known.get(name), builder.class_of(name)
+    if cls is not None:
+        builder.enter_class(cls, own=True)
     if isinstance(block, Function):
-        walk.enter(block, _Scope(block, None, made is None, walk.flow.call if made is None else walk.flow.making))
-    return walk.flow
+        flow = builder.flow
+        builder.enter(block, _Scope(block, None, cls is None, flow.call if cls is None else flow.construction))
+    return builder.flow
 
 
-def parts_of(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
-    """Give the class or function that a block is or is made by, and what a call of it runs first."""
-    walk = _Walk(ast.parse(text))
-    block, made = walk.known.get(name), walk.class_of(name)
-    if made is None:
+def definition_and_call(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
+    """The class or function of a block, and the function that a call of it enters."""
+    builder = _FlowBuilder(ast.parse(text))
+    block, cls = builder.known.get(name), builder.class_of(name)
+    if cls is None:
         return (block, block) if isinstance(block, Function) else (None, None)
-    return made, next((method for call in CALLS if (method := walk.method(made, call))), None)
+    return cls, next((method for call in CALLS if (method := builder.method(cls, call))), None)
 
 
-class _Walk:
-    """Follows names from function to function; each function is entered once, where it is first used."""
+class _FlowBuilder:
+    """Follows names from function to function; each function is entered once, at its first use."""
 
     def __init__(self, tree: ast.Module) -> None:
-        """Collect what the file defines: functions and values at its top, classes wherever they stand."""
+        """Collect the file's definitions: functions and values at the top level, classes at any level."""
         self.flow = Flow()
         self.entered: set[int] = set()
         self.known: dict[str, ast.AST] = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
@@ -73,7 +74,7 @@ class _Walk:
                 self.known.update((t.id, node) for t in node.targets if isinstance(t, ast.Name))
 
     def class_of(self, name: str) -> ast.ClassDef | None:
-        """Give the class that a name stands for, or that its instance or factory is made of."""
+        """The class that a name stands for, or the class of the instance or factory it names."""
         block = self.known.get(name)
         if isinstance(block, ast.ClassDef):
             return block
@@ -90,9 +91,9 @@ class _Walk:
             others = [m for m in node.body if isinstance(m, Function) and not m.name.startswith("_")]
             for method in entries or others:
                 self.enter(method, _Scope(method, node, own, self.flow.call))
-        for name in MAKES:
-            if made := self.method(node, name):
-                self.enter(made, _Scope(made, node, own, self.flow.making))
+        for name in CONSTRUCTORS:
+            if constructor := self.method(node, name):
+                self.enter(constructor, _Scope(constructor, node, own, self.flow.construction))
 
     def enter(self, function: Function, scope: _Scope) -> None:
         if id(function) not in self.entered:
@@ -103,7 +104,7 @@ class _Walk:
 
     def _visit(self, node: ast.AST, scope: _Scope) -> None:
         if isinstance(node, ast.ClassDef):
-            return  # entered where it is used
+            return  # entered at its first use
         for child in _in_order(node):
             self._visit(child, scope)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # after the arguments
@@ -113,7 +114,7 @@ class _Walk:
         scope.into.append(Step(node, scope.function, scope.own))
 
     def _follow(self, node: ast.AST, scope: _Scope) -> None:
-        """Enter what a name stands for: a helper, a method, a class of the file, what an attribute was made of."""
+        """Enter what a name stands for: a helper, a method, a class of the file, the value of an attribute."""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self._use(self.known.get(node.id), scope)
         elif (
@@ -123,20 +124,20 @@ class _Walk:
                 if isinstance(node.value, ast.Name):
                     self.enter(method, _Scope(method, scope.owner, scope.own, scope.into))
             elif isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "self":
-                for thing in self._made_of(scope.owner, node.attr):
-                    self._use(thing, scope)
+                for target in self._values_of_attribute(scope.owner, node.attr):
+                    self._use(target, scope)
 
-    def _use(self, thing: ast.AST | None, scope: _Scope) -> None:
-        if isinstance(thing, Function):
-            self.enter(thing, _Scope(thing, None, False, scope.into))
-        elif isinstance(thing, ast.ClassDef):
-            self.enter_class(thing, own=False, calls=scope.into is self.flow.call)
-        elif isinstance(thing, ast.Assign) and id(thing) not in self.entered:
-            self.entered.add(id(thing))
-            self._visit(thing, _Scope(None, None, False, self.flow.making))
+    def _use(self, target: ast.AST | None, scope: _Scope) -> None:
+        if isinstance(target, Function):
+            self.enter(target, _Scope(target, None, False, scope.into))
+        elif isinstance(target, ast.ClassDef):
+            self.enter_class(target, own=False, calls=scope.into is self.flow.call)
+        elif isinstance(target, ast.Assign) and id(target) not in self.entered:
+            self.entered.add(id(target))
+            self._visit(target, _Scope(None, None, False, self.flow.construction))
 
     def method(self, owner: ast.ClassDef, name: str) -> Function | None:
-        """Find a method of a class or of those classes of the file that it inherits from."""
+        """Find a method of a class, or of its base classes in the file."""
         for node in owner.body:
             if isinstance(node, Function) and node.name == name:
                 return node
@@ -144,8 +145,8 @@ class _Walk:
         found = [self.method(base, name) for base in bases if isinstance(base, ast.ClassDef) and base is not owner]
         return next((method for method in found if method), None)
 
-    def _made_of(self, owner: ast.ClassDef, attribute: str) -> Iterator[ast.AST]:
-        """Give classes of the file that a constructor makes an attribute of, and functions that it is."""
+    def _values_of_attribute(self, owner: ast.ClassDef, attribute: str) -> Iterator[ast.AST]:
+        """Yield the classes and functions of the file that a constructor assigns to an attribute."""
         constructor = self.method(owner, "__init__")
         for value in values_of(constructor, f"self.{attribute}") if constructor else ():
             names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
@@ -157,19 +158,19 @@ class _Walk:
 
 
 def values_of(function: Function, name: str) -> list[ast.expr]:
-    """List what a function assigns to a name or an attribute ("self.heads"), in the order of the text."""
+    """List the values that a function assigns to a name or an attribute ("self.heads"), in order of the text."""
     return [value for target, value in _assigned(function) if target == name]
 
 
 @lru_cache(maxsize=64)
 def _assigned(function: Function) -> tuple[tuple[str, ast.expr], ...]:
-    """List what a function assigns, each with the source of what it assigns it to."""
+    """List the assignments of a function: source text of the target, and value."""
     found = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
     return tuple((ast.unparse(target), n.value) for n in found for target in n.targets)
 
 
 def _in_order(node: ast.AST) -> list[ast.AST]:
-    """List the children of a node as they are evaluated: values before targets, arguments before the call."""
+    """List the children of a node in order of evaluation: values before targets, arguments before the call."""
     match node:
         case ast.Assign():
             return [node.value, *node.targets]

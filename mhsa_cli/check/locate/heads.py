@@ -1,4 +1,4 @@
-"""Which node splits and merges heads, and which one makes q, k and v."""
+"""Rules for heads: the nodes that split and merge them, and that compute q, k and v."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mhsa_cli.check.locate.scores import scores, values
 
 
 def split(a: Anatomy) -> ast.AST | None:
-    """Point at the first reshaping before the scores that speaks of heads, or the first at all, or at what makes q."""
+    """The first reshape before the scores that mentions heads, else the first one, else the query."""
     reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
-    return first(reshapes, lambda n: syntax.speak(n, syntax.HEADS), lambda _: True) or query(a)
+    return first(reshapes, lambda n: syntax.mentions(n, syntax.HEADS), lambda _: True) or query(a)
 
 
 def merge(a: Anatomy) -> ast.AST | None:
-    """Point at the first reshaping after the values."""
+    """The first reshape after the values."""
     return first(a.after_values(), calling(*syntax.RESHAPES))
 
 
 def _assigned(role: str, a: Anatomy) -> ast.AST | None:
-    """Point at where q, k or v is made: best of something that bears another name."""
+    """The assignment of q, k or v, preferably from something with another name."""
 
     def alone(node: ast.AST) -> bool:
         return [syntax.role(t) for t in syntax.targets(node)] == [role]
@@ -41,13 +41,13 @@ query, key, value = (partial(_assigned, role) for role in "qkv")
 
 
 def key_shape(a: Anatomy) -> ast.AST | None:
-    """Point at the last reshaping of k before the scores."""
+    """The last reshape of k before the scores."""
     reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
     return last(reshapes, lambda n: syntax.first_role(n) == "k") or key(a)
 
 
 def names(a: Anatomy) -> ast.AST | None:
-    """Point at where a name meets another's part: k made by the value's layer, arguments in another order, k with q."""
+    """Where roles are swapped: k computed by the value layer, arguments in another order, k @ q."""
 
     def crossed(node: ast.AST) -> bool:
         sides = [syntax.first_role(side) for side in syntax.operands(node)]
@@ -67,7 +67,7 @@ def names(a: Anatomy) -> ast.AST | None:
 
 
 def shared(a: Anatomy) -> ast.AST | None:
-    """Point at one layer that a list holds many times, or at the first weight of the block, or at its use."""
+    """A layer repeated in a list, else the first weight of the block, else the query."""
 
     def repeated(node: ast.AST) -> bool:
         lists = [side for side in syntax.sides(node, ast.Mult) if isinstance(side, ast.List)]
@@ -77,9 +77,9 @@ def shared(a: Anatomy) -> ast.AST | None:
         calls = map(syntax.called, ast.walk(node)) if isinstance(node, ast.Assign) else ()
         return any(t.startswith("self.") for t in syntax.targets(node)) and any(map(syntax.MADE.search, calls))
 
-    return first(nodes(s for s in a.making if s.own), repeated, weight) or query(a)
+    return first(nodes(s for s in a.construction if s.own), repeated, weight) or query(a)
 
 
 def out(a: Anatomy) -> ast.AST | None:
-    """Point at the last return of the block."""
+    """The last return of the block."""
     return last(a.own, lambda n: isinstance(n, ast.Return))

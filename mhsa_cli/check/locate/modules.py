@@ -1,4 +1,4 @@
-"""Which node makes, keeps or changes what it should not."""
+"""Rules for modules: the nodes that create, keep or change what they should not."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mhsa_cli.check.locate.flow import Step, values_of
 
 
 def created(a: Anatomy) -> ast.AST | None:
-    """Point at a layer or weights made in a call."""
+    """A layer or a weight created in the call."""
     return first(nodes(own_first(a.run)), lambda n: bool(syntax.MADE.search(syntax.called(n))))
 
 
 def detached(a: Anatomy) -> ast.AST | None:
-    """Point at what cuts a gradient: a detach or a block without gradient; else a number or an array made of a tensor.
+    """Where the gradient is cut: detach() or no_grad; else a tensor converted to a number or an array.
 
-    A tensor made of numbers alone cuts nothing.
+    A tensor made of plain numbers cuts nothing.
     """
 
     def cuts(node: ast.AST) -> bool:
@@ -40,12 +40,12 @@ def detached(a: Anatomy) -> ast.AST | None:
 
 
 def divides(a: Anatomy) -> ast.AST | None:
-    """Point at where the width of a head is computed."""
-    return first(nodes(own_first([*a.making, *a.run])), lambda n: bool(syntax.sides(n, ast.FloorDiv)))
+    """Where the width of a head is computed."""
+    return first(nodes(own_first([*a.construction, *a.run])), lambda n: bool(syntax.sides(n, ast.FloorDiv)))
 
 
 def unregistered(a: Anatomy) -> ast.AST | None:
-    """Point at what the constructor keeps on self without registering it: a bare tensor, or a bare list of layers."""
+    """What the constructor keeps on self without registering it: a plain tensor, or a plain list of layers."""
 
     def bare(value: ast.expr, step: Step) -> bool:
         if isinstance(value, ast.Name) and step.function:
@@ -57,7 +57,7 @@ def unregistered(a: Anatomy) -> ast.AST | None:
         made = any(syntax.MADE.search(c) for c in calls - {"Linear"}) or bool(calls & {"zeros", "ones"})
         return made and not calls & {"Parameter", "Linear", "ModuleList", "Sequential", "ModuleDict"}
 
-    for step in own_first(a.making):
+    for step in own_first(a.construction):
         kept = any(t.startswith("self.") for t in syntax.targets(step.node))
         if kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
             return step.node
@@ -65,7 +65,7 @@ def unregistered(a: Anatomy) -> ast.AST | None:
 
 
 def state(a: Anatomy) -> ast.AST | None:
-    """Point at what a call writes on self: best of what it reads, too."""
+    """What the call writes on self, preferably what it also reads."""
     read = {ast.unparse(n) for n in nodes(a.run) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
     def writes(node: ast.AST) -> list[str]:
@@ -79,7 +79,7 @@ def state(a: Anatomy) -> ast.AST | None:
 
 
 def in_place(a: Anatomy) -> ast.AST | None:
-    """Point at what changes an argument of the block in place."""
+    """What changes an argument of the block in place."""
 
     def changed(node: ast.AST) -> Iterator[str]:
         parts: list[ast.expr] = [t for t in getattr(node, "targets", ()) if isinstance(t, ast.Subscript)]
@@ -98,45 +98,45 @@ def in_place(a: Anatomy) -> ast.AST | None:
 
 
 def dropout(a: Anatomy) -> ast.AST | None:
-    """Point at a dropout that does not ask whether it trains, at chance in a call, or at what puts it in training.
+    """A dropout that ignores `training`, else random numbers in the call, else a call of train().
 
-    A call of a layer that the constructor made is right as it stands, and never pointed at.
+    The call of a layer made by the constructor is correct, and never returned.
     """
 
-    def asks(step: Step, value: ast.AST, depth: int = 0) -> bool:
+    def uses_training(step: Step, value: ast.AST, depth: int = 0) -> bool:
         if "training" in ast.unparse(value) or syntax.number(value) == 0:
             return True
         named = values_of(step.function, value.id) if isinstance(value, ast.Name) and step.function else []
-        return depth < 2 and any(asks(step, v, depth + 1) for v in named)
+        return depth < 2 and any(uses_training(step, v, depth + 1) for v in named)
 
-    def deaf(step: Step) -> bool:
+    def ignores_training(step: Step) -> bool:
         node = step.node
         if not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
             return False
         if syntax.called(node) == syntax.KERNEL:
-            share = syntax.argument(node, ("dropout_p",), 3)
-            return share is not None and not asks(step, share)
+            rate = syntax.argument(node, ("dropout_p",), 3)
+            return rate is not None and not uses_training(step, rate)
         if "drop" not in syntax.called(node).lower():
             return False
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        known = len(given) > 1 or syntax.is_library(node)
-        return known and not any(asks(step, part) for part in given)
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        known = len(arguments) > 1 or syntax.is_library(node)
+        return known and not any(uses_training(step, argument) for argument in arguments)
 
-    def chance(node: ast.AST) -> bool:
+    def is_random(node: ast.AST) -> bool:
         return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
 
-    found = next((step.node for step in a.run if deaf(step)), None)
-    return found or first(nodes(a.run), chance, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ()))
+    found = next((step.node for step in a.run if ignores_training(step)), None)
+    return found or first(nodes(a.run), is_random, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ()))
 
 
 def dropout_before(a: Anatomy) -> ast.AST | None:
-    """Point at the dropout between the scores and the softmax; None where there is none."""
+    """The dropout between the scores and the softmax, if there is one."""
     between = [] if a.scores is None or a.softmax is None else nodes(a.run[a.scores : a.softmax + 1])
     return last(between, lambda n: "drop" in syntax.called(n).lower())
 
 
 def dropped_weights(a: Anatomy) -> ast.AST | None:
-    """Point at the return of weights that were dropped under another name, or at the dropout that wrote over them."""
+    """The dropout that overwrites the returned weights, else their return."""
 
     def overwrites(node: ast.AST) -> bool:
         if not isinstance(node, ast.Assign) or "drop" not in syntax.called(node.value).lower():
@@ -148,7 +148,7 @@ def dropped_weights(a: Anatomy) -> ast.AST | None:
 
 
 def returned_weights(a: Anatomy) -> ast.AST | None:
-    """Point at what is returned beside the output: where that name is set last after the values, or the return."""
+    """The last assignment of the returned weights after the values, else the return."""
     end = last(a.own, lambda n: isinstance(n, ast.Return))
     pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
     weights = pairs[0].elts[-1] if pairs else None
@@ -157,10 +157,10 @@ def returned_weights(a: Anatomy) -> ast.AST | None:
 
 
 def unused(a: Anatomy, parameters: Sequence[str] = ()) -> ast.AST | None:
-    """Point at where the constructor sets a parameter, named as `named_parameters` does: "gate.weight"."""
+    """Where the constructor sets a parameter, named as in `named_parameters`: "gate.weight"."""
     for path in parameters:
         for name in [f"self.{part}" for part in path.split(".") if not part.isdigit()]:
-            for node in nodes(own_first(a.making)):
+            for node in nodes(own_first(a.construction)):
                 if name in syntax.targets(node):
                     return node
     return None

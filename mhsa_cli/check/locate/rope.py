@@ -1,4 +1,4 @@
-"""Which node rotates, and which one computes the angles."""
+"""Rules for rotary positions: the nodes that rotate, and that compute the angles."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
 
 
 def rotation(a: Anatomy) -> ast.AST | None:
-    """Point at the first rotation: a call of what rotates, or a product with a cosine or a sine."""
+    """The first rotation: the call of a rotating function, or a product with a cosine or a sine."""
     return first(nodes(a.top), partial(_calls, _rotators(a))) or first(nodes(a.run), _turns)
 
 
 def _rotation_of(role: str, a: Anatomy) -> ast.AST | None:
     rotators = _rotators(a)
 
-    def of_it(node: ast.AST) -> bool:
-        given = node.args[:1] if isinstance(node, ast.Call) else [node]
-        return any(syntax.first_role(part) == role for part in given) and (_calls(rotators, node) or _turns(node))
+    def of_role(node: ast.AST) -> bool:
+        rotated = node.args[:1] if isinstance(node, ast.Call) else [node]
+        return any(syntax.first_role(one) == role for one in rotated) and (_calls(rotators, node) or _turns(node))
 
-    return first(nodes(a.top), of_it) or rotation(a)
+    return first(nodes(a.top), of_role) or rotation(a)
 
 
 rotation_of_values, rotation_of_keys = (partial(_rotation_of, role) for role in "vk")
 
 
 def angles(a: Anatomy) -> ast.AST | None:
-    """Point at where angles, or their cosines, are laid out over all features; else at the rotation."""
+    """Where angles, or their cosines, are laid out over all features; else the rotation."""
     turned = {ast.unparse(o) for n in a.everything for o in _of_cosine(n)}
 
     def lays_out(node: ast.AST) -> bool:
@@ -55,16 +55,16 @@ def _of_cosine(node: ast.AST) -> list[ast.expr]:
 
 
 def positions(a: Anatomy) -> ast.AST | None:
-    """Point at why positions have no effect: places counted over heads, angles that nobody uses, the rotation, k."""
+    """Why positions have no effect: positions counted over heads, unused angles, else the rotation, else k."""
 
     def over_heads(node: ast.AST) -> bool:
         counted = node.args if isinstance(node, ast.Call) and syntax.called(node) == "arange" else []
-        return any(syntax.speak(arg, syntax.HEADS) for arg in counted)
+        return any(syntax.mentions(arg, syntax.HEADS) for arg in counted)
 
     return (
         first(nodes(a.run), over_heads)
-        or _deaf_helper(a)
-        or _unread_angles(a)
+        or _helper_without_angles(a)
+        or _unused_angles(a)
         or rotation(a)
         or last(a.before_scores(), lambda n: [syntax.role(t) for t in syntax.targets(n)] in (["q"], ["k"]))
         or key(a)
@@ -72,10 +72,10 @@ def positions(a: Anatomy) -> ast.AST | None:
 
 
 def rates(a: Anatomy) -> ast.AST | None:
-    """Point at the power that gives the rates, or the exponential, or the count of pairs."""
+    """The power that gives the rates, else the exponential, else the range over pairs."""
 
     def counts(node: ast.AST) -> bool:
-        return "arange" in syntax.names(node) or syntax.speak(node, _BASE)
+        return "arange" in syntax.names(node) or syntax.mentions(node, _BASE)
 
     def power(node: ast.AST) -> bool:
         return counts(node) and (bool(syntax.sides(node, ast.Pow)) or syntax.called(node) == "pow")
@@ -87,7 +87,7 @@ def rates(a: Anatomy) -> ast.AST | None:
 
 
 def sense(a: Anatomy) -> ast.AST | None:
-    """Point at what gives the rotation its sense: a conjugate, a sum with the sine, the helper that negates."""
+    """What gives the rotation its direction: a conjugate, a sum with the sine, the helper that negates."""
 
     def combines(node: ast.AST) -> bool:
         added = syntax.sides(node, ast.Add | ast.Sub)
@@ -104,16 +104,16 @@ def sense(a: Anatomy) -> ast.AST | None:
 
 
 def _turns(node: ast.AST) -> bool:
-    """Tell whether a node is a product with a cosine, a sine, or with complex angles."""
-    return any(syntax.speak(side, syntax.ANGLE) for side in syntax.sides(node, ast.Mult))
+    """Whether a node is a product with a cosine, a sine, or complex angles."""
+    return any(syntax.mentions(side, syntax.ANGLE) for side in syntax.sides(node, ast.Mult))
 
 
 def _rotators(a: Anatomy) -> set[str]:
-    """Give what forward calls to rotate: by its name, or because what it runs multiplies by a cosine or a sine."""
+    """The rotating functions that forward calls, by their names or because they multiply by a cosine or a sine."""
     named = [n for n in nodes(a.top) if syntax.ROTATION.search(syntax.called(n))]
     found = {ast.unparse(n.func) for n in named if isinstance(n, ast.Call) and not syntax.MADE.search(syntax.called(n))}
     inside = a.indices(_turns)
-    if inside and a.run[inside[0]] not in a.top:  # the call stands right after what it runs
+    if inside and a.run[inside[0]] not in a.top:  # a call comes right after the nodes that it runs
         after = [s.node for s in a.run[inside[0] :] if s in a.top and isinstance(s.node, ast.Call)]
         found.update(ast.unparse(n.func) for n in after[:1] if isinstance(n, ast.Call))
     return found
@@ -129,8 +129,8 @@ def _negates(node: ast.AST) -> bool:
     return not isinstance(node.operand, ast.Constant)
 
 
-def _deaf_helper(a: Anatomy) -> ast.AST | None:
-    """Point at the return of a helper that rotates by its name, or takes angles, and reads not all it is given."""
+def _helper_without_angles(a: Anatomy) -> ast.AST | None:
+    """The return of a rotating helper that does not use the angles passed to it."""
     own = [step.function for step in a.run if step.own]
     for name, helper in a.helpers.items():
         given = {p.arg for p in helper.args.args} - {"self"}
@@ -141,8 +141,8 @@ def _deaf_helper(a: Anatomy) -> ast.AST | None:
     return None
 
 
-def _unread_angles(a: Anatomy) -> ast.AST | None:
-    """Point at cosines or angles that a call computes and does not read."""
+def _unused_angles(a: Anatomy) -> ast.AST | None:
+    """Cosines or angles that the call computes and does not use."""
     read = {n.id for n in nodes(a.run) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     made = [(n, {t for t in syntax.targets(n) if "." not in t and syntax.ANGLE.search(t)}) for n in nodes(a.run)]
     return next((node for node, angles in made if angles and not angles & read), None)

@@ -1,4 +1,4 @@
-"""Which node is the scale, the softmax, the mask."""
+"""Rules for scores: the nodes of the scale, the softmax and the mask."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mhsa_cli.check.locate.flow import Function
 
 
 def scores(a: Anatomy) -> ast.AST | None:
-    """Point at the product of queries and keys."""
+    """The product of queries and keys."""
     return a.at(a.scores)
 
 
 def values(a: Anatomy) -> ast.AST | None:
-    """Point at the product of weights and values."""
+    """The product of weights and values."""
     return a.at(a.values)
 
 
 def scale(a: Anatomy) -> ast.AST | None:
-    """Point at the factor of the scores: where it is set, if that is a root or a number; else where it is used."""
+    """The scale of the scores: its assignment if that is a root or a number, else its use."""
     used = scale_used(a)
     for name in syntax.names(used) if used else ():
         made = first(a.everything, partial(_sets_root, name), partial(_sets_scale, name))
@@ -31,7 +31,7 @@ def scale(a: Anatomy) -> ast.AST | None:
 
 
 def scale_used(a: Anatomy) -> ast.AST | None:
-    """Point at where the scores meet their factor: from the scores on, or before them; else the scores."""
+    """Where the scores are scaled: after their product, else before it; else the scores."""
 
     def plain(node: ast.AST) -> bool:
         return bool(syntax.factors(node)) and not any(a.is_mask(f) for f in syntax.factors(node))
@@ -46,12 +46,12 @@ def scale_used(a: Anatomy) -> ast.AST | None:
 
 
 def scale_after(a: Anatomy) -> ast.AST | None:
-    """Point at the factor of the weights, or of what they make: after the softmax."""
+    """The scale of the weights or of their product, after the softmax."""
     return first(nodes(a.run[(a.softmax or 0) + 1 :]), _rooted) or scale_used(a)
 
 
 def scale_again(a: Anatomy) -> ast.AST | None:
-    """Point at one factor of two: the one of q or k beside that of their product, or beside the kernel's own."""
+    """One of two scales: that of q or k beside that of their product, or beside the kernel's own."""
 
     def applies(node: ast.AST) -> bool:
         bare = [f for f in syntax.factors(node) if not _is_factor(f) and syntax.number(f) is None]
@@ -75,11 +75,11 @@ def _is_factor(node: ast.AST) -> bool:
 
 
 def _angles(node: ast.AST) -> bool:
-    return "arange" in syntax.names(node) or syntax.speak(node, syntax.ANGLE)
+    return "arange" in syntax.names(node) or syntax.mentions(node, syntax.ANGLE)
 
 
 def _sets_root(name: str, node: ast.AST) -> bool:
-    """Tell whether an assignment gives a name a root of a width: of numbers and names only."""
+    """Whether an assignment sets a name to a root of numbers and names only."""
     if not isinstance(node, ast.Assign) or not any(t in (name, f"self.{name}") for t in syntax.targets(node)):
         return False
     made = any(syntax.operands(n) or syntax.MADE.search(syntax.called(n)) for n in ast.walk(node.value))
@@ -87,7 +87,7 @@ def _sets_root(name: str, node: ast.AST) -> bool:
 
 
 def _sets_scale(name: str, node: ast.AST) -> bool:
-    """Tell whether an assignment gives a name that speaks of a scale a value of numbers and widths only."""
+    """Whether an assignment sets a name like "scale" to a formula of numbers and names only."""
     values = [v for t, v in syntax.assignments(node) if t in (name, f"self.{name}")]
     plain = (ast.Constant, ast.Name, ast.Attribute, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
     simple = any(all(isinstance(n, plain) for n in ast.walk(v)) for v in values)
@@ -95,7 +95,7 @@ def _sets_scale(name: str, node: ast.AST) -> bool:
 
 
 def softmax(a: Anatomy) -> ast.AST | None:
-    """Point at what gives the softmax its axis: the sum in a helper of one's own, or the call that hands it over."""
+    """What sets the axis of the softmax: the sum in the block's own helper, or the call that passes it."""
     if a.softmax is None:
         return None
     step = a.run[a.softmax]
@@ -105,57 +105,57 @@ def softmax(a: Anatomy) -> ast.AST | None:
     helper = a.helpers.get(syntax.called(step.node))
     if helper and not syntax.is_library(step.node):
         return _sums_wrongly(helper) or step.node
-    handed = syntax.argument(step.node, ("axis", "dim"), 0)
-    given = {p.arg for p in step.function.args.args + step.function.args.kwonlyargs} if step.function else set()
-    if isinstance(handed, ast.Name) and handed.id in given and step.function:
+    axis = syntax.argument(step.node, ("axis", "dim"), 0)
+    parameters = {p.arg for p in step.function.args.args + step.function.args.kwonlyargs} if step.function else set()
+    if isinstance(axis, ast.Name) and axis.id in parameters and step.function:
         name = step.function.name
         return first(nodes(a.run[a.softmax :]), lambda n: syntax.called(n) == name) or step.node
     return step.node
 
 
 def _sums_wrongly(helper: Function) -> ast.AST | None:
-    """Point at the sum in a softmax of one's own if it names its axis itself, and another than the last."""
+    """The sum in a block's own softmax if it has a fixed axis other than the last."""
     sums = [n for n in ast.walk(helper) if syntax.called(n) in ("sum", "softmax", "logsumexp")]
-    handed = {p.arg for p in helper.args.args + helper.args.kwonlyargs}
+    parameters = {p.arg for p in helper.args.args + helper.args.kwonlyargs}
     for node in sums:
         axis = syntax.argument(node, ("axis", "dim"), 0)
-        if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in handed):
+        if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in parameters):
             return None
     return sums[-1] if sums else None
 
 
 def softmax_kind(a: Anatomy) -> ast.AST | None:
-    """Point at the sigmoid that stands in the softmax's place."""
+    """The sigmoid used in place of the softmax."""
 
-    def squashes(node: ast.AST) -> bool:
+    def is_sigmoid(node: ast.AST) -> bool:
         negative = isinstance(node, ast.Call) and any(isinstance(arg, ast.UnaryOp) for arg in node.args)
         return "sigmoid" in syntax.called(node).lower() or (syntax.called(node) == "exp" and negative)
 
-    return last(a.until_values(), squashes) or last(nodes(a.run), squashes)
+    return last(a.until_values(), is_sigmoid) or last(nodes(a.run), is_sigmoid)
 
 
 def softmax_again(a: Anatomy) -> ast.AST | None:
-    """Point at the last softmax."""
+    """The last softmax."""
     return last(nodes(a.run), lambda n: "softmax" in syntax.called(n)) or softmax(a)
 
 
 def softmax_place(a: Anatomy) -> ast.AST | None:
-    """Point at what the softmax should follow: the mask, or the scores."""
+    """What the softmax should follow: the mask, else the scores."""
     return first(a.until_values(), a.is_masking) or scores(a)
 
 
 def mask_order(a: Anatomy) -> ast.AST | None:
-    """Point at the masking after the softmax: in the function that takes the softmax, not in a helper it calls."""
+    """The masking after the softmax, preferably in the function that takes the softmax."""
     if a.softmax is None:
         return mask(a)
     after = a.run[a.softmax + 1 : len(a.run) if a.values is None else a.values + 1]
-    whole = (a.run[a.softmax].function, a.run[-1].function)  # the one that takes the softmax, and the call's own
-    here = [step.node for step in after if step.function in whole]
+    functions = (a.run[a.softmax].function, a.run[-1].function)  # of the softmax, and of the call
+    here = [step.node for step in after if step.function in functions]
     return first(here, a.is_masking, partial(_masks, a)) or first(nodes(after), a.is_masking) or mask(a)
 
 
 def mask_lost(a: Anatomy) -> ast.AST | None:
-    """Point at a masking whose result nobody keeps, in a helper or not; else at the masking."""
+    """A masking whose result is discarded, in a helper or not; else the masking."""
 
     def lost(node: ast.AST) -> bool:
         if not isinstance(node, ast.Expr) or not (a.is_masking(node.value) or _masks(a, node.value)):
@@ -168,7 +168,7 @@ def mask_lost(a: Anatomy) -> ast.AST | None:
 
 
 def _masks(a: Anatomy, node: ast.AST) -> bool:
-    """Tell whether a node calls a helper that masks."""
+    """Whether a node calls a helper that masks."""
     helper = None if syntax.is_library(node) else a.helpers.get(syntax.called(node))
     return helper is not None and any(a.is_masking(n) for n in ast.walk(helper))
 
@@ -178,7 +178,7 @@ def _sets_part(node: ast.AST) -> bool:
 
 
 def fill(a: Anatomy) -> ast.AST | None:
-    """Point at the number that masked scores get: where it is given, or where its name is set."""
+    """The fill of masked scores: the assignment of its name, else its use."""
 
     def filled(node: ast.AST) -> bool:
         return a.is_masking(node) and bool(_fills(node))
@@ -196,7 +196,7 @@ def fill(a: Anatomy) -> ast.AST | None:
 
 
 def _fills(node: ast.AST) -> list[ast.expr]:
-    """List what a masking may fill with, in a node: numbers, and names of them."""
+    """List the possible fills of a masking: numbers, and names."""
     found: list[ast.expr | None] = []
     for inner in ast.walk(node):
         match syntax.called(inner), inner:
@@ -214,36 +214,36 @@ def _fills(node: ast.AST) -> list[ast.expr]:
 
 
 def mask(a: Anatomy) -> ast.AST | None:
-    """Point at where a mask is applied, at least tested or made; else at the scores that it should reach."""
+    """Where a mask is applied, else where it is used or made; else the scores."""
     named = first(a.until_values(), a.is_masking, lambda n: isinstance(n, ast.Name) and a.is_mask(n))
     return named or last(a.everything, lambda n: isinstance(n, ast.Assign) and a.is_mask(n.value)) or scores(a)
 
 
 def mask_shape(a: Anatomy) -> ast.AST | None:
-    """Point at what gives a mask its shape: a mask that is turned where it is applied, a triangle, a comparison."""
+    """What gives a mask its shape: a transpose where it is applied, a triangle, a comparison."""
 
-    def turned(node: ast.AST) -> bool:
+    def transposed(node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
             return node.attr in ("T", "mT") and a.is_mask(node)
-        turns = syntax.called(node) in ("transpose", "t", "swapaxes", "permute")
-        return turns and isinstance(node, ast.Call) and any(map(a.is_mask, (node, *node.args)))
+        called = syntax.called(node) in ("transpose", "t", "swapaxes", "permute")
+        return called and isinstance(node, ast.Call) and any(map(a.is_mask, (node, *node.args)))
 
     def compared(node: ast.AST) -> bool:
         return isinstance(node, ast.Compare) and a.is_mask(node)
 
     triangle = calling("tril", "triu", "tril_", "triu_", "tri", "tril_indices", "triu_indices")
 
-    def piece(node: ast.AST) -> bool:
+    def set_in_part(node: ast.AST) -> bool:
         return _sets_part(node) and any(t.partition("[")[0] in a.masks for t in map(ast.unparse, node.targets))  # type: ignore[attr-defined]
 
-    found = first(nodes(a.run), turned, triangle) or first(nodes(a.making), triangle, compared)
-    return found or first(nodes(a.run), compared, piece) or mask(a)
+    found = first(nodes(a.run), transposed, triangle) or first(nodes(a.construction), triangle, compared)
+    return found or first(nodes(a.run), compared, set_in_part) or mask(a)
 
 
 def mask_made(a: Anatomy) -> ast.AST | None:
-    """Point at where a mask is put on self, or made."""
+    """Where a mask is stored on self, else where it is made."""
 
     def kept(node: ast.AST) -> bool:
         return any(t.startswith("self.") and a.is_mask(ast.parse(t, mode="eval").body) for t in syntax.targets(node))
 
-    return first(nodes(a.making), kept) or mask_shape(a)
+    return first(nodes(a.construction), kept) or mask_shape(a)

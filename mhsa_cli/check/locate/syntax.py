@@ -1,4 +1,4 @@
-"""Small questions to a node of the syntax tree: what it calls, which names it holds, which part of attention it is."""
+"""Properties of a node of the syntax tree: what it calls, which names it holds, which operation it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADS = re.compile(r"^(n|num|nb|number)\w*heads?$|^heads?$|^nh$|^h$", re.IGNOREC
 MASK = re.compile(r"mask|causal|tril|triu", re.IGNORECASE)
 ANGLE = re.compile(r"cos|sin|freqs_?cis|cis", re.IGNORECASE)
 ROTATION = re.compile(r"rope|rota|rotary", re.IGNORECASE)
-OF_A_TENSOR = {"shape", "size", "dim", "ndim", "device", "dtype", "numel", "ndimension"}  # not its numbers
+OF_A_TENSOR = {"shape", "size", "dim", "ndim", "device", "dtype", "numel", "ndimension"}  # metadata, not values
 LIBRARIES = {"F", "functional", "torch", "nn", "np", "numpy", "jnp", "jax", "scipy", "special", "tf", "math"}
 PRODUCTS = ("matmul", "bmm", "baddbmm", "dot", "einsum", "inner", "tensordot")
 SCALES = ("mul", "div", "mul_", "div_", "multiply", "divide", "true_divide")
@@ -22,7 +22,7 @@ KERNEL = "scaled_dot_product_attention"
 
 
 def line(node: ast.AST) -> int | None:
-    """Give the line of what makes a node: of a chain of calls over many lines its own one."""
+    """Line of a node; in a chain of calls over several lines, that of its own call."""
     if isinstance(node, ast.Call):
         return node.func.end_lineno if isinstance(node.func, ast.Attribute) else node.lineno
     if isinstance(node, ast.BinOp):
@@ -31,53 +31,53 @@ def line(node: ast.AST) -> int | None:
 
 
 def called(node: ast.AST) -> str:
-    """Give the last part of the name that a node calls, or ""."""
+    """Last part of the name that a node calls, or ""."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def names(node: ast.AST) -> set[str]:
-    """Give every name and attribute in a node."""
+    """All names and attributes in a node."""
     found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     return found | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
 
 
-def speak(node: ast.AST, pattern: re.Pattern[str]) -> bool:
-    """Tell whether a name in a node matches."""
+def mentions(node: ast.AST, pattern: re.Pattern[str]) -> bool:
+    """Whether a name in a node matches."""
     return any(pattern.search(name) for name in names(node))
 
 
 def role(name: str) -> str:
-    """Read "q", "k" or "v" from a name of a tensor or of its projection, or ""."""
+    """Role of a tensor or a projection by its name: "q", "k", "v" or ""."""
     found = role_of(name) or role_of(re.sub(r"^x", "", name))
     return found if found in ("q", "k", "v") else ""
 
 
 def roles(node: ast.AST) -> set[str]:
-    """Give the roles of all names in a node."""
+    """Roles of all names in a node."""
     return {role(name) for name in names(node)} - {""}
 
 
 def first_role(node: ast.AST) -> str:
-    """Give the role of the name in a node that comes first, or ""."""
+    """Role of the first name in a node that has one, or ""."""
     found = [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)]
     found.sort(key=lambda n: (n.lineno, n.col_offset))
     return next((r for n in found if (r := role(n.id if isinstance(n, ast.Name) else n.attr))), "")
 
 
 def is_root(node: ast.AST) -> bool:
-    """Tell whether a node holds a root or a power."""
+    """Whether a node holds a root or a power."""
     return any(isinstance(n, ast.Pow) or called(n) in ("sqrt", "rsqrt", "pow") for n in ast.walk(node))
 
 
 def sides(node: ast.AST, sign: type[ast.operator] | UnionType) -> list[ast.expr]:
-    """List both sides of a formula with one of some signs between them, or nothing where a node is none."""
+    """Both operands of a binary operation of a type; [] for any other node."""
     return [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, sign) else []
 
 
 def operands(node: ast.AST) -> list[ast.expr]:
-    """List the factors of a product of matrices, or nothing where a node is none."""
+    """Factors of a matrix product; [] for any other node."""
     if not isinstance(node, ast.Call):
         return sides(node, ast.MatMult)
     if called(node) in PRODUCTS:
@@ -87,7 +87,7 @@ def operands(node: ast.AST) -> list[ast.expr]:
 
 
 def is_projection(node: ast.AST) -> bool:
-    """Tell whether a product is one with weights: an attribute of self, or what is called W_q."""
+    """Whether a product is with weights: an attribute of self, or a name like W_q."""
     bare = [o.value if isinstance(o, ast.Attribute) and o.attr in ("T", "mT") else o for o in operands(node)]
     return any(
         ast.unparse(o).startswith("self.") and isinstance(o, ast.Attribute)
@@ -97,7 +97,7 @@ def is_projection(node: ast.AST) -> bool:
 
 
 def factors(node: ast.AST) -> list[ast.expr]:
-    """List both sides of a multiplication or a division, written by a sign or as a call; else nothing."""
+    """Operands of a multiplication or division, written with an operator or as a call; [] for any other node."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div):
         return [node.target, node.value]
     if isinstance(node, ast.Call) and called(node) in SCALES:
@@ -106,7 +106,7 @@ def factors(node: ast.AST) -> list[ast.expr]:
 
 
 def targets(node: ast.AST) -> list[str]:
-    """List the names that an assignment sets; attributes as "self.name"."""
+    """Names that an assignment sets; attributes as "self.name"."""
     if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
         return []
     parts = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -115,7 +115,7 @@ def targets(node: ast.AST) -> list[str]:
 
 
 def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    """List which name an assignment gives which value: a, b = x, y pair by pair."""
+    """Names and values of an assignment; a, b = x, y pair by pair."""
     if not isinstance(node, ast.Assign):
         return []
     found: list[tuple[str, ast.expr]] = []
@@ -129,18 +129,18 @@ def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
 
 
 def is_library(node: ast.AST) -> bool:
-    """Tell whether a call is one of torch's or NumPy's functions by its name: F.softmax, np.sum."""
+    """Whether a call is of torch or NumPy by its name: F.softmax, np.sum."""
     func = node.func if isinstance(node, ast.Call) else node
     return isinstance(func, ast.Attribute) and ast.unparse(func.value).split(".")[0] in LIBRARIES
 
 
 def is_plain(node: ast.AST) -> bool:
-    """Tell whether a node is a number: written out, infinity, or a dtype's smallest."""
+    """Whether a node is a number: a literal, infinity, or a limit of a dtype."""
     return number(node) is not None or bool(re.search(r"inf\b|finfo|iinfo", ast.unparse(node)))
 
 
 def argument(node: ast.AST, names: tuple[str, ...], place: int) -> ast.expr | None:
-    """Give an argument of a call by its keyword, or by its place among those after the tensor itself."""
+    """Argument of a call by keyword, or by position after the tensor itself."""
     if not isinstance(node, ast.Call):
         return None
     for keyword in node.keywords:
@@ -152,7 +152,7 @@ def argument(node: ast.AST, names: tuple[str, ...], place: int) -> ast.expr | No
 
 
 def number(node: ast.AST | None) -> float | None:
-    """Read a number that is written out: -1, 2.0; None for anything else."""
+    """Value of a numeric literal: -1, 2.0; None for any other node."""
     match node:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return -value

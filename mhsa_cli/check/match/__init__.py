@@ -1,1 +1,1 @@
-"""Which variant of the reference custom attention equals."""
+"""Find the variant of the reference that a block equals."""

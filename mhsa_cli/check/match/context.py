@@ -1,4 +1,4 @@
-"""What the laws are asked of: a block as built and called, and what was understood of it."""
+"""An instance that can be called, and everything that the laws need to know about it."""
 
 from __future__ import annotations
 
@@ -13,125 +13,124 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.check.call.block import Block
-from mhsa_cli.check.call.call_plan import Answer, Plan, positions_of
-from mhsa_cli.check.call.core_function import Core
-from mhsa_cli.check.call.instance import Built
-from mhsa_cli.check.match.search_case import Match, inputs
+from mhsa_cli.check.call.call_form import CallForm, CallResult, positions_for
+from mhsa_cli.check.call.instance import Instance, ProjectedFunction
+from mhsa_cli.check.match.search_case import Match, random_input
 from mhsa_cli.check.read.reference import ROPES
 from mhsa_cli.check.read.weight_layouts import Layout
-from mhsa_cli.check.tensors import Slot, worst
+from mhsa_cli.check.tensors import Slot, max_difference
 
 SEED = 20
 
 
 @dataclass(frozen=True)
-class Called:
-    """A block with wide weights, `numbers` by their paths, and a way to call it; which variant it is, is not known yet.
+class CallContext:
+    """An instance with wide weights, `numbers` by path, and its call form, before it is matched with a variant.
 
-    `quiet`: dropout that never rests is held still.
+    `dropout_disabled`: dropout that also drops in eval is switched off.
     """
 
     block: Block
-    built: Built
-    plan: Plan
+    instance: Instance
+    call_form: CallForm
     heads: int
     numbers: dict[str, Tensor]
-    quiet: bool = False
+    dropout_disabled: bool = False
 
     @property
     def slots(self) -> list[Slot]:
-        """List the block's weights."""
-        return self.built.slots
+        """The block's weights."""
+        return self.instance.slots
 
     @property
     def x(self) -> Tensor:
-        """Draw the input (B, T, D) that all laws begin with."""
-        s = self.built.sizes
-        return inputs(s.batch_size, s.seq_len, s.d_model, SEED).to(self.built.dtype)
+        """The input (B, T, D) that all laws start from."""
+        s = self.instance.sizes
+        return random_input(s.batch_size, s.seq_len, s.d_model, SEED).to(self.instance.dtype)
 
-    def run(self, x: Tensor, built: Built | None = None, weights: bool = False) -> Answer:
+    def run(self, x: Tensor, instance: Instance | None = None, weights: bool = False) -> CallResult:
         """Call the block without gradient."""
-        built = built or self.built
-        with torch.no_grad(), held_still(self.quiet):
-            return built.run(self.plan, x.to(built.dtype), weights)
+        instance = instance or self.instance
+        with torch.no_grad(), without_dropout(self.dropout_disabled):
+            return instance.run(self.call_form, x.to(instance.dtype), weights)
 
-    def y(self, x: Tensor, built: Built | None = None) -> Tensor:
-        """Give the output for x, in float64."""
-        return self.run(x, built).y.to(torch.float64)
+    def y(self, x: Tensor, instance: Instance | None = None) -> Tensor:
+        """Output for x in float64."""
+        return self.run(x, instance).y.to(torch.float64)
 
-    def unlike_itself(self, still: bool = False) -> float:
-        """Give how far two calls on one input are apart; `still` holds dropout that never rests."""
-        with torch.no_grad(), held_still(still):
-            a, b = (self.built.run(self.plan, self.x).y for _ in range(2))
-        return worst(a, b)
+    def repeat_difference(self, dropout_disabled: bool = False) -> float:
+        """Difference between two calls on the same input."""
+        with torch.no_grad(), without_dropout(dropout_disabled):
+            a, b = (self.instance.run(self.call_form, self.x).y for _ in range(2))
+        return max_difference(a, b)
 
-    def again(self, **changes: Any) -> Built:
-        """Build it once more with other sizes, with the same numbers where the shapes allow; a core has no sizes."""
-        if isinstance(self.built.thing, Core):
-            thing = copy.copy(self.built.thing)
-            built = replace(self.built, thing=thing, call=thing.__call__)
+    def rebuild(self, **sizes: Any) -> Instance:
+        """Build another instance, with other sizes and with the same weights where the shapes allow."""
+        if isinstance(self.instance.obj, ProjectedFunction):  # it has no sizes
+            obj = copy.copy(self.instance.obj)
+            instance = replace(self.instance, obj=obj, call=obj.__call__)
         else:
-            built = self.block.build(replace(self.built.sizes, **changes))
-        built.cast(self.built.dtype)
-        if built.module is not None:
-            built.module.eval()
-        for slot in built.slots:
+            instance = self.block.build(replace(self.instance.sizes, **sizes))
+        instance.cast(self.instance.dtype)
+        if instance.module is not None:
+            instance.module.eval()
+        for slot in instance.slots:
             old = self.numbers.get(slot.path)
             if old is not None and tuple(old.shape) == tuple(slot.value.shape):
                 slot.write(old)
-        return built
+        return instance
 
     def positions(self, T: int) -> Tensor | None:
-        """Give the positions (T,) of a call, or None where it counts by itself."""
-        if self.plan.angles:
+        """Positions (T,) that a call passes, or None."""
+        if self.call_form.angles:
             return 2 * torch.arange(T)
-        return positions_of(self.plan, T, 1).reshape(-1)[:T] if self.plan.positions else None
+        return positions_for(self.call_form, T, 1).reshape(-1)[:T] if self.call_form.positions else None
 
 
 @dataclass(frozen=True)
-class Context(Called):
-    """All that was understood of a block, which `understand` puts together once.
+class Context(CallContext):
+    """All that is known of a block; made once by `analyse`.
 
-    `causal` says whether later tokens must stay unseen, `noise` why two calls differ if they do; `match` is the variant
-    that the block equals, if one was found: it has no faults if it is right.
+    `causal`: later tokens must stay hidden; `nondeterminism`: why two calls differ, if they do; `match`: the variant
+    that the block equals, without faults if it is right.
     """
 
     causal: bool = False
     match: Match | None = None
-    noise: str = ""
-    mask_raises: bool = False
-    padding: str = ""  # the name of a mask that says which tokens are there: it is not given
-    guess: Layout | None = None  # the reading that the block bears out, where no variant matches
+    nondeterminism: str = ""
+    rejects_masks: bool = False
+    padding: str = ""  # name of a padding mask, which is not passed
+    likely_layout: Layout | None = None  # the layout that the block confirms, if no variant matches
     leaks: bool = False  # a later token changes an earlier output
-    hides: str = ""  # which tokens it hides, if some later ones and not all: a key of `sentences.HIDES`
-    hole: Mapping[str, int] = field(default_factory=dict)  # a later token that a token sees past one that it does not
+    partial_mask: str = ""  # a key of `sentences.PARTIAL_MASKS`, if some later tokens are hidden and not all
+    mask_gap: Mapping[str, int] = field(default_factory=dict)  # a visible token beyond a hidden later one
 
     @property
-    def reading(self) -> Layout | None:
-        """Give the reading of its weights, as far as it is known."""
-        return self.match.layout if self.match is not None else self.guess
+    def layout(self) -> Layout | None:
+        """The layout of its weights, as far as it is known."""
+        return self.match.layout if self.match is not None else self.likely_layout
 
     @property
     def right_rope(self) -> str:
-        """Say how a right one would rotate: as this one does, its fault left out."""
+        """The rotation of the right form: that of the match without its fault."""
         rope = self.match.spec.rope if self.match else "none"
         layout = rope.partition(":")[0]
         return layout if layout in ROPES else "interleaved" if rope == "none:ignored" else "none"
 
 
 @contextmanager
-def held_still(quiet: bool = True) -> Iterator[None]:
-    """Let no dropout drop."""
-    if not quiet:
+def without_dropout(disabled: bool = True) -> Iterator[None]:
+    """Switch all dropout off."""
+    if not disabled:
         yield
         return
 
-    def still(x: Tensor, *_: Any, **__: Any) -> Tensor:
+    def identity(x: Tensor, *_: Any, **__: Any) -> Tensor:
         return x
 
     with (
-        mock.patch.object(nn.functional, "dropout", still),
-        mock.patch.object(torch, "dropout", still),
+        mock.patch.object(nn.functional, "dropout", identity),
+        mock.patch.object(torch, "dropout", identity),
         mock.patch.object(nn.Dropout, "forward", lambda self, x: x),
     ):
         yield

@@ -1,7 +1,7 @@
-"""Find the variant of the reference whose output a block's equals: the right one, or faults by name.
+"""Find the variant of the reference with the block's output: the right one, or one with known faults.
 
-Every reading of the weights is tried against the right form first, then against each fault, then against pairs, then
-against more of those that meet often. Few faults win over many.
+Every layout of the weights is compared with the right form first, then with each fault, then with pairs, then with more
+of the common faults at once. Few faults are preferred to many.
 """
 
 from __future__ import annotations
@@ -12,56 +12,56 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from mhsa_cli.check.faults import Form
-from mhsa_cli.check.match.search_case import Case, Match, fault_forms, together, with_layout
+from mhsa_cli.check.match.search_case import Case, Match, add_layout_faults, combine, fault_forms
 from mhsa_cli.check.read.reference import Spec
-from mhsa_cli.check.tensors import distance
+from mhsa_cli.check.tensors import abs_difference
 
-SECONDS = 3.0  # of this process's own time, for the search of several faults at once
-BESIDE = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effect")  # faults beside an odd factor
-# Faults that meet often, by stage: of these, any number at once is looked for.
+SECONDS = 3.0  # of CPU time, for the search of several faults at once
+WITH_CONSTANT = ("out_missing", "merge_by_view", "softmax_over_queries", "mask_no_effect")  # beside an odd scale
+# Stages of the common faults, any number of which is searched at once.
 EARLY, LATE = ("scale", "softmax", "mask"), ("split", "merge", "out")
-# Looked for alone and in pairs only: two cannot be computed for many at once, the others are rare.
+# Searched alone and in pairs only: two cannot be computed for many specs at once, the others are rare.
 ALONE = ("batch_folded_wrong", "output_transposed", "softmax_over_batch", "softmax_over_all", "softmax_is_sigmoid",
          "mask_fill_weak", "groups_tiled", "scale_d_model_unrooted", "scale_d_model_multiplied")  # fmt: skip
-Wrong = tuple[tuple[str, ...], Form]  # some faults, and the form that they make together
+FaultSet = tuple[tuple[str, ...], Form]  # some faults, and the form that they make together
 
 
-def right(case: Case) -> Match | None:
-    """Find a reading and a base under which the block is right."""
+def find_right(case: Case) -> Match | None:
+    """Find a layout and a base under which the block is right."""
     for at, layout in enumerate(case.layouts):
         if layout.fault is not None or (layout.roles.out is None and layout.roles.n_heads > 1):
             continue
         for base in case.bases(at):
-            unturned = case.turned and base.rope == "none"
-            if not unturned and (match := case.match(at, base)):
+            unrotated = case.must_rotate and base.rope == "none"
+            if not unrotated and (match := case.match(at, base)):
                 return match
     return None
 
 
-def wrong(cases: Sequence[Case]) -> tuple[Case, Match] | None:
+def find_faults(cases: Sequence[Case]) -> tuple[Case, Match] | None:
     """Find the fewest faults that explain one of the cases, or None if no known ones do within the time."""
     until = time.process_time() + SECONDS
-    looks: list[Callable[[Case], Match | None]] = [
-        lambda case: _one(case, range(case.likely)),
+    searches: list[Callable[[Case], Match | None]] = [
+        lambda case: _single_fault(case, range(case.n_confirmed)),
         lambda case: _constant(case, (), until),
-        lambda case: often(case, until),
-        lambda case: _one(case, range(case.likely, len(case.layouts))),
-        lambda case: _two(case, until),
-        lambda case: _constant(case, BESIDE, until),
+        lambda case: find_common_faults(case, until),
+        lambda case: _single_fault(case, range(case.n_confirmed, len(case.layouts))),
+        lambda case: _two_faults(case, until),
+        lambda case: _constant(case, WITH_CONSTANT, until),
     ]
-    for look in looks:
+    for search in searches:
         for case in cases:
-            if match := look(case):
+            if match := search(case):
                 return case, match
     return None
 
 
-def _one(case: Case, numbers: range) -> Match | None:
-    for at in numbers:  # what the reading of the weights implies, alone
-        for base in case.bases(at) if with_layout(case.layouts[at], ()) else ():
+def _single_fault(case: Case, layouts: range) -> Match | None:
+    for at in layouts:  # the faults of the layout alone
+        for base in case.bases(at) if add_layout_faults(case.layouts[at], ()) else ():
             if match := case.match(at, base):
                 return match
-    for at in numbers:
+    for at in layouts:
         for base in case.bases(at):
             for name, form in fault_forms(case.layouts[at], base, len(case.ropes) > 1):
                 if match := case.match(at, base._replace(**form), name):
@@ -70,8 +70,8 @@ def _one(case: Case, numbers: range) -> Match | None:
 
 
 def _constant(case: Case, beside: Sequence[str], until: float) -> Match | None:
-    """Fit the factor of the scores: alone, or beside another fault."""
-    for at, layout in enumerate(case.layouts[: case.likely]):
+    """Fit the scale of the scores: alone, or beside another fault."""
+    for at, layout in enumerate(case.layouts[: case.n_confirmed]):
         for base in case.bases(at):
             forms = fault_forms(layout, base, False, beside) if beside else [("", Form())]
             for extra, form in forms:
@@ -86,7 +86,7 @@ def _constant(case: Case, beside: Sequence[str], until: float) -> Match | None:
 
 
 def _fit(case: Case, at: int, base: Spec) -> float:
-    """Find the factor of the scores that comes nearest, by a grid and a golden-section search."""
+    """Fit the scale of the scores by a grid and a golden-section search."""
 
     def off(log: float) -> float:
         return case.difference(at, base._replace(scale=f"x{math.exp(log)!r}"))
@@ -106,12 +106,12 @@ def _fit(case: Case, at: int, base: Spec) -> float:
     return float(f"{math.exp((low + high) / 2):.6g}")  # 0.2, not 0.20000000013
 
 
-def _two(case: Case, until: float) -> Match | None:
-    for at, layout in enumerate(case.layouts[: case.likely]):
+def _two_faults(case: Case, until: float) -> Match | None:
+    for at, layout in enumerate(case.layouts[: case.n_confirmed]):
         for base in case.bases(at):
             forms = list(fault_forms(layout, base, len(case.ropes) > 1))
             for (name, form), (other, more) in itertools.combinations(forms, 2):
-                both = None if name == other else together(form, more)
+                both = None if name == other else combine(form, more)
                 if both is None or set(both) == set(form) or set(both) == set(more):
                     continue
                 if match := case.match(at, base._replace(**both), name, other):
@@ -121,17 +121,17 @@ def _two(case: Case, until: float) -> Match | None:
     return None
 
 
-def often(case: Case, until: float) -> Match | None:
-    """Look for several at once of the faults that meet often: all their combinations, those with the fewest first."""
-    looks = [(at, base, *_choices(case, at, base)) for at in range(case.likely) for base in case.bases(at)]
-    for count in range(len(LATE) + 1):  # so many faults of the split, the merge and the output
+def find_common_faults(case: Case, until: float) -> Match | None:
+    """Search all combinations of the common faults, those with the fewest late faults first."""
+    bases = [(at, base, *_fault_sets(case, at, base)) for at in range(case.n_confirmed) for base in case.bases(at)]
+    for count in range(len(LATE) + 1):  # number of faults of the split, the merge and the output
         found: list[Match] = []
-        for at, base, early, lates in looks:
+        for at, base, early, lates in bases:
             for late in lates:
                 if time.process_time() > until:
                     return _fewest(found)
                 if len(late[0]) == count:
-                    found += _side_by_side(case, at, base, early, late)
+                    found += _compare_at_once(case, at, base, early, late)
         if found:
             return _fewest(found)
     return None
@@ -141,34 +141,34 @@ def _fewest(found: Sequence[Match]) -> Match | None:
     return min(found, key=lambda match: len(match.faults), default=None)
 
 
-def _choices(case: Case, at: int, base: Spec) -> tuple[list[Wrong], list[Wrong]]:
-    """List what may be wrong up to the weights, and what may be wrong after them."""
-    stages: dict[str, list[Wrong]] = {stage: [((), {})] for stage in (*EARLY, *LATE)}
+def _fault_sets(case: Case, at: int, base: Spec) -> tuple[list[FaultSet], list[FaultSet]]:
+    """List the sets of common faults up to the weights, and those after them."""
+    stages: dict[str, list[FaultSet]] = {stage: [((), {})] for stage in (*EARLY, *LATE)}
     for name, form in fault_forms(case.layouts[at], base, False):
         changed = list(form.keys() - {"fill"}) or ["mask"]  # the fill of masked scores belongs to the mask
         if form and len(changed) == 1 and changed[0] in stages and name not in ALONE and form.get("fill") != "added":
             stages[changed[0]].append(((name,), form))
-    return _combined(stages[stage] for stage in EARLY), _combined(stages[stage] for stage in LATE)
+    return _combinations(stages[stage] for stage in EARLY), _combinations(stages[stage] for stage in LATE)
 
 
-def _combined(stages: Iterable[Sequence[Wrong]]) -> list[Wrong]:
-    """Combine one of each stage; those that want a stage to be two things are left out."""
-    found: list[Wrong] = [((), {})]
+def _combinations(stages: Iterable[Sequence[FaultSet]]) -> list[FaultSet]:
+    """Combine one set of each stage, except those that disagree on a stage."""
+    found: list[FaultSet] = [((), {})]
     for stage in stages:
         found = [((*names, *more), both) for names, form in found for more, other in stage
-                 if (both := together(form, other)) is not None]  # fmt: skip
+                 if (both := combine(form, other)) is not None]  # fmt: skip
     return found
 
 
-def _side_by_side(case: Case, at: int, base: Spec, early: Sequence[Wrong], late: Wrong) -> list[Match]:
+def _compare_at_once(case: Case, at: int, base: Spec, early: Sequence[FaultSet], late: FaultSet) -> list[Match]:
     """Compare all forms of the scores and weights at once, with one way to split, merge and project."""
     specs = [base._replace(**form, **late[1]) for _, form in early]
     try:
-        made = case.reference(at).outputs(specs)
+        outputs = case.reference(at).outputs(specs)
     except (RuntimeError, ValueError, IndexError):
         return []
-    if made.shape[1:] != case.y.shape:
+    if outputs.shape[1:] != case.y.shape:
         return []
-    off = distance(made, case.y).flatten(1).amax(1).tolist()
-    return [Match(case.layouts[at], specs[n], with_layout(case.layouts[at], (*early[n][0], *late[0])), off[n])
+    off = abs_difference(outputs, case.y).flatten(1).amax(1).tolist()
+    return [Match(case.layouts[at], specs[n], add_layout_faults(case.layouts[at], (*early[n][0], *late[0])), off[n])
             for n in range(len(specs)) if off[n] <= case.tolerance]  # fmt: skip

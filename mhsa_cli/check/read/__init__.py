@@ -1,1 +1,1 @@
-"""Which of its weights is what, and the right attention with those weights."""
+"""The roles of a block's weights, and the reference attention with those weights."""

@@ -1,4 +1,4 @@
-"""Where each role's numbers lie in a block's own tensors, so that one head can be changed and nothing else."""
+"""Positions of each role's numbers in the tensors of a block, so that one head can be changed and nothing else."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_layouts import Name, layouts
+from mhsa_cli.check.read.weight_layouts import LayoutName, layouts
 from mhsa_cli.check.tensors import Slot
 
 
-def addresses_of(found: list[Slot], d_model: int, n_heads: int) -> dict[Name, Roles]:
-    """Give, for each reading of the weights, roles that hold addresses: places in all tensors laid end to end."""
-    start, addresses = 0, {}
+def index_layouts(found: list[Slot], d_model: int, n_heads: int) -> dict[LayoutName, Roles]:
+    """Give, for each layout of the weights, roles that hold indices into all tensors laid end to end."""
+    start, indices = 0, {}
     for slot in found:
         size = tuple(slot.value.shape)
         count = math.prod(size)
-        addresses[slot.path] = torch.arange(start, start + count).view(size)
+        indices[slot.path] = torch.arange(start, start + count).view(size)
         start += count
-    return {layout.name: layout.roles for layout in layouts(found, addresses, d_model, n_heads)}
+    return {layout.name: layout.roles for layout in layouts(found, indices, d_model, n_heads)}
 
 
 @contextmanager
-def lent(found: list[Slot]) -> Iterator[tuple[Tensor, Callable[[Tensor], None]]]:
-    """Give all numbers in one vector, end to end, and what writes others for the while; then they are as before."""
+def editable_weights(found: list[Slot]) -> Iterator[tuple[Tensor, Callable[[Tensor], None]]]:
+    """Give all numbers as one vector, end to end, and a function that overwrites them; restores them at the end."""
     numbers = torch.cat([slot.read().flatten() for slot in found])
     counts = [math.prod(slot.value.shape) for slot in found]
 
@@ -42,9 +42,9 @@ def lent(found: list[Slot]) -> Iterator[tuple[Tensor, Callable[[Tensor], None]]]
 
 
 def scaled(numbers: Tensor, factor: float, *roles: Tensor | None) -> Tensor:
-    """Copy numbers, those at the addresses of some roles multiplied; None is a role that is not there."""
+    """Copy numbers, those at the indices of some roles multiplied; None is a missing role."""
     new = numbers.clone()
-    for addresses in roles:
-        if addresses is not None:
-            new[addresses] *= factor
+    for index in roles:
+        if index is not None:
+            new[index] *= factor
     return new

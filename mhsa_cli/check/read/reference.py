@@ -1,6 +1,6 @@
-"""The right attention in float64, and at every stage the wrong forms that people write.
+"""Reference attention in float64, and the wrong forms of each stage that people write.
 
-A `Spec` names one form a stage. Sizes: B batch, T tokens, D = d_model, H heads, G key/value heads, d = d_head.
+A `Spec` names one form per stage. Sizes: B batch, T tokens, D = d_model, H heads, G key/value heads, d = d_head.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mhsa_cli.core.model.positions import RopePositions
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """A block's own weights, each in its role: y = x W^T + b.
+    """The weights of a block by role: y = x W^T + b.
 
-    Shapes: q (H, d, D), k and v (G, d, D), their biases without the D; out (D_out, H*d), or None where there is none.
-    `norm` is the LayerNorm inside, (weight, bias, eps), if there is one.
+    Shapes: q (H, d, D), k and v (G, d, D), their biases without the D; out (D_out, H*d), or None.
+    `norm` is a LayerNorm in the block: (weight, bias, eps).
     """
 
     q: Tensor
@@ -36,12 +36,12 @@ class Roles:
 
     @property
     def n_heads(self) -> int:
-        """Count the query heads."""
+        """Number of query heads."""
         return self.q.size(0)
 
 
 class Spec(NamedTuple):
-    """One form for every stage, in the order in which they are computed."""
+    """One form for every stage, in order of computation."""
 
     frame: str = "plain"
     project: str = "right"
@@ -58,8 +58,8 @@ class Spec(NamedTuple):
 
 ROPES = ("interleaved", "half")
 FRAMES = ("plain", "residual", "pre-norm", "pre-norm residual", "post-norm residual", "post-norm")
-# Which of the block's maps serves as query, key and value.
-SOURCES = {
+# Which projections serve as query, key and value.
+PROJECTIONS = {
     "right": "qkv",
     "query_from_key": "kkv",
     "key_from_query": "qqv",
@@ -73,13 +73,13 @@ SOURCES = {
     "names_qkv_kvq": "kvq",
 }
 THETA = 10000.0
-WEIGHT_STAGES = 8  # the weights depend on the stages up to the softmax, and on no later one
-FILLS = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}  # what masked scores become
-ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # or what is added to them
+WEIGHT_STAGES = 8  # the attention weights depend on the stages up to the softmax only
+FILLS = {"inf": -math.inf, "finite": -1e9, "zero": 0.0, "ten": -10.0}  # new value of masked scores
+ADDED = {"added": -1e9, "one less": -1.0, "ten less": -10.0}  # or the number added to them
 
 
 class Reference:
-    """Computes any spec on one input, keeping what specs have in common.
+    """Computes any spec on one input, and caches what specs have in common.
 
     Shapes: x (B, T, D); positions (T,) of the tokens.
     """
@@ -90,7 +90,7 @@ class Reference:
         self.H, self.d = roles.q.shape[:2]
         self.positions = torch.arange(self.T) if positions is None else positions
         root = math.sqrt
-        self.factors = {  # what the scores are multiplied by in each form of the scale
+        self.factors = {  # factor of the scores in each form of the scale
             "d_head": 1 / root(self.d),
             "d_model": 1 / root(self.D),
             "none": 1.0,
@@ -103,43 +103,43 @@ class Reference:
             "model_multiplied": root(self.D),
             "after": 1.0,  # the weights are divided instead
         }
-        self._kept: dict[object, Tensor] = {}
+        self._cache: dict[object, Tensor] = {}
 
     def output(self, spec: Spec) -> Tensor:
-        """Compute the output (B, T, D_out), or what shape a wrong form gives it."""
-        merged = self._keep(("merged", *spec[:10]), lambda: self.merge(spec.merge, self._context(spec)))
+        """Compute the output (B, T, D_out); a wrong form may give another shape."""
+        merged = self._cached(("merged", *spec[:10]), lambda: self.merge(spec.merge, self._context(spec)))
         y = self.finish(spec.frame, self._out(spec.out, merged))
         return y.transpose(1, 2) if spec.out == "transposed" else y
 
     def outputs(self, specs: list[Spec]) -> Tensor:
-        """Compute many specs at once that differ up to the weights only: (N, B, T, D_out)."""
+        """Compute many specs at once that differ only up to the weights: (N, B, T, D_out)."""
         first, N = specs[0], len(specs)
 
         def stacked() -> Tensor:
-            """As one long head for each (b, h), which multiplies faster: (B, H, N * T, T)."""
+            """All specs as one long head for each (b, h), which multiplies faster: (B, H, N * T, T)."""
             return torch.stack([self._weights(spec) for spec in specs], dim=2).flatten(2, 3)
 
         key = ("stacked", tuple(spec[:WEIGHT_STAGES] for spec in specs))
-        weights = self._keep(key, stacked)  # kept here only, not each by itself as well: these are the largest tensors
-        context = (weights @ self._heads(first, 2)).unflatten(2, (N, -1))
+        weights = self._cached(key, stacked)  # cached once: these are the largest tensors
+        context = (weights @ self._heads(first, "v")).unflatten(2, (N, -1))
         context = context.movedim(2, 0).flatten(0, 1)
         y = self._out(first.out, self.merge(first.merge, context))
         return self.finish(first.frame, y.view(N, self.B, *y.shape[1:]))
 
     def finish(self, frame: str, y: Tensor) -> Tensor:
-        """Add what stands around attention: the residual, then a norm."""
+        """Add the residual, then a norm, as the frame says."""
         if frame.endswith("residual") and y.shape[-3:] == self.x.shape:
             y = self.x + y
         return self._norm(y) if frame.startswith("post-norm") else y
 
     def weights(self, spec: Spec) -> Tensor:
         """Compute the attention weights (B, H, T, T)."""
-        return self._keep(("weights", *spec[:WEIGHT_STAGES]), lambda: self._weights(spec))
+        return self._cached(("weights", *spec[:WEIGHT_STAGES]), lambda: self._weights(spec))
 
-    def _keep(self, key: object, make: Callable[[], Tensor]) -> Tensor:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+    def _cached(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     def _norm(self, x: Tensor) -> Tensor:
         if self.roles.norm is None:
@@ -147,43 +147,43 @@ class Reference:
         weight, bias, eps = self.roles.norm
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps) if x.size(-1) == len(weight) else x
 
-    def _flat(self, spec: Spec, part: int) -> Tensor:
-        """Project to queries (0), keys (1) or values (2): (B, T, heads * d)."""
+    def _flat(self, spec: Spec, role: str) -> Tensor:
+        """Project to queries, keys or values: (B, T, heads * d)."""
         x = self._norm(self.x) if spec.frame.startswith("pre-norm") else self.x
-        if spec.project == "value_unprojected" and part == 2:
+        if spec.project == "value_unprojected" and role == "v":
             return x
-        name = SOURCES.get(spec.project, "qkv")[part]
-        weight, bias = getattr(self.roles, name), getattr(self.roles, f"{name}_bias")
+        used = PROJECTIONS.get(spec.project, "qkv")["qkv".index(role)]
+        weight, bias = getattr(self.roles, used), getattr(self.roles, f"{used}_bias")
         y = x @ weight.flatten(0, 1).transpose(0, 1)
         return y if bias is None else y + bias.flatten()
 
-    def _heads(self, spec: Spec, part: int) -> Tensor:
-        """Split queries, keys or values: (B, H, T, d); `key_reshaped` gives keys (B, H, T, d) out of order."""
-        return self._keep(("heads", part, *spec[:4]), lambda: self._split(spec, part))
+    def _heads(self, spec: Spec, role: str) -> Tensor:
+        """Split queries, keys or values into heads: (B, H, T, d)."""
+        return self._cached(("heads", role, *spec[:4]), lambda: self._split(spec, role))
 
-    def _split(self, spec: Spec, part: int) -> Tensor:
-        flat = self._flat(spec, part)
+    def _split(self, spec: Spec, role: str) -> Tensor:
+        flat = self._flat(spec, role)
         n = flat.size(-1) // self.d
         if spec.split == "by_view":
             x = flat.reshape(self.B, n, self.T, self.d)
-        elif spec.split == "features_first_k" and part == 1:
+        elif spec.split == "features_first_k" and role == "k":
             x = flat.view(self.B, self.T, self.d, n).permute(0, 3, 1, 2)
         else:
             x = flat.view(self.B, self.T, n, self.d).transpose(1, 2)
         if n < self.H:
             tiled = spec.split == "groups_tiled"
             x = x.repeat(1, self.H // n, 1, 1) if tiled else x.repeat_interleave(self.H // n, dim=1)
-        return self._turn(spec.rope, x, part)
+        return self._rotate(spec.rope, x, role)
 
-    def _turn(self, rope: str, x: Tensor, part: int) -> Tensor:
-        """Turn by position; a form is "layout" or "layout:fault"."""
+    def _rotate(self, rope: str, x: Tensor, role: str) -> Tensor:
+        """Rotate by position; `rope` is "layout" or "layout:fault"."""
         layout, _, fault = rope.partition(":")
-        if layout == "none" or (part == 2 and fault != "on_value") or (part == 1 and fault == "only_query"):
+        if layout == "none" or (role == "v" and fault != "on_value") or (role == "k" and fault == "only_query"):
             return x
-        if part == 0 and fault == "only_key":
+        if role == "q" and fault == "only_key":
             return x
         d, positions = self.d, self.positions.to(torch.float64)
-        if part == 1:
+        if role == "k":
             shifts = {"key_after": positions + 1, "key_before": positions - 1, "key_rolled": positions.roll(1)}
             positions = shifts.get(fault, positions)
             layout = {"half": "interleaved"}.get(layout, "half") if fault == "pairs_differ" else layout
@@ -194,16 +194,16 @@ class Reference:
         angle = positions.unsqueeze(1) * rate * (-1 if fault == "backwards" else 1)
         cos, sin = angle.cos(), angle.sin()
         if fault == "angles_mixed":
-            return _turned_by_others(layout, x, cos, sin)
+            return _rotate_mixed(layout, x, cos, sin)
         return RopePositions(1, d, layout=layout).turn_by(x, cos, sin)
 
     def _scores(self, spec: Spec) -> Tensor:
         def make() -> Tensor:
-            q, k = self._heads(spec, 0), self._heads(spec, 1)
-            turned = k.reshape(self.B, self.H, self.d, self.T) if spec.split == "key_reshaped" else k.transpose(-2, -1)
-            return q @ turned
+            q, k = self._heads(spec, "q"), self._heads(spec, "k")
+            reshaped = spec.split == "key_reshaped"
+            return q @ (k.reshape(self.B, self.H, self.d, self.T) if reshaped else k.transpose(-2, -1))
 
-        scores = self._keep(("scores", *spec[:4]), make)
+        scores = self._cached(("scores", *spec[:4]), make)
         if spec.scale.startswith("x"):
             return scores * float(spec.scale[1:])
         return scores * self.factors[spec.scale]
@@ -230,7 +230,7 @@ class Reference:
         return weights / math.sqrt(self.d) if spec.scale == "after" else weights
 
     def _context(self, spec: Spec) -> Tensor:
-        weights, v = self.weights(spec), self._heads(spec, 2)
+        weights, v = self.weights(spec), self._heads(spec, "v")
         return (weights.transpose(-2, -1) if spec.values == "transposed" else weights) @ v  # (B, H, T, d)
 
     def merge(self, form: str, context: Tensor) -> Tensor:
@@ -256,8 +256,8 @@ class Reference:
         return merged
 
 
-def _turned_by_others(layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other."""
+def _rotate_mixed(layout: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the pairs of a layout by angles (T, d/2) that are laid out for the pairs of the other layout."""
     if layout == "half":
         a, b = x.chunk(2, -1)
         return x * cos.repeat_interleave(2, -1) + torch.cat((-b, a), -1) * sin.repeat_interleave(2, -1)

@@ -1,1 +1,1 @@
-"""From FILE:NAME to the object it names."""
+"""Load the block that FILE:NAME names."""

@@ -1,6 +1,6 @@
-"""Runs the statements that a block needs. One that fails is kept as a failure, and what follows is tried all the same.
+"""Runs the statements that a block needs. A failed statement is recorded, and the following ones run all the same.
 
-This is the one place where somebody else's code begins to run: `mhsa check` does it in a process of its own.
+This is the one place where the user's code starts to run: `mhsa check` calls it in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from mhsa_cli.check.source.dependencies import Definition, Part, bound
-from mhsa_cli.check.source.packages import as_the_user_wrote, make_module, way_out
+from mhsa_cli.check.source.dependencies import Definition, Statement, bound_name
+from mhsa_cli.check.source.packages import error_text, install_hint, make_module
 from mhsa_cli.check.source.read_file import Script
 
 POSTPONED = __future__.annotations.compiler_flag
@@ -26,66 +26,65 @@ POSTPONED = __future__.annotations.compiler_flag
 
 @dataclass(frozen=True)
 class Failure:
-    """A needed statement that failed: its first line, what it raised in words, and a way out or ""."""
+    """A needed statement that failed: where, its error in words, and a hint or ""."""
 
-    line: int
     place: str
-    said: str
+    message: str
     hint: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.said}" + (f" ({self.hint})" if self.hint else "")
+        return f"{self.place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-def run(script: Script, parts: Sequence[Part]) -> tuple[ModuleType, list[Failure]]:
-    """Run statements in a new module, in which tracebacks and `inspect.getsource` find their lines."""
+def run_statements(script: Script, statements: Sequence[Statement]) -> tuple[ModuleType, list[Failure]]:
+    """Run statements in a new module whose lines tracebacks and `inspect.getsource` can find."""
     name = str(script.path)
     linecache.cache[name] = (len(script.text), None, script.text.splitlines(keepends=True), name)
-    flags = _future_flags(parts)
+    flags = _future_flags(statements)
     failures: list[Failure] = []
     missing: set[str] = set()
     with (
-        mock.patch.object(sys, "dont_write_bytecode", True),  # no __pycache__ beside what is imported meanwhile
-        mock.patch.object(argparse.ArgumentParser, "parse_known_args", _defaults),
+        mock.patch.object(sys, "dont_write_bytecode", True),  # no __pycache__ beside imported files
+        mock.patch.object(argparse.ArgumentParser, "parse_known_args", _parse_defaults),
     ):
         module = make_module(script.path, script.tree)
-        for part in parts:
-            error = _attempt(part.node, module, name, flags, missing)
+        for statement in statements:
+            error = _run(statement.node, module, name, flags, missing)
             if error is not None:
-                if isinstance(part.node, ast.Import | ast.ImportFrom):
-                    missing |= {bound(alias) for alias in part.node.names}
-                failures.append(_failure(script, part, error))
+                if isinstance(statement.node, ast.Import | ast.ImportFrom):
+                    missing |= {bound_name(alias) for alias in statement.node.names}
+                failures.append(_failure(script, statement, error))
     return module, failures
 
 
-_parse = argparse.ArgumentParser.parse_known_args
+_parse_known_args = argparse.ArgumentParser.parse_known_args
 
 
-def _defaults(
+def _parse_defaults(
     self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
 ) -> tuple[Any, list[str]]:
-    """Read a command line that nobody wrote: every argument has its default, also one that is required."""
+    """Parse an empty command line: every argument has its default, also a required one."""
     for action in self._actions:
         action.required = False
     for group in self._mutually_exclusive_groups:
         group.required = False
-    return _parse(self, [] if args is None else args, namespace)
+    return _parse_known_args(self, [] if args is None else args, namespace)
 
 
-def _future_flags(parts: Sequence[Part]) -> int:
+def _future_flags(statements: Sequence[Statement]) -> int:
     flags = 0
-    for node in (part.node for part in parts):
+    for node in (statement.node for statement in statements):
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             for alias in node.names:
                 flags |= getattr(__future__, alias.name).compiler_flag
     return flags
 
 
-def _attempt(node: ast.stmt, module: ModuleType, name: str, flags: int, missing: set[str]) -> BaseException | None:
-    """Run a statement; a definition that fails once more without its annotations, and without what is missing.
+def _run(node: ast.stmt, module: ModuleType, name: str, flags: int, missing: set[str]) -> BaseException | None:
+    """Run a statement; retry a failed definition without annotations, then without decorators that are missing.
 
-    Annotations and decorators of packages that are not there (jaxtyping, beartype) are for readers and checkers: the
-    definition works without them. Returns what it raised at first, or None.
+    Annotations and decorators of missing packages (jaxtyping, beartype) only document and check: the definition works
+    without them. Returns the first error, or None.
     """
     first = _execute(node, module, name, flags)
     if first is None or not isinstance(node, Definition):
@@ -94,8 +93,8 @@ def _attempt(node: ast.stmt, module: ModuleType, name: str, flags: int, missing:
     for inner in (inner for inner in ast.walk(bare) if isinstance(inner, Definition)):
         used = {one: {n.id for n in ast.walk(one) if isinstance(n, ast.Name)} for one in inner.decorator_list}
         inner.decorator_list = [one for one, names in used.items() if not names & missing]
-    for form in (node, bare):
-        if _execute(form, module, name, flags | POSTPONED) is None:
+    for retried in (node, bare):
+        if _execute(retried, module, name, flags | POSTPONED) is None:
             return None
     return first
 
@@ -109,16 +108,16 @@ def _execute(node: ast.stmt, module: ModuleType, name: str, flags: int) -> BaseE
     return None
 
 
-def _failure(script: Script, part: Part, error: BaseException) -> Failure:
-    """Put into words what a statement raised, with the line of this file at which it did."""
-    line, trace = part.node.lineno, error.__traceback__
+def _failure(script: Script, statement: Statement, error: BaseException) -> Failure:
+    """Describe the error of a statement, with the line of this file that raised it."""
+    line, trace = statement.node.lineno, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(script.path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    said = " ".join(as_the_user_wrote(error).split())[:300]
+    message = " ".join(error_text(error).split())[:300]
     if isinstance(error, SystemExit):
-        said = f"it ends the program (sys.exit({'' if error.code is None else repr(error.code)}))"
+        message = f"it ends the program (sys.exit({'' if error.code is None else repr(error.code)}))"
     elif isinstance(error, EOFError):
-        said = "it waits for input(), and there is nobody to type"
-    return Failure(line, script.place(line), said, way_out(error))
+        message = "it waits for input(), which is not available here"
+    return Failure(script.place(line), message, install_hint(error))

@@ -1,4 +1,4 @@
-"""FILE:Name to the object it names, by running only the statements of the file that it needs."""
+"""Load the block that FILE:NAME names, by running only the statements of the file that it needs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.check.sentences import noted
-from mhsa_cli.check.source.dependencies import Part, definitions, likely, needed_by, parts_of
-from mhsa_cli.check.source.execute import Failure, run
+from mhsa_cli.check.sentences import make_note
+from mhsa_cli.check.source.dependencies import Statement, attention_names, definitions, needed_by, statements_of
+from mhsa_cli.check.source.execute import Failure, run_statements
 from mhsa_cli.check.source.read_file import Script, read_script
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Note
 
-SHOWN = 3  # notes of a kind before they are only counted
+SHOWN = 3  # notes of one kind before the rest is only counted
 
 
 @dataclass(frozen=True)
 class Source:
-    """A block as Python has it: `attention` is the class, function or instance.
+    """A loaded block: `attention` is the class, function or instance, `text` its Python source.
 
-    `text` is Python: of a notebook the code cells, of Markdown the code blocks. `namespace` holds the globals that the
-    block lives in. `notes` say what was left out or failed. `place` says in words where a line of `text` is.
+    Of a notebook, `text` is the code cells, of Markdown the code blocks; `place` gives the place of a line of it in
+    words. `namespace` holds the globals of the block, `notes` what was skipped or failed.
     """
 
     path: Path
@@ -37,109 +37,111 @@ class Source:
     place: Callable[[int], str]
 
 
-def split(target: str) -> tuple[Path, str | None]:
-    """Split FILE:Name; the name is None where only a file is given."""
-    file, colon, name = target.rpartition(":")
-    if colon and file and re.fullmatch(r"[^\W\d][\w.]*", name) and not Path(target).exists():
+def parse_block(block: str) -> tuple[Path, str | None]:
+    """Split FILE:NAME into path and name; the name is None if only a file is given."""
+    file, colon, name = block.rpartition(":")
+    if colon and file and re.fullmatch(r"[^\W\d][\w.]*", name) and not Path(block).exists():
         return Path(file), name
-    return Path(target.removesuffix(":") if file else target), None
+    return Path(block.removesuffix(":") if file else block), None
 
 
-def load(target: str) -> Source:
-    """Load FILE:Name, or of a FILE the one thing in it that looks like attention.
+def load(block: str) -> Source:
+    """Load FILE:NAME; of FILE alone, the only class or function that looks like attention.
 
-    Raises: UsageError if there is no such thing, or if it does not come to be; it names the line that failed.
+    Raises: UsageError if there is no such object or it cannot be defined, with the line that failed.
     """
-    path, name = split(target)
+    path, name = parse_block(block)
     try:
         script = read_script(path.absolute())
-        parts = parts_of(script.tree)
+        statements = statements_of(script.tree)
     except RecursionError as error:
         hint = "put the attention into a file of its own"
         raise UsageError(f"{path} is nested too deeply to be read", hint) from error
     notes = list(script.notes)
     if name is None:
-        name = _only_one(script, parts)
-        notes.append(noted("taken", name=name))
-    root, *inner = name.split(".")
-    chosen = needed_by(root, parts)
-    by_star = any(part.always and "*" in part.binds for part in chosen)
-    if not by_star and not any(root in part.binds for part in chosen):
-        raise _no_such_name(script, parts, root)
-    module, failures = run(script, chosen)
-    notes += _left_out(script, parts, chosen, root)
-    notes += _shortened([noted("failed", failure=str(failure), name=root) for failure in failures], "more_failed")
-    found = _find(script, parts, vars(module), root, failures)
-    for attribute in inner:
+        name = _only_attention(script, statements)
+        notes.append(make_note("only_attention", name=name))
+    root, *attributes = name.split(".")
+    needed = needed_by(root, statements)
+    by_star = any(one.always_runs and "*" in one.binds for one in needed)
+    if not by_star and not any(root in one.binds for one in needed):
+        raise _no_such_name(script, statements, root)
+    module, failures = run_statements(script, needed)
+    notes += _skipped(script, statements, needed, root)
+    notes += _shortened([make_note("failed", failure=str(failure), name=root) for failure in failures], "more_failed")
+    found = _find(script, statements, vars(module), root, failures)
+    for attribute in attributes:
         if not hasattr(found, attribute):
             raise UsageError(f"{script.path}: {root} has no {attribute}", f"name a class: {script.path}:{root}")
         found = getattr(found, attribute)
     if not callable(found):
         kind = type(found).__name__
         what = "None" if found is None else f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
-        raise UsageError(f"{script.path}: {name} is {what}, which cannot be called", _listed(script, parts, root))
+        raise UsageError(
+            f"{script.path}: {name} is {what}, which is not callable", _names_hint(script, statements, root)
+        )
     return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place)
 
 
-def _only_one(script: Script, parts: Sequence[Part]) -> str:
-    found = likely(parts)
+def _only_attention(script: Script, statements: Sequence[Statement]) -> str:
+    found = attention_names(statements)
     if len(found) == 1:
         return found[0]
-    if not found:
-        said = "nothing in it looks like attention: no class with a forward or __call__, no function of q, k, v"
+    if found:
+        message = f"{len(found)} names look like attention: {', '.join(found)}"
     else:
-        said = f"{len(found)} things in it may be meant: {', '.join(found)}"
-    raise UsageError(f"{script.path}: {said}", _listed(script, parts))
+        message = "nothing in it looks like attention: no class with forward or __call__, no function of q, k, v"
+    raise UsageError(f"{script.path}: {message}", _names_hint(script, statements))
 
 
-def _listed(script: Script, parts: Sequence[Part], without: str = "") -> str:
-    names = [name for name in definitions(parts) if name != without]
+def _names_hint(script: Script, statements: Sequence[Statement], without: str = "") -> str:
+    names = [name for name in definitions(statements) if name != without]
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     return f"name one, as {script.path}:{names[0]}; there are {shown}" if names else "it defines no class or function"
 
 
-def _no_such_name(script: Script, parts: Sequence[Part], name: str) -> UsageError:
-    bound = {known for part in parts for known in part.binds}
-    near = difflib.get_close_matches(name, bound, n=1)
-    same = [known for known in bound if known.lower() == name.lower()]
-    hint = f"did you mean {(same or near)[0]}? " if same or near else ""
-    hint += _listed(script, parts)
+def _no_such_name(script: Script, statements: Sequence[Statement], name: str) -> UsageError:
+    bound = {known for one in statements for known in one.binds}
+    near = [known for known in bound if known.lower() == name.lower()] or difflib.get_close_matches(name, bound, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    hint += _names_hint(script, statements)
     return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *(note.text for note in script.notes)]))
 
 
-def _find(script: Script, parts: Sequence[Part], namespace: dict[str, Any], name: str, failures: list[Failure]) -> Any:
+def _find(
+    script: Script, statements: Sequence[Statement], namespace: dict[str, Any], name: str, failures: list[Failure]
+) -> Any:
     if name in namespace:
         return namespace[name]
     if not failures:
-        raise _no_such_name(script, parts, name)
-    # The last one is the block's own, or near it; a package that is missing is the root of what failed after it.
+        raise _no_such_name(script, statements, name)
+    # A missing package causes what fails after it; otherwise the last failure is nearest to the block.
     cause = next((failure for failure in failures if failure.hint), failures[-1])
     others = [f"also {failure}" for failure in failures if failure is not cause][:SHOWN]
-    hint = cause.hint or "mend that line, or name a target that does not need it"
-    said = f"{script.path}, {cause.place}: {name} cannot be defined: {cause.said}"
-    raise UsageError(said, "\n  ".join([hint, *others]))
+    hint = cause.hint or "fix that line, or name a block that does not need it"
+    message = f"{script.path}, {cause.place}: {name} cannot be defined: {cause.message}"
+    raise UsageError(message, "\n  ".join([hint, *others]))
 
 
-def _left_out(script: Script, parts: Sequence[Part], chosen: Sequence[Part], name: str) -> list[Note]:
-    """Say which lines would run at import and did not; those with nothing but definitions between them go together."""
-    kept = {part.node.lineno for part in chosen}
-    told, said = [part for part in parts if part.runs or part.node.lineno in kept], []
-    for was_run, together in groupby(told, key=lambda part: part.node.lineno in kept):
+def _skipped(script: Script, statements: Sequence[Statement], needed: Sequence[Statement], name: str) -> list[Note]:
+    """Note the lines with side effects that were skipped; ranges with only definitions between them are joined."""
+    run = {one.node.lineno for one in needed}
+    relevant = [one for one in statements if one.has_side_effects or one.node.lineno in run]
+    notes = []
+    for was_run, group in groupby(relevant, key=lambda one: one.node.lineno in run):
         if not was_run:
-            left = list(together)
-            where = _from_to(script, left[0].first, left[-1].node.end_lineno or left[-1].node.lineno)
-            said.append(noted("at_import", where=where, name=name))
-    return _shortened(said, "more_at_import")
+            skipped = list(group)
+            where = _line_range(script, skipped[0].first_line, skipped[-1].node.end_lineno or skipped[-1].node.lineno)
+            notes.append(make_note("skipped", where=where, name=name))
+    return _shortened(notes, "more_skipped")
 
 
-def _from_to(script: Script, first: int, last: int) -> str:
+def _line_range(script: Script, first: int, last: int) -> str:
     start, end = script.place(first), script.place(last)
     if first == last:
         return f"{start} runs"
-    if script.path.suffix.lower() != ".ipynb":
-        return f"lines {first}-{last} run"
-    return f"{start} to {end} run"
+    return f"{start} to {end} run" if script.path.suffix.lower() == ".ipynb" else f"lines {first}-{last} run"
 
 
 def _shortened(notes: list[Note], more: str) -> list[Note]:
-    return notes if len(notes) <= SHOWN else [*notes[:SHOWN], noted(more, count=len(notes) - SHOWN)]
+    return notes if len(notes) <= SHOWN else [*notes[:SHOWN], make_note(more, count=len(notes) - SHOWN)]

@@ -1,1 +1,1 @@
-"""Grades in processes of their own."""
+"""Grade blocks in processes of their own."""

@@ -1,4 +1,4 @@
-"""The process in which one target is graded: cut off from the terminal, limited, and heard through a pipe alone."""
+"""The process that grades one block: cut off from the terminal, limited in resources, and read through a pipe."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.grade.processes import adopt_orphans, end_descendants
 from mhsa_cli.records.check import GradeOptions
 
-# The names of what it leaves in its folder.
-PRINTED, TRACE, ROOM = "printed", "trace", "room"
+PRINTED, TRACE, WORK = "printed", "trace", "work"  # names in the folder of the process
 READY = "mhsa_cli.check.preload"
-PRINTED_BYTES = 2 << 20  # what is kept of each of stdout and stderr: a chatty one is graded all the same
-AFTER = 10  # seconds of computing that are left to a process which nobody could end
+PRINTED_BYTES = 2 << 20  # limit for each of stdout and stderr; the rest is dropped
+EXTRA_CPU = 10  # seconds of CPU time beyond the time limit, for a process that could not be ended
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the process is told: `target` with an absolute path, its `file`, and the `folder` that it may write to.
+    """The task of the process: the block with an absolute path, its file, and the folder that it may write to.
 
-    `grader` is the module whose `grade` grades; `memory` is in bytes.
+    `grader` is the module whose `grade` is called; `memory` is in bytes.
     """
 
-    target: str
+    block: str
     file: Path
     options: GradeOptions
     grader: str
@@ -50,50 +49,52 @@ class Job:
 
 
 def serve(pipe: Connection, job: Job) -> None:
-    """Grade, say what comes of it, and be gone. Never returns."""
+    """Grade the block, send the result through the pipe, and exit the process. Never returns."""
     code = 0
     try:
         _cut_off(pipe, job)
-        send: Callable[..., None] = lambda **message: pipe.send_bytes(json.dumps(message, default=str).encode())  # noqa: E731
+
+        def send(**message: Any) -> None:
+            pipe.send_bytes(json.dumps(message, default=str).encode())
+
         try:
             _grade(job, send)
         except MhsaError as error:
-            send(refused=[error.message, error.hint])
+            send(error=[error.message, error.hint])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except MemoryError:
-            send(memory=True)
+            send(out_of_memory=True)
         except BaseException as error:
-            from mhsa_cli.check.source.packages import as_the_user_wrote
+            from mhsa_cli.check.source.packages import error_text
             from mhsa_cli.core.devices import is_out_of_memory
 
-            said = " ".join(as_the_user_wrote(error).split())[:400]
-            frames = [
-                f"{Path(f.filename).name}, line {f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-1:]
-            ]
-            send(raised=said, memory=is_out_of_memory(error), where="".join(frames))
+            message = " ".join(error_text(error).split())[:400]
+            frames = traceback.extract_tb(error.__traceback__)[-1:]
+            where = "".join(f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames)
+            send(raised=message, out_of_memory=is_out_of_memory(error), where=where)
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         end_descendants(os.getpid())
-        os._exit(code)  # nothing of what it left to be done at exit
+        os._exit(code)  # skips what the block registered for exit
 
 
 def _grade(job: Job, send: Callable[..., None]) -> None:
-    send(doing="starting")
+    send(stage="starting")
     from mhsa_cli.check.source.load import load
 
     importlib.import_module(READY)
     grade = importlib.import_module(job.grader).grade
     _limit(job)
-    send(started=True, doing="loading")
+    send(started=True, stage="loading")
     faulthandler.dump_traceback_later(job.seconds, file=_trace)
     with contextlib.suppress(OSError):
-        os.chdir(job.file.parent)  # what it reads at import lies there
-    source = load(job.target)
-    os.chdir(job.folder / ROOM)  # what it writes when it is called must not lie there
+        os.chdir(job.file.parent)  # files read at import lie there
+    source = load(job.block)
+    os.chdir(job.folder / WORK)  # files written by a call must not lie there
     send(name=source.name)
-    grade = grade(source, job.options, lambda doing: send(doing=doing))
+    grade = grade(source, job.options, lambda stage: send(stage=stage))
     faulthandler.cancel_dump_traceback_later()
     send(grade=asdict(grade))
 
@@ -102,7 +103,7 @@ _trace: Any = None
 
 
 def _cut_off(pipe: Connection, job: Job) -> None:
-    """Leave the terminal and the group of the parent, print into a file, and end when the parent has."""
+    """Leave the terminal and the process group of the parent, print to a file, and end with the parent."""
     global _trace
     if hasattr(os, "setsid"):
         os.setsid()
@@ -117,7 +118,7 @@ def _cut_off(pipe: Connection, job: Job) -> None:
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
     sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.BufferedWriter(_Short(number)), "utf-8", "backslashreplace", line_buffering=True)
+        io.TextIOWrapper(io.BufferedWriter(_LimitedFile(number)), "utf-8", "backslashreplace", line_buffering=True)
         for number in (1, 2)
     )
     _trace = (job.folder / TRACE).open("w")
@@ -125,25 +126,24 @@ def _cut_off(pipe: Connection, job: Job) -> None:
     sys.argv = [str(job.file)]
     sys.dont_write_bytecode = True
     warnings.simplefilter("ignore")
-    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "Agg"}  # grading is done on the CPU, and opens no window
-    threading.Thread(target=_watch, args=(pipe, job.folder), daemon=True).start()
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "Agg"}  # grade on the CPU, and open no window
+    threading.Thread(target=_end_with_parent, args=(pipe, job.folder), daemon=True).start()
 
 
-class _Short(io.FileIO):
-    """An open file that takes so many bytes, and lets the rest go by."""
+class _LimitedFile(io.FileIO):
+    """An open file that drops everything after a number of bytes."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
         self.left = PRINTED_BYTES
 
     def write(self, data: Any) -> int:
-        """Write what there is still room for."""
         self.left -= len(data)
         return super().write(data) if self.left >= 0 else len(data)
 
 
-def _watch(pipe: Connection, folder: Path) -> None:
-    """Wait for the end of the parent, for nothing else ever comes; then tidy up in its place."""
+def _end_with_parent(pipe: Connection, folder: Path) -> None:
+    """Wait until the parent closes the pipe, then clean up and exit."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
     end_descendants(os.getpid())
@@ -152,7 +152,7 @@ def _watch(pipe: Connection, folder: Path) -> None:
 
 
 def _limit(job: Job) -> None:
-    """Limit memory to what is taken now and the job's more, files in length, and computing; no core is written."""
+    """Limit memory beyond that in use now, the length of files, and CPU time; write no core dump."""
     try:
         import resource
     except ImportError:  # Windows
@@ -162,9 +162,9 @@ def _limit(job: Job) -> None:
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: FILE_BYTES,
-        resource.RLIMIT_CPU: math.ceil(job.seconds + AFTER) * (os.cpu_count() or 1),
+        resource.RLIMIT_CPU: math.ceil(job.seconds + EXTRA_CPU) * (os.cpu_count() or 1),
     }
-    with contextlib.suppress(psutil.Error, OSError):  # no /proc: then memory has no limit of ours
+    with contextlib.suppress(psutil.Error, OSError):  # without /proc, memory is not limited
         limits[resource.RLIMIT_AS] = psutil.Process().memory_info().vms + job.memory
     for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]

@@ -1,4 +1,4 @@
-"""Grades of attention that somebody wrote: one as a report, many as a table; as Markdown in the file beside this."""
+"""Grades of blocks: one as a report, many as a table."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table, table_width
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, Piece, cut, hanging, stacked, wrap_phrases
-from mhsa_cli.renderers.kit.ticks import fixed, short
+from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.text import escape
 
 Row = tuple[str, Grade]
-SIDE_BY_SIDE = 100  # columns; below, what was found stands under its row
+SIDE_BY_SIDE = 100  # columns; in a narrower table the finding stands under its row
 LONGEST = 300  # columns of one finding in a table of many grades
 
 
 def grade_picture(grade: Grade, surface: Surface) -> Lines:
-    """Report one grade: verdict, faults, how it was called, laws, notes, next step."""
+    """Report one grade: verdict, faults, how the block is built and called, laws, notes, next step."""
     width = surface.width
     return stacked(
         [
             _verdict(grade, surface),
             *_faults(grade, width),
             _tried(grade, width),
-            _found(grade, surface),
+            _detected(grade, surface),
             _laws(grade, surface),
             _notes(grade, width),
             _next(grade, surface),
@@ -38,89 +38,87 @@ def grade_picture(grade: Grade, surface: Surface) -> Lines:
 
 
 def _verdict(grade: Grade, surface: Surface) -> Lines:
-    """Say the verdict in one sentence, and whose it is."""
     style = BOLD if grade.passed else alarm_style(surface.depth)
-    said = [(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)]
+    sentence = [(f"{words.opening(grade)}: ", style), (words.verdict_sentence(grade), BOLD)]
     facts = [grade.block, *([f"graded in {fixed(grade.seconds, 1)} s"] if grade.seconds else [])]
-    return hanging(said, surface.width) + _beside([[(fact, DIM)] for fact in facts], surface)
+    return hanging(sentence, surface.width) + _beside([[(fact, DIM)] for fact in facts], surface)
 
 
 def _faults(grade: Grade, width: int) -> list[Lines]:
-    """Set each fault in a block of its own: its name, where it is, what to write instead, and how it is known."""
-    blocks = []
+    """Each fault as a paragraph: its title and place, what to write instead, and how it is known."""
+    paragraphs = []
     for fault, parts in words.fault_parts(grade):
         place = f": most likely at {fault.place}" if fault.place else ""
         lines = hanging([(fault.title, BOLD), (place, PLAIN)], width)
         for label, text in parts:
             lines += hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, indent=INDENT)
-        blocks.append(lines)
-    together = words.match_of_all(grade)
-    return [*blocks, hanging(together, width)] if together else blocks
+        paragraphs.append(lines)
+    match = words.match_of_all(grade)
+    return [*paragraphs, hanging(match, width)] if match else paragraphs
 
 
 def _tried(grade: Grade, width: int) -> Lines:
-    """List the ways that were tried, unless the only one is the verdict."""
+    """List the failed attempts, unless the only one is the verdict."""
     if not grade.tried or (grade.verdict == "uncallable" and len(grade.tried) == 1):
         return Lines()
-    tries = [words.on_one_line(tried.text) for tried in grade.tried]
-    return hanging("tried", width, DIM) + [line for tried in tries for line in hanging(tried, width, indent=INDENT)]
+    tried = [words.on_one_line(attempt.text) for attempt in grade.tried]
+    return hanging("tried", width, DIM) + [line for text in tried for line in hanging(text, width, indent=INDENT)]
 
 
-def _found(grade: Grade, surface: Surface) -> Lines:
-    """Say how it is built and called."""
+def _detected(grade: Grade, surface: Surface) -> Lines:
     columns: list[Column[tuple[str, str]]] = [
-        Column("found", itemgetter(0), flexible=True),
+        Column("detected", itemgetter(0), flexible=True),
         Column("", lambda pair: words.on_one_line(pair[1]), wraps=True),
     ]
-    return table(columns, list(grade.found.items()), surface) if grade.found else Lines()
+    return table(columns, list(grade.detected.items()), surface) if grade.detected else Lines()
 
 
 def _laws(grade: Grade, surface: Surface) -> Lines:
-    """Set the laws, those that fail first, and under each of those what was seen."""
+    """The laws, failed ones first, with the finding under each of those."""
     columns: list[Column[Law]] = [
-        Column("law", lambda law: law.name, wraps=True),
+        Column("law", lambda law: law.title, wraps=True),
         Column("result", words.law_state),
-        Column("worst", lambda law: "" if law.worst is None else short(law.worst), "right", drop=1),
+        Column("max diff", words.difference, "right", drop=1),
     ]
-    return table(columns, words.by_state(grade.laws), surface, under=words.law_found) if grade.laws else Lines()
+    return table(columns, words.by_state(grade.laws), surface, under=words.law_finding) if grade.laws else Lines()
 
 
 def _notes(grade: Grade, width: int) -> Lines:
-    """Set the notes, without the one that is the verdict."""
+    """The notes, without one that is the verdict."""
     notes = grade.notes[1:] if grade.verdict == "uncallable" and not grade.tried else grade.notes
-    said: list[list[Piece]] = [[("note: ", DIM), (words.on_one_line(note.text), PLAIN)] for note in notes]
-    return Lines(line for note in said for line in hanging(note, width))
+    pieces: list[list[Piece]] = [[("note: ", DIM), (words.on_one_line(note.text), PLAIN)] for note in notes]
+    return Lines(line for note in pieces for line in hanging(note, width))
 
 
 def _next(grade: Grade, surface: Surface) -> Lines:
-    """Say what to do next; a command that does not fit beside its purpose stands on a line of its own."""
+    """The next step; a command that does not fit beside its purpose gets a line of its own."""
     purpose, command = words.next_step(grade)
     return _beside([[(f"{purpose}:", DIM)], [(command, PLAIN)]], surface, gap=1) if command else Lines()
 
 
 def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) -> Lines:
-    """Set phrases side by side where there is room; in a pipe one that is too long stays whole, to be typed again."""
+    """Set phrases side by side if they fit; in a pipe a long one stays on one line, to be copied."""
     longest = max(cell_len(escape(text)) for phrase in phrases for text, _ in phrase)
     return wrap_phrases(phrases, surface.width if surface.bounded else max(surface.width, longest), gap=gap)
 
 
 def grades_table(grades: Sequence[Grade], surface: Surface) -> Lines:
-    """Set a row a submission: its verdict, where, and what was found; then a summary."""
+    """A row for each block: its verdict, place and finding; then a summary."""
     names, shared = words.short_names([grade.block for grade in grades])
 
     def finding(row: Row) -> str:
         return cut(words.finding(row[1]), LONGEST, surface.glyphs.cut_text)
 
     columns: list[Column[Row]] = [
-        Column("submission", itemgetter(0), whole=True),
+        Column("block", itemgetter(0), whole=True),
         Column("verdict", lambda row: words.VERDICTS[row[1].verdict]),
         Column("where", lambda row: words.on_one_line(words.place(row[1])), whole=True, drop=1),
-        Column("found", finding, wraps=True),
+        Column("finding", finding, wraps=True),
     ]
     rows = list(zip(names, grades, strict=True))
     if table_width(columns, surface) >= SIDE_BY_SIDE:
         picture = table(columns, rows, surface)
     else:
         picture = table(columns[:-1], rows, surface, under=finding) if rows else Lines()
-    opening = hanging(shared, surface.width, DIM) if shared else Lines()
-    return opening + picture + hanging(words.summary(grades), surface.width, BOLD)
+    heading = hanging(shared, surface.width, DIM) if shared else Lines()
+    return heading + picture + hanging(words.summary(grades), surface.width, BOLD)

@@ -1,4 +1,4 @@
-"""How a built block is called: its inputs, its mask, and what of its answer is what."""
+"""How an instance is called: its inputs, its mask, and which part of its return value is the output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.call.name_lexicon import Sizes
+from mhsa_cli.check.call.name_lexicon import BlockSizes
 from mhsa_cli.check.sentences import MASKS, CallError
-from mhsa_cli.check.source.packages import as_the_user_wrote
-
-
-def raised(error: BaseException) -> str:
-    """Write what a block raised: its type, and the first line of what it says."""
-    return (as_the_user_wrote(error).splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """One way of writing the causal mask: what its numbers mean, a key of `sentences.MASKS`, and the axes it has."""
+    """A way to write the causal mask: the meaning of its values, a key of `sentences.MASKS`, and its axes."""
 
     meaning: str
     axes: str
@@ -45,13 +39,17 @@ class Mask:
 
 MEANINGS = ("true_attends", "true_blocks", "added", "one_attends", "one_blocks")
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
+ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How to call: the parameters that take x, the mask and its form, positions and their shape, and fixed values."""
+class CallForm:
+    """A call: the parameters for x, the mask and its form, positions and their shape, and fixed values.
 
-    inputs: tuple[str, ...]  # of these `memory` is given x where another row might come
+    Of the `inputs`, those in `memory` are cross-attention inputs, which get x as well.
+    """
+
+    inputs: tuple[str, ...]
     fixed: tuple[tuple[str, Any], ...] = ()
     mask: Mask | None = None
     mask_name: str = ""
@@ -66,8 +64,8 @@ class Plan:
     memory: tuple[str, ...] = ()
     lengths: tuple[tuple[str, str], ...] = ()
 
-    def says(self) -> str:
-        """Write the call."""
+    def describe(self) -> str:
+        """Write the call in words."""
         parts = [f"{name} = x, as in self-attention" if name in self.memory else name for name in self.inputs]
         parts += [f"{name}={value}" for name, value in self.fixed if isinstance(value, int)]
         if self.mask is not None:
@@ -80,94 +78,90 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call gave: y, and the attention weights (B, H, T, T) if they were among it."""
+class CallResult:
+    """The output y (B, T, D) of a call, and the attention weights (B, H, T, T) if they were returned."""
 
     y: Tensor
     weights: Tensor | None
 
 
-def masked(plan: Plan) -> Iterator[Plan]:
-    """List the ways to give the causal mask to a call that takes one."""
-    masks = [Mask(meaning, axes) for axes in AXES for meaning in MEANINGS] if plan.mask_name else []
-    if "len" in plan.mask_name:
+def with_masks(call_form: CallForm) -> Iterator[CallForm]:
+    """List the ways to pass the causal mask to a call that takes one."""
+    masks = [Mask(meaning, axes) for axes in AXES for meaning in MEANINGS] if call_form.mask_name else []
+    if "len" in call_form.mask_name:
         masks.append(Mask("counts", "(B, T)"))
     for mask in masks:
-        yield replace(plan, mask=mask, fixed=tuple(f for f in plan.fixed if f[0] != plan.mask_name))
+        yield replace(call_form, mask=mask, fixed=tuple(f for f in call_form.fixed if f[0] != call_form.mask_name))
 
 
-ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
-
-
-def angles_of(plan: Plan, T: int, d: int, x: Tensor) -> dict[str, Tensor]:
-    """Tabulate what a call wants to rotate with: cosines, sines, or both as complex numbers."""
+def rope_tables(call_form: CallForm, T: int, d: int, x: Tensor) -> dict[str, Tensor]:
+    """Tabulate the rotations that a call takes: cosines, sines, or both as complex numbers."""
     rate = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     angle = torch.outer(2 * torch.arange(T, dtype=torch.float64), rate)
-    if plan.angles == "(T, d) in halves":
+    if call_form.angles == "(T, d) in halves":
         angle = torch.cat([angle, angle], -1)
-    elif plan.angles == "(T, d) in pairs":
+    elif call_form.angles == "(T, d) in pairs":
         angle = angle.repeat_interleave(2, -1)
     real = x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
     tables = {"cos": angle.cos().to(x.dtype), "sin": angle.sin().to(x.dtype)}
     tables["freqs"] = torch.polar(torch.ones_like(angle), angle).to(real.to_complex())
-    return {name: tables[kind] for name, kind in plan.angle_names}
+    return {name: tables[kind] for name, kind in call_form.angle_names}
 
 
-def positions_of(plan: Plan, T: int, B: int) -> Tensor:
-    """Give the positions of a call, every second one: a position is not its place in the row."""
+def positions_for(call_form: CallForm, T: int, B: int) -> Tensor:
+    """Give the positions of a call: 0, 2, 4, ..., so that they differ from the indices of the tokens."""
     at = 2 * torch.arange(T)
-    return {"(T)": at, "(B, T)": at.expand(B, T).clone(), "(1, T)": at.view(1, T)}[plan.positions]
+    return {"(T)": at, "(B, T)": at.expand(B, T).clone(), "(1, T)": at.view(1, T)}[call_form.positions]
 
 
 def invoke(
-    call: Callable[..., Any], plan: Plan, x: Tensor, *, numpy: bool, sizes: Sizes, weights: bool = False,
+    call: Callable[..., Any], call_form: CallForm, x: Tensor, *, numpy: bool, sizes: BlockSizes, weights: bool = False,
     extra: Mapping[str, Any] | None = None,
-) -> Answer:  # fmt: skip
-    """Call with x (B, T, D) and sort the answer. Raises: CallError without a tensor; whatever the block raises."""
-    if plan.unbatched:
-        rows = replace(plan, unbatched=False)
-        answers = [invoke(call, rows, row, numpy=numpy, sizes=sizes, weights=weights, extra=extra) for row in x]
-        kept = [a.weights for a in answers if a.weights is not None]
-        return Answer(torch.cat([a.y for a in answers]), torch.cat(kept) if len(kept) == len(x) else None)
+) -> CallResult:  # fmt: skip
+    """Call with x (B, T, D). Raises: CallError if it returns no tensor; any error of the block."""
+    if call_form.unbatched:
+        batched = replace(call_form, unbatched=False)
+        results = [invoke(call, batched, row, numpy=numpy, sizes=sizes, weights=weights, extra=extra) for row in x]
+        kept = [r.weights for r in results if r.weights is not None]
+        return CallResult(torch.cat([r.y for r in results]), torch.cat(kept) if len(kept) == len(x) else None)
     B, T, D = x.shape if x.dim() == 3 else (1, *x.shape)
-    x = x.transpose(0, 1) if plan.time_first else x
-    hand = (lambda t: np.asarray(t.numpy())) if numpy else (lambda t: t)
-    given: dict[str, Any] = {**(extra or {}), **dict(plan.fixed)}
-    if plan.mask is not None:
-        mask = plan.mask.make(T, B)
-        given[plan.mask_name] = hand(mask.to(x.dtype) if mask.is_floating_point() else mask)
-    if plan.positions:
-        given[plan.positions_name] = hand(positions_of(plan, T, B))
-    if plan.angles:
-        tables = angles_of(plan, T, sizes.d_head, x)
-        given |= {name: hand(table) for name, table in tables.items()}
-    given |= {name: B if kind == "batch_size" else T for name, kind in plan.lengths}
-    if weights and plan.weights_name:
-        given[plan.weights_name] = True
-    inputs = {name: hand(x) for name in plan.inputs if name}  # "" stands for *args
-    raw = call(**inputs, **given) if inputs else call(hand(x), **given)
-    return _sorted(raw, (B, T, D), sizes.n_heads, plan.time_first)
+    x = x.transpose(0, 1) if call_form.time_first else x
+    convert = (lambda t: np.asarray(t.numpy())) if numpy else (lambda t: t)
+    arguments: dict[str, Any] = {**(extra or {}), **dict(call_form.fixed)}
+    if call_form.mask is not None:
+        mask = call_form.mask.make(T, B)
+        arguments[call_form.mask_name] = convert(mask.to(x.dtype) if mask.is_floating_point() else mask)
+    if call_form.positions:
+        arguments[call_form.positions_name] = convert(positions_for(call_form, T, B))
+    if call_form.angles:
+        arguments |= {name: convert(t) for name, t in rope_tables(call_form, T, sizes.d_head, x).items()}
+    arguments |= {name: B if kind == "batch_size" else T for name, kind in call_form.lengths}
+    if weights and call_form.weights_name:
+        arguments[call_form.weights_name] = True
+    inputs = {name: convert(x) for name in call_form.inputs if name}  # "" stands for *args
+    raw = call(**inputs, **arguments) if inputs else call(convert(x), **arguments)
+    return _result(raw, (B, T, D), sizes.n_heads, call_form.time_first)
 
 
-def _sorted(raw: Any, shape: tuple[int, int, int], n_heads: int, time_first: bool) -> Answer:
-    """Tell output and weights apart by their shapes."""
+def _result(raw: Any, shape: tuple[int, int, int], n_heads: int, time_first: bool) -> CallResult:
+    """Identify output and weights by their shapes."""
     B, T, D = shape
     found = list(_tensors(raw))
     if not found:
         raise CallError("no_tensor", name="nothing" if raw is None else type(raw).__name__)
     order = (T, B) if time_first else (B, T)
 
-    def likeness(t: Tensor) -> int:
+    def fit(t: Tensor) -> int:
         size = tuple(t.shape)
         return (size == (*order, D)) * 4 + (size == (T, D)) * 3 + (size[:2] == order) * 2 + (t.numel() == B * T * D)
 
-    y = max(found, key=likeness)  # the first of those alike
+    y = max(found, key=fit)  # of several, the first
     rest = [t for t in found if t is not y]
     if y.dim() == 2 and B == 1:
         y = y.unsqueeze(0)
     if time_first and y.dim() == 3:
         y = y.transpose(0, 1)
-    return Answer(y, _attention(rest, B, T, n_heads))
+    return CallResult(y, _attention_weights(rest, B, T, n_heads))
 
 
 def _tensors(raw: Any) -> Iterator[Tensor]:
@@ -177,12 +171,12 @@ def _tensors(raw: Any) -> Iterator[Tensor]:
         yield torch.from_numpy(np.ascontiguousarray(raw))
     else:
         fields = {name: getattr(raw, name) for name in getattr(raw, "__dataclass_fields__", ())}
-        listed = raw if isinstance(raw, Sequence) and not isinstance(raw, str) else fields.values()
-        for value in raw.values() if isinstance(raw, Mapping) else listed:
+        values = raw if isinstance(raw, Sequence) and not isinstance(raw, str) else fields.values()
+        for value in raw.values() if isinstance(raw, Mapping) else values:
             yield from _tensors(value)
 
 
-def _attention(rest: list[Tensor], B: int, T: int, H: int) -> Tensor | None:
+def _attention_weights(rest: list[Tensor], B: int, T: int, H: int) -> Tensor | None:
     maps = [t for t in rest if t.dim() >= 2 and t.shape[-2:] == (T, T)]
     if not maps:
         return None

@@ -57,7 +57,7 @@ def test_a_number_that_says_where_the_row_begins_is_zero(tmp_path: Path, argumen
     cache = f"self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype); self.keys[:B, {name}:{name} + T] = "
     cache += f"k.transpose(1, 2); k = self.keys[:B, :{name} + T].transpose(1, 2)"
     result = graded(tmp_path, f"x, {argument}", between=cache)
-    assert result.verdict == "right" and called in result.found["called"], told(result)
+    assert result.verdict == "right" and called in result.detected["called"], told(result)
 
 
 @pytest.mark.parametrize("number", ["scale_by_head: bool", "layer_idx: int", "dropout_p: float"])
@@ -75,14 +75,14 @@ def test_the_length_of_a_row_and_of_a_batch_are_those_of_the_call(tmp_path: Path
 @pytest.mark.parametrize("name", ["memory", "context", "encoder_output", "kv", "key_value", "something"])
 def test_a_second_row_is_the_first(tmp_path: Path, name: str) -> None:
     result = graded(tmp_path, f"x, {name}", memory=name)
-    assert result.verdict == "right" and f"{name} = x, as in self-attention" in result.found["called"], told(result)
+    assert result.verdict == "right" and f"{name} = x, as in self-attention" in result.detected["called"], told(result)
 
 
 @pytest.mark.parametrize("switch", ["causal=False", "causal: bool", "is_causal", "mask: bool = False"])
 def test_a_switch_for_the_mask_is_on(tmp_path: Path, switch: str) -> None:
     name = switch.partition("=")[0].partition(":")[0]
     result = graded(tmp_path, f"x, {switch}", mask=f"if {name} is True:\n            {CAUSAL}")
-    assert result.verdict == "right" and f"{name}=True" in result.found["called"], told(result)
+    assert result.verdict == "right" and f"{name}=True" in result.detected["called"], told(result)
 
 
 def told_of(result: Grade) -> list[str]:
@@ -137,5 +137,5 @@ class Attention(nn.Module):
         return self.proj(torch.cat([head(x) for head in self.heads], -1))
 """
     result = grade_text(text, "Attention", tmp_path)
-    assert result.verdict == "wrong" and ", shared" in result.found["weights"], told(result)
-    assert ", ," not in result.found["weights"]
+    assert result.verdict == "wrong" and ", shared" in result.detected["weights"], told(result)
+    assert ", ," not in result.detected["weights"]
