@@ -137,9 +137,9 @@ def test_what_does_not_fit_is_refused_with_the_numbers_before_anything_is_said()
     model = FORMS[0].model()
     assert len(says(model, 5, MAX - 4)) == MAX - 4 and says(model, MAX, 0) == []
     for length, steps, words in (
-        (5, MAX - 3, rf"a prompt of 5 and {MAX - 3} more tokens do not fit into max_seq_len={MAX}"),
-        (5, MAX - 3, f"ask for at most {MAX - 4} steps"),
-        (MAX, 2, "ask for at most 1 steps"),
+        (5, MAX - 3, rf"prompt \(5\) \+ new tokens \({MAX - 3}\) exceed max_seq_len \({MAX}\)"),
+        (5, MAX - 3, f"generate at most {MAX - 4} tokens"),
+        (MAX, 2, "generate at most 1 token "),
         (MAX + 1, 1, "shorten the prompt, or train with a larger max_seq_len"),
         (0, 1, "the prompt is empty"),
     ):

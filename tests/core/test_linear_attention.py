@@ -10,7 +10,7 @@ from torch import Tensor
 from mhsa_cli.core.model import linear_attention as module
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention, causal_window
 from mhsa_cli.core.model.kv_cache import LayerCache
-from mhsa_cli.core.model.linear_attention import LEAST, linear_attention, linear_weights
+from mhsa_cli.core.model.linear_attention import EPSILON, linear_attention, linear_weights
 from tests.core.reference import array, draw, redraw, worst
 
 B, H, D_HEAD, D_VALUE = 2, 3, 5, 4
@@ -26,7 +26,7 @@ def heads(length: int, dtype: torch.dtype = torch.float64, size: float = 1.5) ->
 
 def loops(q: Tensor, k: Tensor, v: Tensor) -> np.ndarray:
     """Sum over every earlier token, one after another."""
-    fq, fk = (np.where(array(t) > 0, array(t) + 1, np.exp(np.minimum(array(t), 0))) + LEAST for t in (q, k))
+    fq, fk = (np.where(array(t) > 0, array(t) + 1, np.exp(np.minimum(array(t), 0))) + EPSILON for t in (q, k))
     values, out = array(v), np.zeros(v.shape)
     for b in range(B):
         for h in range(H):
@@ -125,12 +125,12 @@ def test_its_memory_does_not_grow_and_is_shared_by_no_other_kind() -> None:
     for x in draw(B, 150, H * D_HEAD).split([1, 1, 70, 78], 1):
         for block, cache in zip((linear_block, softmax_block), caches, strict=True):
             block(x, cache=cache)
-        sizes.append(tuple(cache.numel for cache in caches))
+        sizes.append(tuple(sum(t.numel() for t in cache.tensors) for cache in caches))
     state = B * H * D_HEAD * (D_HEAD + 1)
     assert sizes == [(state, B * 2 * D_HEAD * n) for n in (1, 2, 72, 150)]
     with pytest.raises(ValueError, match="holds keys"):
         linear_block(draw(B, 1, H * D_HEAD), cache=caches[1])
-    with pytest.raises(ValueError, match="keeps no keys"):
+    with pytest.raises(ValueError, match="holds no keys"):
         softmax_block(draw(B, 1, H * D_HEAD), cache=caches[0])
 
 

@@ -13,7 +13,7 @@ from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE, sums
-from mhsa_cli.core.trace.tensors import Notes, symbols_of, walk
+from mhsa_cli.core.trace.tensors import Recorder, forward, symbols_of
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, learning_rate, unstack
@@ -97,10 +97,11 @@ def test_how_ids_lie_in_memory_changes_nothing(layout: str, settings: tuple[str,
         assert (stack.by_hand is not None) == bool(settings)
         stack.step(ids, targets, 1e-3)
         model = unstack(stack.model).requires_grad_(False)
-        walked = walk(model, ids[0], Notes(symbols_of(model, ids[0], config.model.d_mlp), config.model.positions))
+        symbols = symbols_of(model, ids[0], config.model.d_mlp)
+        traced = forward(model, ids[0], Recorder(symbols, config.model.positions))
         figures = [stack.loss, stack.accuracy, torch.tensor(stack.evaluate(ids, targets)), *sums(model(ids), targets)]
         said = torch.tensor(list(generate(model, ids[0, 0, :3], 4)))
-        found.append([stack.weights, *figures, model(ids[0]), walked, *capture(model, ids[0]), said])
+        found.append([stack.weights, *figures, model(ids[0]), traced, *capture(model, ids[0]), said])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 

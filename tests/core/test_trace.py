@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import SCHEMES
 from mhsa_cli.core.tasks import build_task
-from mhsa_cli.core.trace.run import first_rows, tell
+from mhsa_cli.core.trace.run import first_rows, run_trace
 from mhsa_cli.core.trace.tensors import size_of
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.records.trace import Trace, TraceStep
@@ -21,7 +21,7 @@ from tests.core.forms import fits
 
 def told(*settings: str, batch: int = 2, forward_only: bool = False) -> Trace:
     config = load_config(None, settings)
-    return tell(config, build_task(config.task), batch=batch, forward_only=forward_only)
+    return run_trace(config, build_task(config.task), batch=batch, forward_only=forward_only)
 
 
 def step(trace: Trace, name: str, how: str) -> TraceStep:
@@ -114,7 +114,7 @@ def test_the_cost_of_what_a_block_has_besides() -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         build_model(config, task).eval()(first_rows(config, task, 2, torch.device("cpu"))[0], return_weights=True)
     products = ("qkv", "scores", "context", "y", "up", "gate", "logits")
-    ours = sum(s.flops for s in tell(config, task).steps if s.name in products)
+    ours = sum(s.flops for s in run_trace(config, task).steps if s.name in products)
     assert ours - 2 * 5 * 64 == counter.get_total_flops()  # torch leaves out the head's bias
 
 
@@ -139,7 +139,7 @@ def test_a_view_is_measured() -> None:
 def test_mean_and_std_are_those_of_the_values() -> None:
     config = load_config(None, ["seq_len=5"])
     task = build_task(config.task)
-    trace = tell(config, task)
+    trace = run_trace(config, task)
     table = build_model(config, task).tok_emb.weight.detach()
     ids, _ = first_rows(config, task, 2, torch.device("cpu"))
     looked = step(trace, "x", "tok_emb[ids]")
@@ -154,9 +154,9 @@ def test_the_rows_are_those_of_the_first_training_step() -> None:
     task = build_task(config.task)
     records = records_of(Group([config], task, torch.device("cpu")))
     first = next(record for record in records if isinstance(record, StepRecord))
-    assert tell(config, task, batch=16).loss == pytest.approx(first.loss, abs=1e-5)
+    assert run_trace(config, task, batch=16).loss == pytest.approx(first.loss, abs=1e-5)
     with pytest.raises(ValueError, match="17 rows"):
-        tell(config, task, batch=17)
+        run_trace(config, task, batch=17)
 
 
 def test_sharing_heads_shrinks_the_cache_and_linear_attention_ends_its_growth() -> None:

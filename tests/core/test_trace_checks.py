@@ -17,7 +17,7 @@ from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import Linear
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace import run
-from mhsa_cli.core.trace.run import tell
+from mhsa_cli.core.trace.run import run_trace
 from mhsa_cli.renderers.pictures.trace_words import check_words
 
 CAUSAL = torch.ones(64, 64, dtype=torch.bool).tril()
@@ -27,7 +27,7 @@ extend = LayerCache.extend
 
 def failed(*settings: str) -> dict[str, str]:
     config = load_config(None, ["task.name=copy", "n_layers=2", *settings])
-    trace = tell(config, build_task(config.task))
+    trace = run_trace(config, build_task(config.task))
     return {check.name: check_words(check) for check in trace.checks if not check.passed}
 
 

@@ -1,4 +1,4 @@
-"""Say what comes next, one token at a time."""
+"""Autoregressive generation, one token at a time."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from mhsa_cli.core.model.kv_cache import KVCache
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.errors import UsageError
+from mhsa_cli.text import plural
 
 
 def sample(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None, generator: Generator) -> int:
-    """Choose an id from logits (V,): the likeliest at temperature 0, else drawn from the `top_k` likeliest.
-
-    Of equals the lowest id counts as the likeliest.
-    """
+    """Sample an id from logits (V,) among the `top_k` likeliest; temperature 0 is greedy. Ties: the lowest id first."""
     if temperature == 0:
         return int(logits.argmax())
     logits = logits.cpu().double()
     ids = torch.arange(len(logits)) if top_k is None else logits.argsort(descending=True, stable=True)[:top_k]
-    # The largest becomes 0 before the division: a small temperature would make it infinite.
+    # Subtract the maximum before dividing: a small temperature would overflow.
     p = ((logits[ids] - logits.max()) / temperature).softmax(-1)
     return int(ids[torch.multinomial(p, 1, generator=generator)])
 
 
 @torch.no_grad()
 def next_logits(model: TransformerLM, ids: Tensor, cache: KVCache | None) -> Tensor:
-    """Compute the logits (V,) after ids (T,); with a cache only the tokens that it has not read are computed."""
+    """Compute the logits (V,) after ids (T,); with a cache, only the tokens it has not read are computed."""
     new = ids if cache is None else ids[cache.length :]
     with eval_mode(model):
         logits = model(new.unsqueeze(0), cache=cache)
@@ -47,11 +45,11 @@ def generate(
     seed: int = 0,
     use_cache: bool = True,
 ) -> Iterator[int]:
-    """Yield `steps` ids that continue prompt (T,), each as soon as it is known.
+    """Yield `steps` ids that continue prompt (T,), each as soon as it is sampled.
 
-    The cache changes the time, and of the logits their rounding: the tokens are the same, unless two logits tie within
-    it or a draw falls on the border of two tokens. The last token is never read back, so T + steps - 1 tokens must fit.
-    Raises: UsageError with the numbers if they do not, or if a token of the prompt is not in the vocabulary.
+    The cache changes the rounding of logits only, so the tokens differ at most at ties. The last token is not fed back:
+    T + steps - 1 tokens must fit into max_seq_len.
+    Raises: UsageError if they do not, or if the prompt is empty or has an id outside the vocabulary.
     """
     if prompt.dim() != 1:
         raise UsageError(f"the prompt has the shape {tuple(prompt.shape)}", "give ids (T,)")
@@ -59,15 +57,13 @@ def generate(
     if length < 1:
         raise UsageError("the prompt is empty", "give at least one token to start from")
     if length + steps - 1 > longest:
-        room = longest - length + 1
-        raise UsageError(
-            f"a prompt of {length} and {steps} more tokens do not fit into max_seq_len={longest}",
-            f"ask for at most {room} steps (the last token is not read back)"
-            if room > 0
-            else "shorten the prompt, or train with a larger max_seq_len",
-        )
+        most = longest - length + 1
+        hint = f"generate at most {plural(most, 'token')} (the last one is not fed back)"
+        if most < 1:
+            hint = "shorten the prompt, or train with a larger max_seq_len"
+        raise UsageError(f"prompt ({length}) + new tokens ({steps}) exceed max_seq_len ({longest})", hint)
     try:
-        check_indices("id", prompt, model.tok_emb.weight.size(-2))  # here: a device would see them one by one
+        check_indices("id", prompt, model.tok_emb.weight.size(-2))  # before the prompt is moved to a device
     except ValueError as error:
         raise UsageError(f"the prompt: {error}") from error
     return _tokens(model, prompt.to(model.pos.device), steps, temperature, top_k, seed, use_cache)

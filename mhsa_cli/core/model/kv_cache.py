@@ -1,4 +1,4 @@
-"""What a model keeps of the tokens it has read, so that the next one costs one row and not all of them again."""
+"""The KV cache: keys and values of the tokens read so far, so that a new token costs one row of attention."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mhsa_cli.core.ranges import check_size
 
 
 class LayerCache:
-    """One layer's memory: keys and values of every token for softmax, or one running sum for linear attention.
+    """One layer's cache: keys and values (B, G, T, d) of every token, or the running sums of linear attention.
 
-    Keys and values are (B, G, T, d), G the KV heads: sharing heads shrinks this. `length` counts the tokens.
+    G are the KV heads. `length` counts the tokens.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class LayerCache:
         self.state: tuple[Tensor, Tensor] | None = None
 
     def extend(self, k: Tensor, v: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Add keys and values (B, G, T, d) at positions `pos`; returns those of every token so far.
+        """Append keys and values (B, G, T, d) at positions `pos`; returns those of all tokens so far.
 
-        Raises: ValueError if they do not continue what it holds, as those of another batch.
+        Raises: ValueError if their shapes do not continue the cached ones.
         """
         if self.state is not None:
-            raise ValueError("linear attention's cache keeps no keys: read all tokens at once to see its weights")
+            raise ValueError("the cache of linear attention holds no keys: pass all tokens at once to get weights")
         if self.keys is not None and self.values is not None and self.positions is not None:
             check_continues("keys", self.keys, k, -2)
             check_continues("values", self.values, v, -2)
@@ -39,28 +39,27 @@ class LayerCache:
         return k, v, pos
 
     def sums(self, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Give linear attention's running sums, (B, H, d, d) and (B, H, d, 1), for queries and values to go on from.
+        """Return the running sums (B, H, d, d) and (B, H, d, 1) that linear attention continues with q and v.
 
-        Before the first token both are one zero. Raises: ValueError if these are of another batch, or it holds keys.
+        Before the first token both are a single zero. Raises: ValueError if shapes do not fit, or the cache holds keys.
         """
         if self.keys is not None:
-            raise ValueError("this cache holds keys that were looked at: linear attention goes on from sums")
+            raise ValueError("this cache holds keys of softmax attention: linear attention needs running sums")
         if self.state is None:
             return q.new_zeros(1), q.new_zeros(1)
-        wanted = (*q.shape[:-2], q.size(-1), v.size(-1))
-        if tuple(self.state[0].shape) != wanted:
-            raise ValueError(f"the cache holds sums {tuple(self.state[0].shape)}, these tokens go on from {wanted}")
+        expected = (*q.shape[:-2], q.size(-1), v.size(-1))
+        if tuple(self.state[0].shape) != expected:
+            raise ValueError(f"the cache holds sums {tuple(self.state[0].shape)}, these tokens need {expected}")
         return self.state
 
     @property
-    def numel(self) -> int:
-        """Count the numbers it holds."""
-        held = [self.keys, self.values, *(self.state or ())]
-        return sum(t.numel() for t in held if t is not None)
+    def tensors(self) -> list[Tensor]:
+        """The cached keys and values, or running sums."""
+        return [t for t in (self.keys, self.values, *(self.state or ())) if t is not None]
 
 
 class KVCache(list[LayerCache]):
-    """One `LayerCache` a layer; `length` counts the tokens read so far."""
+    """One `LayerCache` per layer."""
 
     def __init__(self, n_layers: int) -> None:
         check_size("n_layers", n_layers)
@@ -68,14 +67,14 @@ class KVCache(list[LayerCache]):
 
     @property
     def length(self) -> int:
-        """Count the tokens read so far."""
+        """The number of tokens read so far."""
         return self[0].length
 
 
-def check_continues(name: str, held: Tensor, new: Tensor, axis: int) -> None:
-    """Refuse a tensor that does not go on along `axis` where the held one ends. Raises: ValueError."""
-    before, after = list(held.shape), list(new.shape)
+def check_continues(name: str, cached: Tensor, new: Tensor, axis: int) -> None:
+    """Check that a tensor extends the cached one along `axis`. Raises: ValueError."""
+    before, after = list(cached.shape), list(new.shape)
     if len(before) == len(after):
         before[axis] = after[axis]
     if before != after:
-        raise ValueError(f"the cache holds {name} {tuple(held.shape)}, which {tuple(new.shape)} does not continue")
+        raise ValueError(f"the cache holds {name} {tuple(cached.shape)}, which {tuple(new.shape)} does not continue")

@@ -1,6 +1,6 @@
-"""Linear attention: a feature map in the softmax's place, so that the past fits into one matrix.
+"""Linear attention: a feature map in place of the softmax, so that the past is one matrix.
 
-out_q = sum_{k<=q} phi(q)·phi(k) v_k / sum_{k<=q} phi(q)·phi(k), with phi(x) = elu(x) + 1 + LEAST.
+out_q = sum_{k<=q} phi(q)·phi(k) v_k / sum_{k<=q} phi(q)·phi(k), with phi(x) = elu(x) + 1 + EPSILON.
 Source: Katharopoulos et al. 2020.
 """
 
@@ -13,17 +13,17 @@ from torch import Tensor
 from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import product, slotwise
 
-BLOCK = 64  # tokens; within a block the products are made exactly, between blocks the running sums carry the past
-LEAST = 1e-6  # without it elu(-20) + 1 is 0 in float32, and a row of such features divides 0 by 0
+BLOCK = 64  # tokens; exact products within a block, running sums between blocks
+EPSILON = 1e-6  # elu(-20) + 1 is 0 in float32, and a row of such features would divide 0 by 0
 
 
 def feature_map(x: Tensor) -> Tensor:
     """Map queries or keys (..., H, T, d) to positive features, elementwise."""
-    return slotwise(F.elu, x, stacked=x.dim() > 4) + (1 + LEAST)
+    return slotwise(F.elu, x, stacked=x.dim() > 4) + (1 + EPSILON)
 
 
 def linear_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """Give the weights that linear attention implies: q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk), rows sum to one.
+    """Compute the implied attention weights: q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk), rows sum to one.
 
     A row without any visible key gives zeros.
     """
@@ -36,8 +36,8 @@ def linear_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None = None) -> Tensor:
     """Attend causally in time and memory linear in T: q, k, v (..., H, T, d) to (..., H, T, d).
 
-    With a cache the running sums go on from what it holds, and the new ones are kept there: with T = 1 this is the
-    recurrent form. Equal to `linear_weights(...) @ v` to rounding. Raises: ValueError if shapes do not fit.
+    A cache provides and receives the running sums: with T = 1 this is the recurrent form. Equal to
+    `linear_weights(...) @ v` to rounding. Raises: ValueError if shapes do not fit.
     """
     if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
         found = ", ".join(str(tuple(t.shape)) for t in (q, k, v))
@@ -46,15 +46,15 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None =
     q, k, v = feature_map(q.to(dtype)), feature_map(k.to(dtype)), v.to(dtype)
     state, total = (LayerCache() if cache is None else cache).sums(q, v)
     outputs = []
-    for start in range(0, max(1, q.size(-2)), BLOCK):  # no tokens are one empty block
+    for start in range(0, max(1, q.size(-2)), BLOCK):  # T = 0 is one empty block
         rows = slice(start, start + BLOCK)
         qb, kb, vb = (t[..., rows, :].contiguous() for t in (q, k, v))
         inner = product(qb, kb.transpose(-2, -1)).tril()  # (..., block, block)
-        above, below = product(inner, vb), inner.sum(-1, keepdim=True)
+        numerator, denominator = product(inner, vb), inner.sum(-1, keepdim=True)
         if state.dim() > 1:
-            above = above + product(qb, state)
-            below = below + product(qb, total)
-        outputs.append(above / below)
+            numerator = numerator + product(qb, state)
+            denominator = denominator + product(qb, total)
+        outputs.append(numerator / denominator)
         state = state + product(kb.transpose(-2, -1), vb)  # (..., d, d)
         total = total + kb.sum(-2).unsqueeze(-1)  # (..., d, 1)
     if cache is not None:

@@ -1,6 +1,6 @@
-"""The tensor story of one forward pass, told by walking through the model's own parts one by one.
+"""One forward pass, tensor by tensor, computed with the model's own parts.
 
-What is computed is what the model computes: the last check compares the logits at the end with the model's own.
+The check "logits" compares the result with the model's own forward pass.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mhsa_cli.core.model.layers import LayerNorm, Linear
 from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
 from mhsa_cli.records.trace import TraceStep
 
-SOFTMAX_FLOPS = 5  # a number: compare, subtract, exp, add, divide
-ROTATE_FLOPS = 3  # a number: two products and one sum
-NORM_FLOPS = {"LayerNorm": 6, "RMSNorm": 4}  # a number; work done once a row is left out
+SOFTMAX_FLOPS = 5  # per number: compare, subtract, exp, add, divide
+ROTATE_FLOPS = 3  # per number: two products and one sum
+NORM_FLOPS = {"LayerNorm": 6, "RMSNorm": 4}  # per number, without what is done once per row
 
 
-class Notes:
-    """Write down each tensor of a walk, and the worst of what is measured on the way. Silent notes do neither."""
+class Recorder:
+    """Records each tensor of a forward pass, and the worst value of each measurement; nothing if `silent`."""
 
     def __init__(self, sizes: Mapping[str, int], positions: str, *, silent: bool = False) -> None:
         self.sizes, self.positions, self.silent = sizes, positions, silent
@@ -42,14 +42,13 @@ class Notes:
         tensor: Tensor,
         *inputs: Tensor,
         flops: int = 0,
-        seen: Tensor | None = None,
+        visible: Tensor | None = None,
     ) -> Tensor:
-        """Note `tensor`, made from `inputs`, and give it back. `seen` says which of its last two axes have a value."""
+        """Record `tensor`, computed from `inputs`, and return it. Mean and std are over `visible` (Tq, Tk) if given."""
         if self.silent:
             return tensor
         view = any(tensor.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in inputs)
-        data = "view" if view else "new" if flops else "copy" if inputs else "input"
-        mean, std = moments(tensor if seen is None else tensor[..., seen])
+        mean, std = mean_and_std(tensor if visible is None else tensor[..., visible])
         step = TraceStep(
             part=self.part,
             layer=self.layer if self.layer >= 0 else None,
@@ -57,7 +56,7 @@ class Notes:
             how=how,
             symbols=tuple(symbols.split()),
             shape=tuple(tensor.shape),
-            data=data,
+            data="view" if view else "new" if flops else "copy" if inputs else "input",
             strides=tensor.stride(),
             dtype=str(tensor.dtype).removeprefix("torch."),
             flops=flops,
@@ -69,18 +68,18 @@ class Notes:
         return tensor
 
     def measure(self, name: str, value: Tensor | float) -> None:
-        """Keep the largest value of a name; a NaN stays."""
-        found, before = float(value), self.worst.get(name, -math.inf)
-        self.worst[name] = found if found > before or math.isnan(found) else before
+        """Keep the largest value by name; NaN is kept."""
+        new, worst = float(value), self.worst.get(name, -math.inf)
+        self.worst[name] = new if new > worst or math.isnan(new) else worst
 
     def linear(self, name: str, symbols: str, layer: Linear, x: Tensor, how: str) -> Tensor:
-        """Apply a linear layer and note what it makes."""
+        """Apply a linear layer and record its output."""
         y = layer(x)
         flops = y.numel() * (2 * x.size(-1) + (layer.bias is not None))
         return self(name, how, symbols, y, x, flops=flops)
 
     def norm(self, layer: nn.Module, x: Tensor, how: str) -> Tensor:
-        """Normalise and note it; no norm makes no step."""
+        """Apply a norm and record its output; nn.Identity records nothing."""
         h = layer(x)
         if h is x:
             return x
@@ -88,21 +87,21 @@ class Notes:
         return self("h", how, "B T D", h, x, flops=each * h.numel())
 
 
-def moments(tensor: Tensor) -> tuple[float | None, float | None]:
-    """Give mean and standard deviation (of these numbers, not of a population they are drawn from)."""
+def mean_and_std(tensor: Tensor) -> tuple[float | None, float | None]:
+    """Compute mean and population standard deviation; None for integers."""
     if not tensor.is_floating_point():
         return None, None
     std, mean = torch.std_mean(tensor if tensor.dtype == torch.float64 else tensor.float(), correction=0)
     return float(mean), float(std)
 
 
-def worst_of(tensor: Tensor) -> Tensor:
-    """Give the largest absolute value, without a copy; NaN if there is one."""
+def max_abs(tensor: Tensor) -> Tensor:
+    """Compute the largest absolute value without a copy; NaN if there is one."""
     return torch.linalg.vector_norm(tensor, math.inf)
 
 
 def symbols_of(model: TransformerLM, ids: Tensor, d_mlp: int) -> dict[str, int]:
-    """Give every symbol's size. Where every head has its own keys and values, G does not appear: it is H."""
+    """Give the size of every symbol; G is omitted where it equals H."""
     attn, table = model.attention[0], model.tok_emb.weight
     B, T = ids.shape
     sizes = {"B": B, "T": T, "D": attn.d_model, "H": attn.n_heads, "G": attn.n_kv_heads, "d_head": attn.d_head}
@@ -112,135 +111,136 @@ def symbols_of(model: TransformerLM, ids: Tensor, d_mlp: int) -> dict[str, int]:
 
 
 def size_of(symbol: str, sizes: Mapping[str, int]) -> int:
-    """Work out a symbol: `H`, a number, or a sum of products such as `D+2*G*d_head`."""
+    """Evaluate a symbol: `H`, a number, or a sum of products such as `D+2*G*d_head`."""
     terms = (term.split("*") for term in symbol.split("+"))
     return sum(math.prod(int(f) if f.isdigit() else sizes[f] for f in factors) for factors in terms)
 
 
-def walk(model: TransformerLM, ids: Tensor, note: Notes) -> Tensor:
-    """Go from ids (B, T) to logits (B, T, V) as the model does, noting every tensor."""
+def forward(model: TransformerLM, ids: Tensor, record: Recorder) -> Tensor:
+    """Compute logits (B, T, V) of ids (B, T) as the model does, recording every tensor."""
     pos = model.pos[: ids.size(-1)]
-    note.part, note.layer = "embedding", -1
-    note("ids", "the task's", "B T", ids)
-    x = note("x", "tok_emb[ids]", "B T D", model.tok_emb(ids), ids)
-    placed = model.positions.embed(x, pos)
-    if placed is not x:  # else the scheme acts at another moment
-        x = note("x", f"+ {note.positions}", "B T D", placed, x, flops=placed.numel())
+    record.part, record.layer = "embedding", -1
+    record("ids", "the task's", "B T", ids)
+    x = record("x", "tok_emb[ids]", "B T D", model.tok_emb(ids), ids)
+    embedded = model.positions.embed(x, pos)
+    if embedded is not x:
+        x = record("x", f"+ {record.positions}", "B T D", embedded, x, flops=embedded.numel())
     for layer, block in enumerate(model.blocks):
-        note.layer = layer
-        x = through_block(block, x, pos, note)
-    note.part, note.layer = "head", -1
-    h = note.norm(model.final_norm, x, "final_norm")
-    return note.linear("logits", "B T V", model.lm_head, h, "lm_head")
+        record.layer = layer
+        x = block_forward(block, x, pos, record)
+    record.part, record.layer = "head", -1
+    h = record.norm(model.final_norm, x, "final_norm")
+    return record.linear("logits", "B T V", model.lm_head, h, "lm_head")
 
 
-def through_block(block: Block, x: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Go through one block: x (B, T, D) to (B, T, D)."""
-    note.part = "attention"
-    h = note.norm(block.attn_norm, x, "attn_norm")
-    x = added(block, x, through_attention(block.inner, h, pos, note), note)
+def block_forward(block: Block, x: Tensor, pos: Tensor, record: Recorder) -> Tensor:
+    """Compute one block: x (B, T, D) to (B, T, D)."""
+
+    def residual(x: Tensor, y: Tensor) -> Tensor:
+        return record("x", "x + y", "B T D", x + y, x, y, flops=x.numel()) if block.residual else y
+
+    record.part = "attention"
+    x = residual(x, attention_forward(block.inner, record.norm(block.attn_norm, x, "attn_norm"), pos, record))
     if block.mlp is None or block.mlp_norm is None:
         return x
-    note.part = "MLP"
-    return added(block, x, through_mlp(block.mlp, note.norm(block.mlp_norm, x, "mlp_norm"), note), note)
+    record.part = "MLP"
+    return residual(x, mlp_forward(block.mlp, record.norm(block.mlp_norm, x, "mlp_norm"), record))
 
 
-def added(block: Block, x: Tensor, y: Tensor, note: Notes) -> Tensor:
-    """Add a part's input to its output, where the block does so."""
-    return note("x", "x + y", "B T D", x + y, x, y, flops=x.numel()) if block.residual else y
-
-
-def through_mlp(mlp: MLP, h: Tensor, note: Notes) -> Tensor:
-    """Go through the MLP: h (B, T, D) to (B, T, D)."""
-    up = note.linear("up", "B T d_mlp", mlp.up, h, "up")
+def mlp_forward(mlp: MLP, h: Tensor, record: Recorder) -> Tensor:
+    """Compute the MLP: h (B, T, D) to (B, T, D)."""
+    up = record.linear("up", "B T d_mlp", mlp.up, h, "up")
     if mlp.gate is None:
-        hidden = note("hidden", "gelu(up)", "B T d_mlp", F.gelu(up), up, flops=up.numel())
+        hidden = record("hidden", "gelu(up)", "B T d_mlp", F.gelu(up), up, flops=up.numel())
     else:
-        gate = note.linear("gate", "B T d_mlp", mlp.gate, h, "gate")
-        hidden = note("hidden", "silu(g) * up", "B T d_mlp", F.silu(gate) * up, gate, up, flops=2 * up.numel())
-    return note.linear("y", "B T D", mlp.down, hidden, "down")
+        gate = record.linear("gate", "B T d_mlp", mlp.gate, h, "gate")
+        hidden = record("hidden", "silu(g) * up", "B T d_mlp", F.silu(gate) * up, gate, up, flops=2 * up.numel())
+    return record.linear("y", "B T D", mlp.down, hidden, "down")
 
 
-def through_attention(attn: MultiHeadSelfAttention, h: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Go through one attention block: h (B, T, D) to y (B, T, D)."""
-    own = attn.n_kv_heads == attn.n_heads
-    wide, narrow, kv = ("3*D", "D", "H") if own else ("D+2*G*d_head", "G*d_head", "G")
-    qkv = note.linear("qkv", f"B T {wide}", attn.qkv_proj, h, "qkv_proj")
+def attention_forward(attn: MultiHeadSelfAttention, h: Tensor, pos: Tensor, record: Recorder) -> Tensor:
+    """Compute attention: h (B, T, D) to y (B, T, D)."""
+    shared = attn.n_kv_heads != attn.n_heads
+    wide, narrow, kv = ("D+2*G*d_head", "G*d_head", "G") if shared else ("3*D", "D", "H")
+    qkv = record.linear("qkv", f"B T {wide}", attn.qkv_proj, h, "qkv_proj")
     q, k, v = qkv.split(attn.widths, dim=-1)
     for name, width, t in (("q", "D", q), ("k", narrow, k), ("v", narrow, v)):
-        note(name, "split", f"B T {width}", t, qkv)
-    q = note("q", "split heads", "B H T d_head", parts.split_heads(q, attn.n_heads), q)
-    k = note("k", "split heads", f"B {kv} T d_head", parts.split_heads(k, attn.n_kv_heads), k)
-    v = note("v", "split heads", f"B {kv} T d_head", parts.split_heads(v, attn.n_kv_heads), v)
-    turned, k2 = attn.positions.rotate(q, k, pos)
-    if turned is not q:
-        q = note("q", note.positions, "B H T d_head", turned, q, flops=ROTATE_FLOPS * q.numel())
-        k = note("k", note.positions, f"B {kv} T d_head", k2, k, flops=ROTATE_FLOPS * k.numel())
-    if not own:
-        k = note("k", "share heads", "B H T d_head", parts.share_heads(k, attn.n_heads), k)
-        v = note("v", "share heads", "B H T d_head", parts.share_heads(v, attn.n_heads), v)
-    context = KINDS[attn.kind](attn, q, k, v, pos, note)
-    merged = note("merged", "merge heads", "B T D", parts.merge_heads(context), context)
-    y = note.linear("y", "B T D", attn.out_proj, merged, "out_proj")
-    if not note.silent and attn.kind != "uniform":  # which has one path only
-        # Softmax is told materialised and trained fused; linear attention is told as it is trained.
+        record(name, "split", f"B T {width}", t, qkv)
+    q = record("q", "split heads", "B H T d_head", parts.split_heads(q, attn.n_heads), q)
+    k = record("k", "split heads", f"B {kv} T d_head", parts.split_heads(k, attn.n_kv_heads), k)
+    v = record("v", "split heads", f"B {kv} T d_head", parts.split_heads(v, attn.n_kv_heads), v)
+    rotated, k2 = attn.positions.rotate(q, k, pos)
+    if rotated is not q:
+        q = record("q", record.positions, "B H T d_head", rotated, q, flops=ROTATE_FLOPS * q.numel())
+        k = record("k", record.positions, f"B {kv} T d_head", k2, k, flops=ROTATE_FLOPS * k.numel())
+    if shared:
+        k = record("k", "share heads", "B H T d_head", parts.share_heads(k, attn.n_heads), k)
+        v = record("v", "share heads", "B H T d_head", parts.share_heads(v, attn.n_heads), v)
+    context = KINDS[attn.kind](attn, q, k, v, pos, record)
+    merged = record("merged", "merge heads", "B T D", parts.merge_heads(context), context)
+    y = record.linear("y", "B T D", attn.out_proj, merged, "out_proj")
+    if not record.silent and attn.kind != "uniform":  # which has one implementation
+        # Recorded: softmax materialised, linear attention with running sums. The other implementation must agree.
         other = attn(h, pos=pos, return_weights=attn.kind == "linear")
         other = other[0] if isinstance(other, tuple) else other
-        note.measure("paths", worst_of(other - y))
-        note.measure("y", worst_of(y))
+        record.measure("paths", max_abs(other - y))
+        record.measure("y", max_abs(y))
     return y
 
 
-def by_softmax(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Attend by the softmax of scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
-    masked = q if note.silent else scores(attn, q, k, pos, note)
+def softmax_context(
+    attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
+) -> Tensor:
+    """Attend with a softmax of scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
+    masked = q if record.silent else scores(attn, q, k, pos, record)
     weights = attn.weights(q, k, None, pos)
-    note("weights", "softmax", "B H T T", weights, masked, flops=SOFTMAX_FLOPS * weights.numel())
-    if not note.silent:
-        note.measure("softmax", worst_of(masked.to(weights.dtype).softmax(-1).sub_(weights)))
-        measure_weights(weights, attn.window, note)
-    return weighted(weights, v, note)
+    record("weights", "softmax", "B H T T", weights, masked, flops=SOFTMAX_FLOPS * weights.numel())
+    if not record.silent:
+        record.measure("softmax", max_abs(masked.to(weights.dtype).softmax(-1).sub_(weights)))
+    return weighted_values(weights, v, attn.window, record)
 
 
-def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Note the scores at each of their stages; returns them masked, (B, H, T, T)."""
+def scores(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, pos: Tensor, record: Recorder) -> Tensor:
+    """Record the scores at each stage; returns them masked, (B, H, T, T)."""
     shape = "B H T T"
     raw = q.contiguous() @ k.contiguous().transpose(-2, -1)
-    note("scores", "q @ kT", shape, raw, q, k, flops=2 * raw.numel() * attn.d_head)
+    record("scores", "q @ kT", shape, raw, q, k, flops=2 * raw.numel() * attn.d_head)
     scaled = parts.attention_scores(q, k)
-    note("scaled", f"/ sqrt({attn.d_head})", shape, scaled, raw, flops=raw.numel())
+    record("scaled", f"/ sqrt({attn.d_head})", shape, scaled, raw, flops=raw.numel())
     sizes = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in (raw, scaled)]  # without a copy of (T, T)
-    if sizes[1] > 0:  # else nothing tells what they were divided by
-        note.measure("divisor", sizes[0] / sizes[1])
-        note.measure("-divisor", -sizes[0] / sizes[1])
+    if sizes[1] > 0:  # else the divisor is unknown
+        record.measure("divisor", sizes[0] / sizes[1])
+        record.measure("-divisor", -sizes[0] / sizes[1])
     del raw
     bias = attn.positions.bias(pos, pos)
     if bias is not None:
-        scaled = note("biased", f"+ {note.positions}", shape, scaled + bias, scaled, flops=scaled.numel())
+        scaled = record("biased", f"+ {record.positions}", shape, scaled + bias, scaled, flops=scaled.numel())
     visible = attn.causal_mask[: q.size(-2), : q.size(-2)]
-    return note("masked", "mask: -inf", shape, scaled.masked_fill(~visible, -math.inf), scaled, seen=visible)
+    return record("masked", "mask: -inf", shape, scaled.masked_fill(~visible, -math.inf), scaled, visible=visible)
 
 
-def by_linear(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Attend by running sums of features: q, k, v (B, H, T, d) to (B, H, T, d). There are no scores."""
+def linear_context(
+    attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
+) -> Tensor:
+    """Attend with running sums of features, without scores: q, k, v (B, H, T, d) to (B, H, T, d)."""
     sums = LayerCache()
     context = features.linear_attention(q, k, v, sums)
-    if note.silent:
+    if record.silent:
         return context
-    (B, H, T, d), two = q.shape, 2  # the feature map: elu, and plus one
-    phi_q = note("phi(q)", "elu(q) + 1", "B H T d_head", features.feature_map(q), q, flops=two * q.numel())
-    phi_k = note("phi(k)", "elu(k) + 1", "B H T d_head", features.feature_map(k), k, flops=two * k.numel())
+    (B, H, T, d), shape = q.shape, "B H T d_head"
+    phi_q = record("phi(q)", "elu(q) + 1", shape, features.feature_map(q), q, flops=2 * q.numel())
+    phi_k = record("phi(k)", "elu(k) + 1", shape, features.feature_map(k), k, flops=2 * k.numel())
     assert sums.state is not None
     state, total = sums.state
-    note("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
-    note("total", "sum phi(k)", "B H d_head 1", total, phi_k, flops=B * H * T * d)
-    note("context", "running sums", "B H T d_head", context, phi_q, state, v, flops=B * H * linear_flops(T, d))
-    measure_weights(attn.weights(q, k, None, pos), None, note)
+    record("state", "sum phi(k) vT", "B H d_head d_head", state, phi_k, v, flops=2 * B * H * T * d * d)
+    record("total", "sum phi(k)", "B H d_head 1", total, phi_k, flops=B * H * T * d)
+    record("context", "running sums", shape, context, phi_q, state, v, flops=B * H * linear_flops(T, d))
+    measure_weights(attn.weights(q, k, None, pos), None, record)
     return context
 
 
 def linear_flops(T: int, d: int) -> int:
-    """Count the cost of one head's context: exact products within a block, the sums of the past for those behind it."""
+    """Count the operations of one head's context: exact products within a block, running sums for earlier blocks."""
     count = 0
     for start in range(0, T, features.BLOCK):
         n = min(features.BLOCK, T - start)
@@ -249,30 +249,32 @@ def linear_flops(T: int, d: int) -> int:
     return count
 
 
-def by_uniform(attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, note: Notes) -> Tensor:
-    """Attend evenly over the past, whatever q and k say: v (B, H, T, d) to (B, H, T, d)."""
+def uniform_context(
+    attn: MultiHeadSelfAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, record: Recorder
+) -> Tensor:
+    """Attend uniformly to the past: v (B, H, T, d) to (B, H, T, d)."""
     weights = attn.weights(q, k, None, pos)
-    note("weights", "1 / visible", "B H T T", weights, q, k, flops=q.size(-2) ** 2)
-    if not note.silent:
-        measure_weights(weights, None, note)
-    return weighted(weights, v, note)
+    record("weights", "1 / visible", "B H T T", weights, q, k, flops=q.size(-2) ** 2)
+    return weighted_values(weights, v, None, record)
 
 
-def weighted(weights: Tensor, v: Tensor, note: Notes) -> Tensor:
-    """Mix the values: weights (B, H, T, T), v (B, H, T, d) to (B, H, T, d)."""
-    context = weights.to(v.dtype) @ v
-    return note("context", "weights @ v", "B H T d_head", context, weights, v, flops=2 * weights.numel() * v.size(-1))
+def weighted_values(weights: Tensor, v: Tensor, window: int | None, record: Recorder) -> Tensor:
+    """Compute weights @ values: weights (B, H, T, T), v (B, H, T, d) to (B, H, T, d)."""
+    if not record.silent:
+        measure_weights(weights, window, record)
+    flops = 2 * weights.numel() * v.size(-1)
+    return record("context", "weights @ v", "B H T d_head", weights.to(v.dtype) @ v, weights, v, flops=flops)
 
 
-def measure_weights(weights: Tensor, window: int | None, note: Notes) -> None:
-    """Measure how far a row's sum is from one, and the largest weight where none may be."""
+def measure_weights(weights: Tensor, window: int | None, record: Recorder) -> None:
+    """Measure how far row sums are from 1, and the largest weight on a masked key."""
     place = torch.arange(weights.size(-1), device=weights.device)
-    back = place.unsqueeze(-1) - place  # how far behind its query a key stands; not taken from the model's mask
+    back = place.unsqueeze(-1) - place  # distance from query to key, independent of the model's mask
     visible = (back >= 0) & (back < (window or len(place)))
-    note.measure("sum", worst_of(weights.sum(-1) - 1))
-    note.measure("hidden", worst_of(weights.masked_fill(visible, 0.0)))
-    note.worst["rows"] = note.worst.get("rows", 0) + weights.shape[:-1].numel()
+    record.measure("sum", max_abs(weights.sum(-1) - 1))
+    record.measure("hidden", max_abs(weights.masked_fill(visible, 0.0)))
+    record.worst["rows"] = record.worst.get("rows", 0) + weights.shape[:-1].numel()
 
 
-Kind = Callable[[MultiHeadSelfAttention, Tensor, Tensor, Tensor, Tensor, Notes], Tensor]
-KINDS: dict[str, Kind] = {"softmax": by_softmax, "linear": by_linear, "uniform": by_uniform}
+Context = Callable[[MultiHeadSelfAttention, Tensor, Tensor, Tensor, Tensor, Recorder], Tensor]
+KINDS: dict[str, Context] = {"softmax": softmax_context, "linear": linear_context, "uniform": uniform_context}
