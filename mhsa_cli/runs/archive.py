@@ -1,4 +1,4 @@
-"""The files of a run as plain data, to travel between machines that share no disk."""
+"""Run folders as bytes, to be sent between machines without a shared file system."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Parcel = Mapping[str, bytes]
 
 
 def pack_run(run: Path) -> Parcel:
-    """Read every file of a run that nobody writes to, by its path inside; no files if there is no such folder.
+    """Read every file of a run without an owner, by its path in the folder; nothing if there is no such folder.
 
-    Raises: RunError for what is no regular file, StorageError.
+    Raises: RunError for what is not a regular file, StorageError.
     """
     files = {}
     for folder, folders, names in os.walk(run):
@@ -30,13 +30,13 @@ def pack_run(run: Path) -> Parcel:
 
 
 def unpack_runs(parent: Path, parcels: Mapping[str, Parcel]) -> None:
-    """Write runs as folders of `parent`, which the caller owns, each all or nothing; what stood there is replaced.
+    """Write runs as folders of `parent`, which the caller owns, each all or nothing; existing folders are replaced.
 
-    All are brought to the disk at once: file by file takes many times as long. Raises: StorageError.
+    One sync for all: syncing file by file takes many times as long. Raises: StorageError.
     """
     for name in (name for run, parcel in parcels.items() for name in (run, *parcel)):
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise ValueError(f"{name!r} leads out of the run folder")
+            raise ValueError(f"{name!r} is outside the run folder")
     sweep_orphans(parent)
     temporary = {run: parent / temporary_name() for run in parcels}
     in_flight.update(path.name for path in temporary.values())

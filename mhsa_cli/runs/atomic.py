@@ -1,4 +1,4 @@
-"""Files that are there completely or not at all: written under a temporary name, brought to the disk, then renamed."""
+"""Atomic writes: files and folders are written under a temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from pathlib import Path
 from mhsa_cli.errors import StorageError
 from mhsa_cli.runs.disk import SAFE, kind_of, retried, storage_errors
 
-# Temporary names this process is writing right now: in a folder that it owns all others are leftovers.
+# Temporary names that this process is writing now: in a folder that it owns, all others are leftovers.
 in_flight: set[str] = set()
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, however few the system takes at a time."""
+    """Write every byte; os.write may take fewer at a time."""
     view = memoryview(data)
     while view:
         view = view[retried(os.write, fd, view) :]
 
 
 def write_new_file(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Create a file that must not exist yet and bring it to the disk; `data` may come in pieces.
-
-    Raises OSError. Mode is 0666 & ~umask.
-    """
+    """Create a file, which must not exist yet, with mode 0666 & ~umask, and sync it. Raises OSError."""
     fd = retried(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
     try:
         for piece in [data] if isinstance(data, bytes) else data:
@@ -39,7 +36,7 @@ def write_new_file(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def write_new_folder(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
-    """Create a folder with these files and bring all to the disk. Raises OSError."""
+    """Create a folder with these files and sync all. Raises OSError."""
     retried(os.mkdir, path, 0o777)
     for name, data in files.items():
         write_new_file(path / name, data)
@@ -47,26 +44,26 @@ def write_new_folder(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -
 
 
 def sync_folder(path: Path) -> None:
-    """Bring a folder's entries to the disk, where the system can do that. Raises OSError."""
+    """Sync a folder's entries, where the system can. Raises OSError."""
     if os.name == "nt":  # folders cannot be opened there; NTFS journals renames itself
         return
     fd = retried(os.open, path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
         retried(os.fsync, fd)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no folder sync
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync folders
             raise
     finally:
         os.close(fd)
 
 
 def temporary_name() -> str:
-    """Make a fresh hidden name that says who writes, `.tmp-<pid>-<random>`: short, for any name may be the last one."""
+    """Return a new hidden name, `.tmp-<pid>-<random>`; it is short, as the name it stands for may be the longest."""
     return f".tmp-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link (never what it points to) or a folder; what cannot be deleted stays, without an error."""
+    """Delete a file, a link (not its target) or a folder; failures are ignored."""
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()
@@ -78,7 +75,7 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """Give a temporary name in the folder of `path`; what is still there under it at the end is deleted."""
+    """Yield a temporary name in the folder of `path`; whatever still has it at the end is deleted."""
     temporary = path.with_name(temporary_name())
     in_flight.add(temporary.name)
     try:
@@ -90,25 +87,25 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 
 def _rename_to_new(temporary: Path, path: Path) -> None:
-    """Rename a file unless something has the name. A link is made or not, where a rename puts it over what is there."""
+    """Rename a file unless the name is taken: link() fails then, where rename() would replace."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except OSError:  # no links on this file system: then a look must do
+    except OSError:  # no links on this file system: check first
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         temporary.replace(path)
 
 
 def write_file_atomic(path: Path, data: bytes | Iterable[bytes], *, new: bool = False) -> None:
-    """Write a file so that a reader, or a crash, meets the old content or the new, never a part.
+    """Write a file atomically: a reader, or a crash, finds the old content or the new.
 
-    A `new` one takes the place of none. Raises: StorageError if the disk refuses or if `path` exists and is not a
-    regular file, or should be new; the old content stays.
+    Raises: StorageError if the disk refuses, if `path` exists and is not a regular file, or exists and should be
+    `new`; the old content stays.
     """
     mode = stat.S_IFREG
-    with contextlib.suppress(OSError):  # the usual case: nothing there; any other trouble shows again when writing
+    with contextlib.suppress(OSError):  # usually there is no file yet; other errors show again when writing
         mode = os.lstat(path).st_mode
     if not stat.S_ISREG(mode):
         raise StorageError(("cannot write ", path, f": it is {kind_of(mode)}, not a regular file"), code="no-file")

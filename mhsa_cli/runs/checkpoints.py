@@ -1,4 +1,4 @@
-"""The checkpoints of one run: saved whole, kept in numeric order, and read back only when every byte is right."""
+"""The checkpoints of a run: committed whole, rotated by step, and verified byte by byte when read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A verified checkpoint. `notes` says which newer ones were damaged, and how, if this is not the newest."""
+    """A verified checkpoint; `notes` lists the damage of newer ones that were skipped."""
 
     step: int
     files: dict[str, bytes]
@@ -36,22 +36,22 @@ class Loaded(NamedTuple):
 
 
 def list_checkpoints(run: Path) -> list[Checkpoint]:
-    """List a run's checkpoints from the lowest step to the highest, by number. Raises: RunError, StorageError."""
+    """List a run's checkpoints by step, lowest first. Raises: RunError, StorageError."""
     folder = run / FOLDER
     if not check_real_folder(folder):
         return []
     with storage_errors("read", folder):
         names = [entry.name for entry in folder.iterdir()]
     found = [Checkpoint(int(match[1]), folder / match[0]) for match in map(_NAME.fullmatch, names) if match]
-    # At one step the folder being replaced comes first: it counts as the older.
+    # Of one step, the folder being replaced comes first, as the older.
     return sorted(found, key=lambda item: (item.step, not item.path.name.endswith(REPLACED)))
 
 
 def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: int) -> Path:
-    """Save a checkpoint, and only then delete those beyond the newest `keep` and those of higher steps.
+    """Save a checkpoint, then delete those beyond the newest `keep` and those of higher steps.
 
-    A higher step is left from a course of the run that was abandoned when it was resumed from further back.
-    Raises: StorageError if the disk refuses; the older checkpoints stay.
+    Higher steps are left where a run was resumed from an earlier checkpoint. Raises: StorageError if the disk refuses;
+    the older checkpoints stay.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step {step} and keep {keep}: expected step >= 0 and keep >= 1")
@@ -63,19 +63,19 @@ def commit_checkpoint(run: Path, step: int, files: Mapping[str, bytes], keep: in
     older = [item for item in before if item.step < step]
     for item in [*older[: _first_kept(older, keep - 1)], *(item for item in before if item.step > step)]:
         discard(item.path)
-    sweep_orphans(folder)  # also what an earlier save could not delete
+    sweep_orphans(folder)  # includes what an earlier save could not delete
     return path
 
 
 def prune(run: Path, keep: int) -> None:
-    """Delete the checkpoints beyond the newest `keep` whole ones, which a kill between saving and deleting has left."""
+    """Delete the checkpoints beyond the newest `keep` whole ones, which a kill between save and rotation leaves."""
     found = list_checkpoints(run)
     for item in found[: _first_kept(found, keep)]:
         discard(item.path)
 
 
 def _first_kept(older: list[Checkpoint], count: int) -> int:
-    """Find where the newest `count` whole checkpoints begin: a damaged one must not push a whole one out."""
+    """Find the index of the oldest to keep: damaged checkpoints do not count among the newest `count`."""
     at = len(older)
     if count >= at:
         return 0
@@ -101,10 +101,10 @@ def _still_valid(before: list[Checkpoint]) -> str:
 
 
 def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = True) -> Loaded:
-    """Read the newest checkpoint that is whole, or exactly the one of `step`; the optimizer's state only for training.
+    """Read the newest whole checkpoint, or the one of `step`; the optimizer's state only for training.
 
-    Raises: RunError if there is none, with the reason for each that is there; NewerFormatError or StorageError where
-    the newest may be whole, but cannot be read here.
+    Raises: RunError if none is whole, with the damage of each; NewerFormatError or StorageError if the newest may be
+    whole but cannot be read here.
     """
     for _ in range(_ATTEMPTS):
         found = list_checkpoints(run)
@@ -113,7 +113,7 @@ def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = 
         for item in reversed([item for item in found if step in (None, item.step)]):
             try:
                 files = read_checkpoint(item, () if for_training else (OPTIMIZER,))
-                loaded = Loaded(item.step, files, tuple(f"{_SKIPPED}: {one}" for one in problems))
+                loaded = Loaded(item.step, files, tuple(f"{_SKIPPED}: {problem}" for problem in problems))
                 break
             except (RunError, StorageError) as error:
                 if not is_damage(error):
@@ -121,7 +121,7 @@ def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = 
                 problems.append(f"{item.path.name}: {error.message}")
         if loaded is not None and not problems:
             return loaded
-        if list_checkpoints(run) == found:  # else a running training replaced what we were reading: look again
+        if list_checkpoints(run) == found:  # otherwise a running training replaced what we were reading
             if loaded is None:
                 raise _none_valid(run, step, found, problems)
             return loaded
@@ -129,7 +129,7 @@ def load_checkpoint(run: Path, step: int | None = None, *, for_training: bool = 
 
 
 def is_damage(error: RunError | StorageError) -> bool:
-    """Tell whether what could not be read is lost: where the system refuses it, only a failing disk has lost it."""
+    """Return whether the error means lost data: damage, or an I/O error of the disk; other refusals may pass."""
     return isinstance(error, DamageError) or (isinstance(error, StorageError) and refused_with(error) == errno.EIO)
 
 
@@ -140,5 +140,5 @@ def _none_valid(run: Path, step: int | None, found: list[Checkpoint], problems: 
     if found:
         steps = ", ".join(str(at) for at in sorted({item.step for item in found}))
         return RunError((run, f" has no checkpoint of step {step}"), f"it has: {steps}", "no-checkpoint")
-    hint = "it was never saved, or its checkpoints are gone: train it again under another --name"
+    hint = "none was saved, or all were deleted: train it again under another --name"
     return RunError((run, " has no checkpoint"), hint, "no-checkpoint")

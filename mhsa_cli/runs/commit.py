@@ -1,7 +1,6 @@
-"""A folder of files that is there completely or not at all, and that knows when it was damaged.
+"""Folders committed by one atomic rename, with a manifest of sizes and SHA-256 digests.
 
-Written under a temporary name, brought to the disk, then made visible by one rename. Files that are atomic one by one
-are not enough: a crash between two of them would leave weights and state of different steps.
+Atomic files alone are not enough: a crash between two of them would leave weights and state of different steps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.text import escape
 
 MANIFEST = "MANIFEST.json"
-REPLACED = ".replaced"  # the earlier folder of the same name, for the moment between two renames
+REPLACED = ".replaced"  # the older folder of the same name, between two renames
 
 _MANIFEST_LIMIT = 1 << 20
 _ORPHAN = re.compile(r"\.tmp-(.+-)?[0-9]{1,18}-[0-9a-f]{8}", re.DOTALL)  # older versions put the target's name first
@@ -35,10 +34,8 @@ STILL_VALID = "nothing was replaced: the older checkpoint is still valid"
 def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: str = STILL_VALID) -> Path:
     """Write `files` and their manifest as the folder `parent/name`, all or nothing; return its path.
 
-    An existing folder of that name is replaced; at every instant it or the new one can be found, the old one under
-    `name.replaced` between two renames.
-    Raises: StorageError if the disk refuses: nothing was replaced and the half-written folder is gone. Its hint says in
-    `kept` what is still there.
+    An existing folder is replaced; between the two renames it is found under `name.replaced`. Raises: StorageError if
+    the disk refuses: nothing was replaced and nothing is left over. `kept` is its hint: what is still valid.
     """
     for file in (name, *files):
         if not _is_plain(file):
@@ -52,7 +49,7 @@ def commit_directory(parent: Path, name: str, files: Mapping[str, bytes], kept: 
 
 
 def _swap_in(temporary: Path, target: Path) -> None:
-    """Rename the finished folder to its name; one that is in the way is set aside, and put back on failure."""
+    """Rename the finished folder to its name; an existing one is set aside, and restored on failure."""
     aside = target.with_name(target.name + REPLACED)
     if os.path.lexists(target):
         if os.path.lexists(aside):
@@ -61,15 +58,15 @@ def _swap_in(temporary: Path, target: Path) -> None:
     try:
         retried(os.rename, temporary, target)
     except BaseException:
-        if os.path.lexists(aside) and not os.path.lexists(target):  # there, if a signal came just after the rename
+        if os.path.lexists(aside) and not os.path.lexists(target):  # it exists if a signal came just after the rename
             retried(os.rename, aside, target)
         raise
-    if os.path.lexists(aside):  # perhaps from a writer that died between its two renames
+    if os.path.lexists(aside):  # or left by a writer that died between its renames
         discard(aside)
 
 
 def discard(path: Path) -> None:
-    """Delete a folder so that no crash leaves half of it under its name. What cannot be deleted stays."""
+    """Delete a folder after renaming it, so that a crash leaves no half of it. Failures are ignored."""
     trash = path.with_name(temporary_name())
     with contextlib.suppress(OSError):
         retried(os.rename, path, trash)
@@ -77,10 +74,10 @@ def discard(path: Path) -> None:
 
 
 def read_directory(path: Path, name: str | None = None, without: Collection[str] = ()) -> dict[str, bytes]:
-    """Read a committed folder and verify every byte; files the manifest does not list are never opened.
+    """Read a committed folder and verify every byte; files that the manifest does not list are never opened.
 
-    `name` is the name it must have been committed under, where that matters; files named in `without` are not read.
-    Raises: DamageError saying which file is wrong and how, NewerFormatError; StorageError if the disk cannot read.
+    `name`, if given, must be the name it was committed under; files in `without` are skipped. Raises: DamageError for
+    the first wrong file, NewerFormatError, StorageError.
     """
     manifest = path / MANIFEST
     raw = read_file(manifest, _MANIFEST_LIMIT)
@@ -100,8 +97,11 @@ def read_directory(path: Path, name: str | None = None, without: Collection[str]
         raise DamageError((manifest, IS, "damaged: its own hash differs"), code="hash")
     if name is not None and content.get("name") != name:
         raise DamageError((path, f" was renamed: it was saved as {escape(str(content.get('name')))}"), code="renamed")
-    wanted = {file: entry for file, entry in entries.items() if file not in without}
-    return {file: _read_listed(path / file, entry["size"], entry["sha256"]) for file, entry in wanted.items()}
+    return {
+        file: _read_listed(path / file, entry["size"], entry["sha256"])
+        for file, entry in entries.items()
+        if file not in without
+    }
 
 
 def _no_manifest(path: Path, why: str) -> DamageError:
@@ -109,13 +109,13 @@ def _no_manifest(path: Path, why: str) -> DamageError:
 
 
 def _read_listed(path: Path, size: int, sha256: str) -> bytes:
-    """Read a file that must have this size and hash. Raises: DamageError, StorageError."""
-    wanted = {"size": size, "sha256": sha256}
+    """Read a file of this size and hash. Raises: DamageError, StorageError."""
+    expected = {"size": size, "sha256": sha256}
     with OpenFile(path) as file:
-        if file.size == size and digest([data := file.read()]) == wanted:
+        if file.size == size and digest([data := file.read()]) == expected:
             return data
-        if file.size <= 2 * size:  # no line end takes more than twice its bytes
-            check_line_ends(path, file.lines, lambda pieces: digest(pieces) == wanted)
+        if file.size <= 2 * size:  # changed line ends at most double the size
+            check_line_ends(path, file.lines, lambda pieces: digest(pieces) == expected)
     if file.size < size:
         raise DamageError((path, IS, f"truncated: {file.size} of {size} bytes"), code="size")
     if file.size > size:
@@ -129,7 +129,7 @@ def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def _render(content: Mapping[str, object]) -> bytes:
-    """The one way to write a manifest, so that comparing bytes finds every changed bit of it."""
+    """Write a manifest in its one form, so that comparing bytes finds every changed bit."""
     own = digest([json.dumps(content, sort_keys=True).encode("ascii")])["sha256"]
     return (json.dumps({**content, "sha256": own}, sort_keys=True, indent=1) + "\n").encode("ascii")
 
@@ -140,25 +140,22 @@ def _is_plain(file: str) -> bool:
 
 
 def sweep_orphans(parent: Path) -> None:
-    """Delete what dead writers left in `parent` under a temporary name; the caller owns `parent`, by a run's lock.
+    """Delete temporary files left by dead writers in `parent`, which the caller owns by a run's lock.
 
-    So whatever this process is not writing itself is dead. Its process id would say less: ids come round again, mean
-    nothing on another host, and one that was killed keeps its id until its parent asks for it.
+    So every one that this process is not writing itself is left over. The process id in the name proves less: ids are
+    reused, mean nothing on another host, and a killed process keeps its id until its parent waits for it.
     """
     try:
         names = [entry.name for entry in parent.iterdir()]
     except OSError:
-        return  # nothing there to sweep; the trouble, if it is one, shows at the next save
+        return  # no folder yet; any other error shows at the next save
     for name in names:
         if _ORPHAN.fullmatch(name) and name not in in_flight:
             remove(parent / name)
 
 
 def check_real_folder(path: Path) -> bool:
-    """Tell whether `path` is a folder; a link is refused, for it may lead out of the run folder.
-
-    Raises: DamageError for a link or a file, StorageError if the system refuses.
-    """
+    """Return whether `path` is a folder. Raises: DamageError for a link or a file, StorageError."""
     with storage_errors("read", path):
         if path.is_symlink():
             raise DamageError((path, IS, "a symbolic link: it is not followed out of the run folder"), code="no-folder")

@@ -1,4 +1,4 @@
-"""Plain files on disk: read without surprises, every refusal of the system told in words."""
+"""Regular files on disk: opened without following links, and system errors with a way out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R")
 _BINARY = getattr(os, "O_BINARY", 0)
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 _CHUNK = 1 << 20
-LIMIT = 1 << 31  # bytes of one file; far beyond any run of this program
+LIMIT = 1 << 31  # bytes of one file; far beyond any file of a run
 
 WAYS_OUT = {
     errno.ENOSPC: "free some space, or keep runs on another disk: --runs DIR",
@@ -34,12 +34,11 @@ WAYS_OUT = {
     errno.EMFILE: "too many files are open: raise the limit, ulimit -n 1024",
     errno.ENFILE: "the system has too many files open: try again later",
     errno.ENOMEM: "give it more memory",
-    errno.ENAMETOOLONG: "the file system takes no such name: choose a shorter one",
-    errno.ENOENT: "a folder on the way is not there: was it never made, or moved or deleted since?",
+    errno.ENAMETOOLONG: "the name is too long for this file system: choose a shorter one",
+    errno.ENOENT: "a folder in this path is missing: it was not created, or moved or deleted since",
 }
 
-
-# What a system refuses a sound program. The others (EBADF, EINVAL, none at all) are a fault of the program itself.
+# Errors that a correct program may meet. The others (EBADF, EINVAL, no number at all) are bugs.
 _REFUSALS = {
     *WAYS_OUT,
     *(errno.EAGAIN, errno.EBUSY, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMLINK),
@@ -48,19 +47,19 @@ _REFUSALS = {
 
 
 def verify_hint(path: Path) -> str:
-    """Say how to learn what of a run or sweep is still whole."""
+    """Return the hint that leads to what of a run or sweep is still valid."""
     return f"what can still be used: mhsa verify {quoted(path)}"
 
 
 def storage_error(doing: str, path: Path, error: OSError, hint: str | None = None) -> StorageError:
-    """Put an operating system's refusal into words: what was tried, where, why, and a way out."""
+    """Turn a system error into one that says what was tried, where, why, and the way out."""
     hints = [line for line in (hint, WAYS_OUT.get(error.errno or 0)) if line]
     return StorageError((f"cannot {doing} ", path, f": {_reason(error)}"), "\n  ".join(hints) or None)
 
 
 @contextlib.contextmanager
 def storage_errors(doing: str, path: Path, hint: str | None = None) -> Iterator[None]:
-    """Put what the system refuses meanwhile into words. Raises: StorageError."""
+    """Turn system errors of the body into StorageError."""
     try:
         yield
     except OSError as error:
@@ -74,7 +73,7 @@ def _reason(error: OSError) -> str:
 
 
 def refusal(error: OSError) -> StorageError | None:
-    """Put an error that nobody foresaw into words, where it is the system that refuses; None for a fault of ours."""
+    """Turn an unhandled system error into a StorageError; None if it is a bug."""
     if error.errno not in _REFUSALS:
         return None
     if isinstance(error.filename, str):
@@ -83,12 +82,12 @@ def refusal(error: OSError) -> StorageError | None:
 
 
 def refused_with(error: MhsaError) -> int | None:
-    """Give the number of the system's error that a refusal comes from."""
+    """Return the errno that caused an error; None if there is none."""
     return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
 def folder_is_gone() -> bool:
-    """Tell whether the folder that this process works in was deleted: no path that counts from it leads anywhere."""
+    """Return whether the working directory was deleted, so that no relative path resolves."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -97,7 +96,7 @@ def folder_is_gone() -> bool:
 
 
 def retried(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call again while a signal interrupts: not every file system restarts rename and mkdir by itself."""
+    """Repeat a call that a signal interrupts: not every file system restarts rename and mkdir itself."""
     while True:
         try:
             return call(*args, **kwargs)
@@ -106,7 +105,7 @@ def retried(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def kind_of(mode: int) -> str:
-    """Name what a file mode stands for, for messages."""
+    """Name the kind of a file by its mode."""
     kinds = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
@@ -120,9 +119,9 @@ def kind_of(mode: int) -> str:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file without following a link and without waiting on a pipe; return its descriptor.
+    """Open a regular file, without following a link or waiting on a pipe; return its descriptor.
 
-    Raises: DamageError if it is missing or something else than a file, StorageError if the system refuses.
+    Raises: DamageError if it is missing or not a regular file, StorageError.
     """
     try:
         mode = os.lstat(path).st_mode if path.is_symlink() else None
@@ -133,7 +132,7 @@ def open_regular(path: Path, flags: int) -> int:
                 return fd
             os.close(fd)
     except (FileNotFoundError, NotADirectoryError) as error:
-        if flags & os.O_CREAT:  # then it is the folder that is missing
+        if flags & os.O_CREAT:  # so the folder is missing
             raise storage_error("open", path, error) from error
         raise DamageError((path, IS, "missing"), code="missing") from error
     except OSError as error:
@@ -144,10 +143,10 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 class OpenFile(contextlib.AbstractContextManager["OpenFile"]):
-    """A regular file of at most `limit` bytes, open for reading in pieces: what it held when it was opened.
+    """A regular file of at most `limit` bytes, open for reading; bytes appended later are not read.
 
-    It stays the same file when another one takes its name. `with OpenFile(path, limit) as file: ...`
-    Raises: DamageError if it is missing, no regular file or too long; StorageError if the disk refuses.
+    Example: `with OpenFile(path, limit) as file: ...`. Raises: DamageError if it is missing, not a regular file or too
+    large; StorageError.
     """
 
     def __init__(self, path: Path, limit: int = sys.maxsize) -> None:
@@ -162,23 +161,22 @@ class OpenFile(contextlib.AbstractContextManager["OpenFile"]):
         self.close()
 
     def close(self) -> None:
-        """Close it."""
         self._file.close()
 
     def read(self) -> bytes:
-        """Read it whole."""
+        """Read the whole file."""
         return b"".join(self.blocks())
 
     def blocks(self) -> Iterator[bytes]:
-        """Read it from its start, block by block."""
+        """Read from the start, block by block."""
         return self._pieces(lambda: self._file.read(_CHUNK))
 
     def lines(self) -> Iterator[bytes]:
-        """Read it from its start, line by line, each with its newline; the last one may have none."""
+        """Read from the start, line by line with newlines; the last line may have none."""
         return self._pieces(self._file.readline)
 
     def _pieces(self, read: Callable[[], bytes]) -> Iterator[bytes]:
-        left = self.size  # what is appended meanwhile is not read
+        left = self.size
         with storage_errors("read", self.path):
             self._file.seek(0)
             while left > 0 and (piece := read()):
@@ -187,15 +185,15 @@ class OpenFile(contextlib.AbstractContextManager["OpenFile"]):
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes into memory (never mapped). Raises as `OpenFile` does."""
+    """Read a regular file of at most `limit` bytes. Raises as `OpenFile` does."""
     with OpenFile(path, limit) as file:
         return file.read()
 
 
 def digest(pieces: Iterable[bytes]) -> dict[str, Any]:
-    """Describe a file's content, given in pieces, as run.json and manifests list it."""
-    size, found = 0, hashlib.sha256()
+    """Return size and SHA-256 of a content given in pieces, as run.json and manifests list them."""
+    size, sha256 = 0, hashlib.sha256()
     for piece in pieces:
         size += len(piece)
-        found.update(piece)
-    return {"size": size, "sha256": found.hexdigest()}
+        sha256.update(piece)
+    return {"size": size, "sha256": sha256.hexdigest()}

@@ -1,4 +1,4 @@
-"""What a run that ended holds: size and SHA-256 of each file, listed in its run.json, and compared at every reading."""
+"""Sizes and SHA-256 digests of a finished run's files: listed in run.json, compared at every read."""
 
 from __future__ import annotations
 
@@ -21,75 +21,73 @@ _ATTEMPTS = 5
 
 
 class ChangedError(DamageError):
-    """A file is not the one that its run ended with."""
+    """A file differs from the one listed in run.json."""
 
     code = "changed"
 
 
 def list_files(run: Path) -> dict[str, dict[str, Any]]:
-    """Describe the files of a run as they are on the disk now. Raises: DamageError, StorageError."""
-    found = {}
+    """List the files of a run with size and digest. Raises: DamageError, StorageError."""
+    listed = {}
     for name in LISTED:
         if os.path.lexists(run / name):
             with OpenFile(run / name, LIMIT) as file:
-                found[name] = digest(file.blocks())
-    return found
+                listed[name] = digest(file.blocks())
+    return listed
 
 
 Listed = Mapping[str, Any]
 
 
 def listed_in(info: Mapping[str, Any]) -> Listed:
-    """Give what a run.json lists; nothing while the run is at work, was broken off or comes from an older version."""
-    found = info.get(FILES)
-    return found if isinstance(found, dict) else {}
+    """Return the files that a run.json lists: none while the run is active or interrupted, or if it is older."""
+    files = info.get(FILES)
+    return files if isinstance(files, dict) else {}
 
 
 def open_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> OpenFile:
-    """Open a file of a run for reading; if run.json lists it, it is compared first, block by block.
+    """Open a file of a run for reading; one that run.json lists is compared first, block by block.
 
-    `listed` is what run.json listed when the run was opened. Raises: ChangedError, DamageError, StorageError.
+    `listed` is the list at the time the run was opened. Raises: ChangedError, DamageError, StorageError.
     """
     for _ in range(_ATTEMPTS):
-        wanted = listed.get(name)
+        expected = listed.get(name)
         try:
             with ExitStack() as opened:
                 file = opened.enter_context(OpenFile(run / name, limit))
-                if wanted is None or digest(file.blocks()) == wanted:
+                if expected is None or digest(file.blocks()) == expected:
                     opened.pop_all()
                     return file
-                problem: DamageError = _changed(run, name, file, wanted)
+                problem: DamageError = _changed(run, name, file, expected)
         except DamageError as error:
             problem = error
             error.hint = error.hint or way_out(run, name)
         listed = listed_in(load_info(run))
-        if listed.get(name) == wanted:  # else the run just went on: look again
+        if listed.get(name) == expected:  # otherwise the run was just resumed: read again
             raise problem
     raise RunError((run / name, " changes faster than it can be read"), "try again")
 
 
 def read_listed(run: Path, name: str, listed: Listed, limit: int = LIMIT) -> bytes:
-    """Read a whole file of a run, compared as `open_listed` does. Raises: ChangedError, DamageError, StorageError."""
+    """Read a file of a run, compared as in `open_listed`. Raises: ChangedError, DamageError, StorageError."""
     with open_listed(run, name, listed, limit) as file:
         return file.read()
 
 
-def _changed(run: Path, name: str, file: OpenFile, wanted: Any) -> DamageError:
-    """Say how a file differs from the one that is listed."""
+def _changed(run: Path, name: str, file: OpenFile, expected: Any) -> DamageError:
     try:
-        check_line_ends(file.path, file.lines, lambda pieces: digest(pieces) == wanted)
+        check_line_ends(file.path, file.lines, lambda pieces: digest(pieces) == expected)
     except LineEndsError as error:
         return error
-    size = wanted.get("size") if isinstance(wanted, dict) else None
+    size = expected.get("size") if isinstance(expected, dict) else None
     how = "its hash differs from" if file.size == size else f"it has {file.size} bytes, {size} in"
-    said = f"damaged or was edited: {how} the list in {RUN}"
-    return ChangedError((file.path, IS, said), way_out(run, name))
+    return ChangedError((file.path, IS, f"damaged or was edited: {how} the list in {RUN}"), way_out(run, name))
 
 
 def way_out(run: Path, name: str) -> str:
-    """Say what to do about a file that is not the one its run ended with."""
+    """Return the hint about a changed file of a run."""
     if name == CONFIG:
         return verify_hint(run)
     if name == HEADS:
-        return f"{ANEW}\n  what is whole: mhsa verify {quoted(run)}"
+        return f"{ANEW}\n  {verify_hint(run)}"
     return f"{verify_hint(run)}\n  to repeat the run: mhsa train --config {quoted(run / CONFIG)}"

@@ -1,4 +1,4 @@
-"""Strict JSON: what we write every parser can read, and what we read is named with its file and place when wrong."""
+"""Strict JSON files: no NaN, errors with file and position, a format number, and a hash of their own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs.line_ends import check_line_ends
 from mhsa_cli.text import escape
 
-DEEPEST = 50  # levels of nesting; what we write has six
+DEEPEST = 50  # levels of nesting; our files have six
 NONFINITE = "nonfinite"
 UPDATE = "update mhsa-cli to read it"
 OWN_HASH, FILES = "sha256", "files"
-_STRICT = json.JSONEncoder(allow_nan=False)  # made once: a record of a curve is written in some microseconds
+_STRICT = json.JSONEncoder(allow_nan=False)  # made once: writing a record takes microseconds
 _INDEX = re.compile(r"[0-9]{1,9}")
 _LAST_LINE = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
 
@@ -34,10 +34,7 @@ _READER = json.JSONDecoder(parse_constant=_refuse_constant)  # made once: a curv
 
 
 def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any]:
-    """Parse one JSON object. `line` is given for a file with one object a line.
-
-    Raises: DamageError with the file and the position.
-    """
+    """Parse one JSON object; `line` is its number in a file with one object per line. Raises: DamageError."""
     place = f"{line}: " if line else " "
     try:
         value = _READER.decode(raw.decode("utf-8"))
@@ -58,17 +55,16 @@ def parse_json(raw: bytes, path: Path, line: int | None = None) -> dict[str, Any
 
 
 def parse_document(raw: bytes, path: Path) -> dict[str, Any]:
-    """Parse one JSON object with a format number that is known. Raises: DamageError, NewerFormatError."""
+    """Parse one JSON object of a known format number. Raises: DamageError, NewerFormatError."""
     content = parse_json(raw, path)
     check_format(content, path)
     return content
 
 
 def _is_deep(value: Any) -> bool:
-    """Tell whether a value is nested deeper than anything that we write: other readers would stumble over it."""
     level = [value]
     for _ in range(DEEPEST):
-        inside = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
+        inside = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
         level = [item for item in inside if isinstance(item, dict | list)]
         if not level:
             return False
@@ -76,13 +72,13 @@ def _is_deep(value: Any) -> bool:
 
 
 def check_format(content: Mapping[str, Any], path: Path) -> None:
-    """Refuse a file whose format number this program does not know. Raises: NewerFormatError, DamageError."""
+    """Check that the format number is known. Raises: NewerFormatError, DamageError."""
     number = content.get("format")
     if type(number) is not int:  # JSON's true is none
         found = "no format number" if number is None else f"the format number {escape(repr(number))[:40]}"
     elif number > FORMAT:
-        said = f" was made by a newer mhsa (format {number}, this one reads up to {FORMAT})"
-        raise NewerFormatError((path, said), UPDATE)
+        message = f" was made by a newer mhsa (format {number}, this one reads up to {FORMAT})"
+        raise NewerFormatError((path, message), UPDATE)
     elif number >= 1:
         return
     else:
@@ -91,11 +87,11 @@ def check_format(content: Mapping[str, Any], path: Path) -> None:
 
 
 def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    """Write an object as strict JSON: NaN and infinities become null and are named under "nonfinite".
+    """Write an object as strict JSON: NaN and infinities become null and are listed under "nonfinite".
 
-    Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; deeper values as `"a/0/b"`.
+    Example: `{"loss": nan}` -> `{"loss": null, "nonfinite": {"loss": "nan"}}`; nested values as `"a/0/b"`.
     """
-    with contextlib.suppress(ValueError, TypeError):  # looking for NaN first would cost six times as much
+    with contextlib.suppress(ValueError, TypeError):  # searching for NaN first takes six times as long
         return _STRICT.encode(value) if indent is None else json.dumps(value, allow_nan=False, indent=indent)
     found: dict[str, str] = {}
     clean = _without_nonfinite(value, None, found)
@@ -105,18 +101,18 @@ def dump_json(value: Mapping[str, Any], indent: int | None = None) -> str:
 
 
 def dump_sealed(value: Mapping[str, Any]) -> bytes:
-    """Write an object as a JSON file whose last line is the SHA-256 of all before it."""
+    """Write an object as a JSON file whose last line is the SHA-256 of everything before it."""
     body = dump_json(value, 1)[: -len("\n}")].encode("ascii")
     return body + f',\n "{OWN_HASH}": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode("ascii")
 
 
 def is_sealed(raw: bytes) -> bool:
-    """Tell whether a JSON file ends with its own hash, as all but the oldest do."""
+    """Return whether a JSON file ends with its own hash; the oldest do not."""
     return _LAST_LINE.search(raw[-100:]) is not None
 
 
 def check_sealed(raw: bytes, content: Mapping[str, Any], path: Path) -> None:
-    """Compare a file with its own hash; one of an older version has none. Raises: DamageError."""
+    """Compare a file with its own hash, if it has one. Raises: DamageError."""
     if (OWN_HASH not in content and FILES not in content) or _hash_fits(raw):
         return
     check_line_ends(path, lambda: io.BytesIO(raw), lambda pieces: _hash_fits(b"".join(pieces)))
@@ -141,12 +137,12 @@ def _without_nonfinite(value: Any, where: str | None, found: dict[str, str]) -> 
 
 
 def _join(where: str | None, key: str) -> str:
-    key = key.replace("~", "~0").replace("/", "~1")  # as in JSON pointers, so that any key can be named
+    key = key.replace("~", "~0").replace("/", "~1")  # as in JSON pointers
     return key if where is None else f"{where}/{key}"
 
 
 def restore_nonfinite(content: dict[str, Any]) -> dict[str, Any]:
-    """Put the NaN and infinities back that `dump_json` named; changes and returns `content`."""
+    """Restore the NaN and infinities listed by `dump_json`; changes and returns `content`."""
     found = content.pop(NONFINITE, None)
     for where, text in found.items() if isinstance(found, dict) else ():
         *above, last = (key.replace("~1", "/").replace("~0", "~") for key in where.split("/"))

@@ -1,4 +1,4 @@
-"""Line ends that a tool changed: git's autocrlf makes other files of a run's on checkout, with other hashes."""
+"""Line ends changed by a tool: git's autocrlf rewrites the files of runs on checkout, and their hashes differ."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from mhsa_cli.errors import IS, DamageError
 
 ATTRIBUTES = ".gitattributes"
-AS_THEY_ARE = "# The files of runs are compared with their hashes: git must not change line ends.\n* -text\n"
+NO_TEXT = "# The files of runs are compared with their hashes: git must not change line ends.\n* -text\n"
 WAY_OUT = (
     "git config core.autocrlf false, or a .gitattributes with `* -text` where the runs are;\n"
-    "  then delete the folder and check it out anew"
+    "  then delete the folder and check it out again"
 )
 
 
 class LineEndsError(DamageError):
-    """A file is what was written but for its line ends."""
+    """A file differs from what was written in its line ends only."""
 
     code = "line-ends"
 
@@ -25,13 +25,13 @@ class LineEndsError(DamageError):
 def check_line_ends(
     path: Path, lines: Callable[[], Iterable[bytes]], is_right: Callable[[Iterator[bytes]], bool]
 ) -> None:
-    """Say so if a file that is wrong is right with all its line ends LF, or all CRLF. Raises: LineEndsError.
+    """Raise LineEndsError if a damaged file is right with all its line ends LF, or all CRLF.
 
-    `lines` reads it from its start, line by line; `is_right` is given it in pieces.
+    `lines` reads it line by line from the start; `is_right` receives it in pieces.
     """
     if any(is_right(_ending(lines(), end)) for end in (b"\n", b"\r\n")):
-        said = "not as it was written: its line ends were changed, as git does on checkout where core.autocrlf is set"
-        raise LineEndsError((path, IS, said), WAY_OUT)
+        reason = "not as it was written: its line ends were changed, as git does on checkout where core.autocrlf is set"
+        raise LineEndsError((path, IS, reason), WAY_OUT)
 
 
 def _ending(lines: Iterable[bytes], end: bytes) -> Iterator[bytes]:
@@ -40,12 +40,12 @@ def _ending(lines: Iterable[bytes], end: bytes) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def git_told(root: Path) -> Iterator[None]:
-    """Make a first run in a folder for runs, and let git keep the line ends there; no run fails for want of that."""
+def gitattributes(root: Path) -> Iterator[None]:
+    """Add a .gitattributes that keeps line ends if `root` was empty before the body; failures are ignored."""
     is_empty = False
     with contextlib.suppress(OSError):
         is_empty = not any(root.iterdir())
     yield
     if is_empty:
         with contextlib.suppress(OSError), (root / ATTRIBUTES).open("x", newline="\n") as file:
-            file.write(AS_THEY_ARE)
+            file.write(NO_TEXT)

@@ -1,4 +1,4 @@
-"""Finding runs and saying how they stand, without owning them and without stumbling over damaged ones."""
+"""Find runs and read their run.json, without owning them; damaged ones are listed as such."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mhsa_cli.text import escape, quoted, shortened
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
 SWEEP = "sweep.json"
-WEIGHTS = "weights_sha256"  # in run.json of the run's last step, in heads.json of what its maps were measured on
+WEIGHTS = "weights_sha256"  # in run.json: of the last step; in heads.json: of the model that was measured
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
 _TRIAL = re.compile(r"seed=[0-9]+$")
 
 
 def trial_folders(folder: Path) -> list[Path]:
-    """List the trials of a sweep: the run folders inside whose names end in their seed; none of a folder without."""
+    """List the trials of a sweep: the run folders in it whose names end in a seed."""
     try:
         found = [path for path in folder.iterdir() if _TRIAL.search(path.name)]
     except OSError:
@@ -39,17 +39,17 @@ def trial_folders(folder: Path) -> list[Path]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Tell whether a folder is a sweep: by its sweep.json, or by its trials where that was lost."""
+    """Return whether a folder is a sweep, by its sweep.json, or by its trials if that was lost."""
     return os.path.lexists(folder / SWEEP) or (not os.path.lexists(folder / RUN) and bool(trial_folders(folder)))
 
 
-# Why a folder cannot be read as a run: what is there is no run, the system refuses it, or only a newer mhsa can.
+# Why a folder cannot be read as a run; "newer": only a newer mhsa can read it.
 Problem = Literal["damaged", "unreadable", "newer"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of `mhsa runs`. `status` is running, finished, stopped, failed, interrupted or, of a problem, why."""
+    """One line of `mhsa runs`. `status` is running, finished, stopped, failed, interrupted, or the problem in words."""
 
     path: Path
     status: str
@@ -66,7 +66,7 @@ class RunSummary:
 
 
 def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
-    """Read a run's or sweep's JSON file that carries its own hash, NaN restored. Raises: RunError, StorageError."""
+    """Read a JSON file with a hash of its own, NaN restored. Raises: RunError, StorageError."""
     try:
         raw = read_file(path, limit)
         content = parse_document(raw, path)
@@ -79,7 +79,7 @@ def load_sealed(path: Path, limit: int = _LIMIT) -> dict[str, Any]:
 
 
 def load_info(run: Path) -> dict[str, Any]:
-    """Read a run's run.json as it was written, its list of files included. Raises: RunError, StorageError."""
+    """Read a run's run.json as it was written. Raises: RunError, StorageError."""
     info = rename_run(load_sealed(run / RUN))
     if not isinstance(info.get("status"), str):
         raise DamageError((run / RUN, IS, "damaged: it lacks the run's status"), code="no-status")
@@ -89,36 +89,34 @@ def load_info(run: Path) -> dict[str, Any]:
 
 def read_info(run: Path) -> dict[str, Any]:
     """Read a run's run.json; "running" without an owner becomes "interrupted". Raises: RunError, StorageError."""
-    return standing(run, load_info(run))
+    return with_status(run, load_info(run))
 
 
-def standing(run: Path, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a run's run.json said, its list of files left out; "running" without an owner is "interrupted"."""
-    told = dict(info)
-    if told["status"] == "running" and not is_locked(run / LOCK):
-        # Between the two looks the owner may have finished: only what run.json says now counts.
-        told = load_info(run)
-        if told["status"] == "running":
-            told["status"] = "interrupted"
-    told.pop(FILES, None)
-    return told
+def with_status(run: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run.json without its list of files; "running" without an owner becomes "interrupted"."""
+    current = dict(info)
+    if current["status"] == "running" and not is_locked(run / LOCK):
+        current = load_info(run)  # the owner may have finished since run.json was read
+        if current["status"] == "running":
+            current["status"] = "interrupted"
+    current.pop(FILES, None)
+    return current
 
 
 def final_figures(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the results in a run's run.json; none if they are of an earlier step than it broke off at."""
+    """Return the final figures in a run.json; none if they are of an earlier step than its last."""
     final = info.get("final")
-    own = isinstance(final, dict) and final.get("step", info.get("step")) == info.get("step")
-    return final if isinstance(final, dict) and own else {}
+    return final if isinstance(final, dict) and final.get("step", info.get("step")) == info.get("step") else {}
 
 
 def dropped_records(info: Mapping[str, Any]) -> int:
-    """Count the records of metrics that resumes left out, as run.json has it; what is no number counts as 0."""
+    """Return how many records of metrics resumes dropped, by run.json."""
     count = info.get("dropped_records")
     return count if is_count(count) else 0
 
 
 def summarise(run: Path) -> RunSummary:
-    """Summarise one folder; whatever is wrong with it becomes its status."""
+    """Summarise one folder; an error becomes its status."""
     try:
         info = read_info(run)
     except StorageError as error:
@@ -138,10 +136,10 @@ def summarise(run: Path) -> RunSummary:
 
 
 def list_runs(root: Path) -> list[RunSummary]:
-    """Summarise every folder in `root`, newest first, those of a problem last. Raises: StorageError."""
-    # By the order number given at the start: neither copying a folder nor setting a clock back changes it.
-    found = [entry for entry in _folders(root) if not is_sweep(entry)]  # a sweep holds runs, it is none
-    return sorted(map(summarise, found), key=lambda item: (item.order, item.name), reverse=True)
+    """Summarise every run in `root`, newest first, unreadable ones last. Raises: StorageError."""
+    # By the order number given at the start, which copying a folder or setting back a clock does not change.
+    runs = [entry for entry in _folders(root) if not is_sweep(entry)]
+    return sorted(map(summarise, runs), key=lambda item: (item.order, item.name), reverse=True)
 
 
 def list_sweeps(root: Path) -> list[tuple[Path, int]]:
@@ -159,22 +157,23 @@ def _folders(root: Path) -> list[Path]:
 
 
 def newest_run(root: Path) -> Path:
-    """Find the run started last. Raises: RunError if there is none."""
+    """Return the run started last. Raises: RunError if there is none."""
     runs = list_runs(root)
     good = [item for item in runs if item.problem is None]
     if good:
         return good[0].path
     if runs:
-        said = "\n  ".join([f"no readable run in {escape(root)}", *(f"{escape(i.path)}: {i.status}" for i in runs[:5])])
+        reasons = [f"{escape(item.path)}: {item.status}" for item in runs[:5]]
+        message = "\n  ".join([f"no readable run in {escape(root)}", *reasons])
         refused = all(item.problem == "unreadable" for item in runs)
-        raise StorageError(said, WAYS_OUT[errno.EACCES]) if refused else RunError(said, TRAIN_ONE, "no-run")
+        raise StorageError(message, WAYS_OUT[errno.EACCES]) if refused else RunError(message, TRAIN_ONE, "no-run")
     sweeps = list_sweeps(root)
     more = f"\n  a sweep's trials are runs too: {list_inside(sweeps[0][0])}" if sweeps else ""
     raise RunError(("no run in ", root, " yet"), TRAIN_ONE + more, "no-run")
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
-    """Find a run folder by its name in `root`, else as a path; `newest` is the one started last.
+    """Find a run folder by its name in `root` or by its path; `newest` is the run started last.
 
     Raises: RunError, StorageError, UsageError.
     """
@@ -186,15 +185,15 @@ def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
     is_name = Path(text).name == text and text not in (".", "..")
     wrong = None
     above = (root / text).parent
-    closed = above.is_dir() and not os.access(above, os.X_OK)  # then the system lets nobody look into it
+    closed = above.is_dir() and not os.access(above, os.X_OK)  # no permission to look into it
     inside = not is_name and not Path(text).is_absolute() and (is_sweep(above) or closed)
-    for path in [root / text, Path(text)] if is_name or inside else [Path(text)]:  # SWEEP/TRIAL names a run as well
+    for path in [root / text, Path(text)] if is_name or inside else [Path(text)]:  # SWEEP/TRIAL is a name, too
         try:
             (path / RUN).lstat()
             return path
         except (FileNotFoundError, NotADirectoryError):
             if wrong is None and os.path.lexists(path):
-                reason = f"not a run folder: it {f'has no {RUN}' if path.is_dir() else 'is no folder'}"
+                reason = f"not a run folder: it {f'has no {RUN}' if path.is_dir() else 'is not a folder'}"
                 wrong = RunError((path, IS, reason), "list the runs: mhsa runs", "no-run")
                 wrong = _is_a_sweep(path) if is_sweep(path) else wrong
         except OSError as error:
@@ -213,7 +212,7 @@ def _is_a_sweep(path: Path) -> RunError:
 
 
 def list_inside(sweep: Path) -> str:
-    """Write the command that lists a sweep's trials."""
+    """Return the command that lists a sweep's trials."""
     return f"mhsa runs --runs {quoted(sweep)}"
 
 
@@ -235,7 +234,7 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
 
 
 def run_argument(path: Path) -> str:
-    """Write a run as the next command must name it, quoted: its name, or its path if it is kept somewhere else."""
+    """Return a run's name for a command line, quoted; its path if it is not in the runs folder."""
     root = runs_root()
     if path == root / path.name:
         return quoted(path.name)

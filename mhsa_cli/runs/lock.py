@@ -1,4 +1,4 @@
-"""One owner per run: a lock the system itself drops when its process ends, however it ends."""
+"""One owner per run, by a lock that the system drops when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.text import escape
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-_PATIENCE = 0.3  # seconds; a reader that asks whether the lock is free holds it for an instant
-_ROOT_PATIENCE = 5.0
+_TIMEOUT = 0.3  # seconds; a reader that tests the lock holds it for an instant
+_ROOT_TIMEOUT = 5.0
 
 if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(fd: int, shared: bool) -> bool:
-        os.lseek(fd, 1 << 30, os.SEEK_SET)  # far behind the text: locked bytes cannot be read there
+        os.lseek(fd, 1 << 30, os.SEEK_SET)  # far behind the text: Windows lets no one read locked bytes
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except PermissionError:
@@ -55,26 +55,26 @@ def _lock_within(fd: int, seconds: float) -> bool:
 
 
 class RunLock:
-    """The lock file of one run folder. Its text (pid, host, start) only serves messages; the lock is the system's."""
+    """The lock file of a run folder; its text (pid, host, start) serves error messages only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, also over a dead owner's file.
+        """Take the lock, also if a dead owner left its file.
 
-        Raises: BusyError naming the owner; StorageError where the folder cannot be written or knows no locks.
+        Raises: BusyError naming the owner; StorageError if the folder is not writable or supports no locks.
         """
         if self._fd is not None:
             return
         try:
             fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         except RunError as error:
-            error.hint = "delete it: a lock file holds nothing of the run"
+            error.hint = "delete it: a lock file holds no data of the run"
             raise
         try:
-            if not _lock_within(fd, _PATIENCE):
+            if not _lock_within(fd, _TIMEOUT):
                 raise busy(self.path)
             started = datetime.now(UTC).isoformat(timespec="seconds")
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": started}) + "\n"
@@ -90,30 +90,30 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether this object owns the run."""
+        """Whether this object owns the run."""
         return self._fd is not None
 
     def release(self) -> None:
-        """Give the lock up. The file stays: deleting it would let two newcomers lock two different files."""
+        """Release the lock. The file stays: if it were deleted, two processes could lock two different files."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def check(self) -> None:
-        """Make sure the locked folder is still the one on disk. Raises: StorageError if it was deleted or replaced."""
+        """Check that the locked folder is the one on disk. Raises: StorageError if it was deleted or replaced."""
         if self._fd is None:
             raise RuntimeError(f"{self.path.parent} is open for reading only")
         try:
-            there, ours = self.path.stat(), os.fstat(self._fd)
+            is_same = os.path.samestat(self.path.stat(), os.fstat(self._fd))
         except OSError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            is_same = False
+        if not is_same:
             why = ": the run folder was deleted, moved or replaced during the run"
             raise StorageError(("cannot save in ", self.path.parent, why), code="deleted")
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a living process owns the run with this lock file, without disturbing it."""
+    """Return whether a living process holds this lock file, without disturbing it."""
     try:
         fd = open_regular(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     except (RunError, StorageError):
@@ -127,23 +127,23 @@ def is_locked(path: Path) -> bool:
 
 
 def busy(path: Path) -> BusyError:
-    """Make the error that names the owner of a lock file."""
+    """Return the error that names the owner of a lock file."""
     owner = "another process"
     with contextlib.suppress(RunError, StorageError, KeyError):
-        found = parse_json(read_file(path, 4096), path)
-        host = "" if found["host"] == socket.gethostname() else f" on {escape(str(found['host']))}"
-        if type(found["pid"]) is int:
-            owner = f"pid {found['pid']}{host} (since {escape(str(found['started']))})"
+        content = parse_json(read_file(path, 4096), path)
+        host = "" if content["host"] == socket.gethostname() else f" on {escape(str(content['host']))}"
+        if type(content["pid"]) is int:
+            owner = f"pid {content['pid']}{host} (since {escape(str(content['started']))})"
     hint = "wait for it to end, stop it, or choose another --name"
     return BusyError((path.parent, f" is in use by {owner}"), hint)
 
 
 @contextlib.contextmanager
 def root_lock(root: Path) -> Iterator[None]:
-    """Let one process at a time create a run in `root`, so that a loser meets a finished lock file, not a gap.
+    """Let one process at a time create a run in `root`, so that the others find its lock file complete.
 
-    Only a courtesy: mkdir alone decides who owns a name. So a file system without locks, or a stopped process that
-    sits on the lock, delays nobody for long.
+    It only makes messages better: mkdir alone decides who gets a name. So a file system without locks is fine, and a
+    stopped process that holds the lock delays others for seconds only.
     """
     if sys.platform == "win32":
         yield
@@ -152,7 +152,7 @@ def root_lock(root: Path) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fd = os.open(root, os.O_RDONLY)
-            _lock_within(fd, _ROOT_PATIENCE)
+            _lock_within(fd, _ROOT_TIMEOUT)
         yield
     finally:
         if fd is not None:

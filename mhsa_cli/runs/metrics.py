@@ -1,4 +1,4 @@
-"""The curve of a run as text: one strict JSON record a line, appended while training."""
+"""metrics.jsonl: one strict JSON record per line, appended while training."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def record_to_dict(record: MetricRecord) -> dict[str, Any]:
 
 
 def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
-    """Turn plain data back into its record; keys it does not know are left out. Raises: DamageError."""
+    """Turn plain data back into its record; unknown keys are ignored. Raises: DamageError."""
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        said = f"not a metrics record: kind is {shown(kind)}, expected {', '.join(KINDS)}"
-        raise DamageError(said, code="record")
+        message = f"not a metrics record: kind is {shown(kind)}, expected {', '.join(KINDS)}"
+        raise DamageError(message, code="record")
     cls: Callable[..., MetricRecord] = KINDS[kind]
     try:
         return from_plain(cls, content)
@@ -47,10 +47,10 @@ def record_from_dict(content: Mapping[str, Any]) -> MetricRecord:
 
 
 class Records:
-    """The records of a .jsonl file, NaN restored, read line by line each time they are gone through.
+    """The records of a .jsonl file, NaN restored, read line by line on each iteration.
 
-    `lines` reads the file from its start. `number` and `line` are those of the record at hand. A last line that a crash
-    cut short is left out and counted in `torn`. Raises, while it is gone through: DamageError with the damaged line.
+    `lines` opens the file from its start; `number` and `line` are those of the current record. A last line that a crash
+    cut short is skipped and counted in `torn`. Iteration raises DamageError naming the damaged line.
     """
 
     def __init__(self, path: Path, lines: Callable[[], Iterable[bytes]]) -> None:
@@ -73,37 +73,37 @@ class Records:
                 self.torn += 1
                 continue
             if not isinstance(content.get("kind", ""), str):
-                raise self.wrong(f"kind is {shown(content['kind'])}, expected {TEXT.name}")
+                raise self.damage(f"kind is {shown(content['kind'])}, expected {TEXT.name}")
             if "step" in content and not COUNT.fits(content["step"]):
-                raise self.wrong(f"step is {shown(content['step'])}, expected {COUNT.name}")
+                raise self.damage(f"step is {shown(content['step'])}, expected {COUNT.name}")
             yield content
 
-    def wrong(self, reason: str) -> DamageError:
-        """Say what is wrong with the record at hand."""
+    def damage(self, reason: str) -> DamageError:
+        """Return the error about the current record."""
         return DamageError((self.path, ":", f"{self.number}: {reason}"), _DELETE, "record")
 
 
 def records_of(lines: Records) -> Iterator[MetricRecord]:
-    """Turn lines of metrics into records, leaving out kinds this program does not know. Raises: DamageError."""
+    """Turn lines of metrics into records; unknown kinds are skipped. Raises: DamageError."""
     for content in lines:
         if content.get("kind") in KINDS:
             try:
                 record = record_from_dict(content)
             except DamageError as error:
-                raise lines.wrong(error.message) from error
+                raise lines.damage(error.message) from error
             yield record
 
 
 class MetricsFile:
-    """The writer's side of metrics.jsonl: what it has appended is complete lines, also after a full disk."""
+    """The writer of metrics.jsonl: what it appends stays whole lines, also when the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
-        self._is_whole = False  # for all we know: a crash may have cut the last line short
+        self._is_whole = False  # a crash may have cut the last line short
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append records, one line each, handed to the system before this returns. Raises: StorageError."""
+        """Append records, one line each, unsynced. Raises: StorageError."""
         if not records:
             return
         data = "".join(dump_json(record) + "\n" for record in records).encode("ascii")
@@ -118,13 +118,13 @@ class MetricsFile:
                 write_all(fd, data)
             except BaseException:
                 self._is_whole = False
-                os.ftruncate(fd, end)  # a part of a line would spoil the next one
+                os.ftruncate(fd, end)  # remove a partial line
                 raise
             if os.fstat(fd).st_nlink == 0:
                 raise StorageError(("cannot write ", self.path, ": it was deleted during the run"), code="deleted")
 
     def records(self) -> Records:
-        """Read every record; a missing file is an empty one. Raises: DamageError with the line of a damaged record."""
+        """Read every record; a missing file counts as empty. Raises: DamageError naming the damaged line."""
         return Records(self.path, self._lines)
 
     def _lines(self) -> Iterator[bytes]:
@@ -133,7 +133,7 @@ class MetricsFile:
                 yield from file.lines()
 
     def truncate_after(self, step: float = math.inf) -> int:
-        """Drop the records of later steps and a torn last line, all at once; returns how many that were.
+        """Drop the records of later steps and a torn last line, atomically; return their number.
 
         Raises: DamageError, StorageError.
         """
@@ -150,20 +150,19 @@ class MetricsFile:
         return dropped + records.torn
 
     def _kept(self, step: float) -> Iterator[bytes]:
-        """Read the lines to be kept, some at a time."""
         records = self.records()
         lines = (records.line.removesuffix(b"\n") + b"\n" for content in records if content.get("step", step) <= step)
         while block := b"".join(islice(lines, _BLOCK)):
             yield block
 
     def sync(self) -> None:
-        """Bring what was appended to the disk. Raises: StorageError."""
+        """Sync what was appended. Raises: StorageError."""
         if self._fd is not None:
             with storage_errors("write", self.path):
                 retried(os.fsync, self._fd)
 
     def close(self) -> None:
-        """Close the file; the next append opens it again."""
+        """Close the file; the next append reopens it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,4 +1,4 @@
-"""Where runs live and what they may be called."""
+"""The folder for runs, and the names of runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from mhsa_cli.runs.disk import storage_error
 from mhsa_cli.text import quoted, shortened
 
 NEWEST = "newest"  # in place of a name: the run that was started last
-LONGEST = 100  # bytes; leaves room for the endings of what is named after a run within the usual 255
+LONGEST = 100  # bytes; of the usual 255, the rest is for suffixes of files named after a run
 
 _WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)
 
 
 def runs_root(given: Path | None = None) -> Path:
-    """Find the folder that holds the runs: `given`, else the environment's MHSA_RUNS, else `runs` right here."""
+    """Return the folder for runs: `given`, else $MHSA_RUNS, else `runs` in the working directory."""
     return given if given is not None else Path(os.environ.get("MHSA_RUNS") or "runs")
 
 
 def check_name(name: str) -> str:
-    """Return `name` if every system can have a folder of that name. Raises: UsageError saying what is wrong."""
+    """Return `name` if it is a valid folder name on every system. Raises: UsageError."""
     problem = None
     if not name:
         problem = "it is empty"
     elif name == NEWEST:
-        problem = "it means the newest run, whichever that is"
+        problem = "it stands for the newest run"
     elif name[0] in "-.":
         problem = f"it starts with {name[0]!r}"
     elif bad := next((char for char in name if char in '/\\<>:"|?*' or ord(char) < 32 or ord(char) == 127), None):
@@ -39,15 +39,15 @@ def check_name(name: str) -> str:
     elif _WINDOWS.fullmatch(name):
         problem = "it is a device name on Windows"
     if problem:
-        way_out = "letters, digits, '-' and '_' are always fine: --name NAME"
-        raise UsageError(f"cannot call a run '{shortened(name, LONGEST)}': {problem}", way_out, "bad-name")
+        hint = "letters, digits, '-' and '_' are always fine: --name NAME"
+        raise UsageError(f"'{shortened(name, LONGEST)}' cannot be the name of a run: {problem}", hint, "bad-name")
     return name
 
 
 def prepare_root(root: Path) -> Path:
-    """Create the folder for runs if it is missing, but not the folders above it: those are more likely a typo.
+    """Create the folder for runs if it is missing, but no parent folders: a missing one is more likely a typo.
 
-    Raises: StorageError if it cannot be had.
+    Raises: StorageError.
     """
     try:
         root.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def prepare_root(root: Path) -> Path:
         message = ("cannot keep runs in ", root, ": it is not a folder")
         raise StorageError(message, "choose another: --runs DIR", "no-folder") from None
     except FileNotFoundError as error:
-        if root.parent.is_dir():  # as in /proc, where nothing can be made
+        if root.parent.is_dir():  # as in /proc, where no folder can be created
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
         said = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
         hint = f"create it first: mkdir -p {quoted(root.parent)}"

@@ -1,4 +1,4 @@
-"""The folder of a run or sweep: made under a free name, on a disk with room, and owned while it is written."""
+"""The folder of a run or sweep: created under a free name, and locked while it is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 from mhsa_cli.errors import StorageError, UsageError
 from mhsa_cli.runs.atomic import remove
 from mhsa_cli.runs.disk import retried, storage_error, storage_errors
-from mhsa_cli.runs.line_ends import git_told
+from mhsa_cli.runs.line_ends import gitattributes
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
@@ -20,7 +20,7 @@ from mhsa_cli.text import quoted
 
 
 class OwnedFolder(AbstractContextManager["OwnedFolder"]):
-    """A folder with a lock file: one process at a time may write to it, any number may read."""
+    """A folder with a lock file: one process may write, any number may read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,30 +28,30 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
 
     @property
     def name(self) -> str:
-        """The folder's own name, also for a path like `.`."""
+        """The folder's name, also for a path like `.`."""
         return self.path.name or self.path.resolve().name
 
     @classmethod
     def _make(cls, root: Path, name: str | None, stem: str, begin: Callable[[Self], None]) -> Self:
-        """Make and own `root/name`, or the first free of `stem`, `stem-2` ...; `begin` writes its first file.
+        """Create and own `root/name`, or the first free of `stem`, `stem-2` ...; `begin` writes its first file.
 
-        Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
+        Raises: UsageError for an invalid or taken name, BusyError if its owner is active, StorageError.
         """
         check_name(name if name is not None else stem)
         prepare_root(root)
-        with root_lock(root), git_told(root):
+        with root_lock(root), gitattributes(root):
             folder = cls(claim(root, name, stem))
             try:
                 folder._lock.acquire()
                 begin(folder)
             except BaseException:
                 folder.close()
-                remove(folder.path)  # ours and empty: nobody else could have got in
+                remove(folder.path)  # created above and locked, so no other process has written to it
                 raise
         return folder
 
     def close(self) -> None:
-        """Let go of it; others may write to it from now on."""
+        """Release the lock: other processes may write to the folder."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -62,9 +62,9 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
 
 
 def claim(root: Path, name: str | None, stem: str) -> Path:
-    """Make the folder `root/name`, or the first free of `stem`, `stem-2` ...; mkdir decides between processes.
+    """Create the folder `root/name`, or the first free of `stem`, `stem-2` ...; mkdir decides between processes.
 
-    Raises: UsageError if `name` is taken, BusyError if its owner is at work, StorageError.
+    Raises: UsageError if `name` is taken, BusyError if its owner is active, StorageError.
     """
     number = 1
     while True:
@@ -81,22 +81,22 @@ def claim(root: Path, name: str | None, stem: str) -> Path:
 
 
 def _taken(path: Path) -> UsageError:
-    other = "choose another --name"
+    rename = "choose another --name"
     if not is_sweep(path) and not os.path.lexists(path / RUN):
-        return UsageError((path, " already exists, and is no run"), other, "taken")
+        return UsageError((path, " already exists, and is not a run"), rename, "taken")
     what, command = ("sweep", "sweep") if is_sweep(path) else ("run", "train")
-    hint = f"mhsa {command} --resume {quoted(path)}; or {other}"
+    hint = f"mhsa {command} --resume {quoted(path)}; or {rename}"
     return UsageError((f"the {what} ", path, " already exists"), hint, "taken")
 
 
 def check_disk_space(folder: Path, bytes_needed: int) -> None:
-    """Make sure `folder`'s disk has room for `bytes_needed`. Raises: StorageError."""
-    with storage_errors("look at the disk of", folder):
+    """Check that the disk of `folder` has `bytes_needed` free. Raises: StorageError."""
+    with storage_errors("read the free space of", folder):
         free = shutil.disk_usage(folder).free
     if free < bytes_needed:
-        said = ("not enough space in ", folder, f": {_size(bytes_needed)} are needed, {_size(free)} are free")
+        message = ("not enough space in ", folder, f": {_size(bytes_needed)} are needed, {_size(free)} are free")
         hint = "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR"
-        raise StorageError(said, hint, "no-space")
+        raise StorageError(message, hint, "no-space")
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Files that a command makes outside its run: under a new name only, and there completely or not at all."""
+"""Files that a command writes outside runs: never over an existing one, and all or nothing."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from mhsa_cli.text import escape
 
 
 def check_new(path: Path, named: str = "-o NAME") -> None:
-    """Make sure that `path` is free and lies in no run folder, before any work. Raises: UsageError, StorageError.
+    """Check, before any work, that `path` is free and not in a run folder. Raises: UsageError, StorageError.
 
-    `named` shows how it is given on the command line.
+    `named` is the option of the command line that names it.
     """
     if not path.name:
-        raise UsageError(f"'{escape(path)}' is no name for what is written", f"name a new file or folder: {named}")
+        raise UsageError(f"'{escape(path)}' is not a name for a new file or folder", f"choose one: {named}")
     if os.path.lexists(path):
         raise UsageError((path, " already exists"), f"nothing is overwritten: choose another name, {named}", "taken")
-    with storage_errors("write", path):  # it may count from a folder that is gone
+    with storage_errors("write", path):  # the working directory may be deleted
         above = Path(os.path.realpath(path)).parents
     for folder in above:
         if (folder / RUN).is_file():
-            said = (path, " would lie in the run folder ", folder)
-            raise UsageError(said, f"put it somewhere else: {named}", "in-a-run")
+            message = (path, " would be in the run folder ", folder)
+            raise UsageError(message, f"choose a place outside: {named}", "in-a-run")
 
 
 def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[Path]:
-    """Write `files` as a new folder, or the one file named "" as `path` itself; return what was written.
+    """Write `files` as a new folder, or the only file, named "", as `path` itself; return the paths written.
 
-    Raises: StorageError if the disk refuses; nothing is left then.
+    Raises: StorageError; nothing is left then.
     """
     if list(files) == [""]:
         write_file_atomic(path, files[""], new=True)

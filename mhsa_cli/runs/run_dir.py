@@ -1,4 +1,4 @@
-"""The run folder: one owner while it is written, any number of readers, never overwritten, free to be moved."""
+"""The run folder: one owner while it is written, any number of readers, never overwritten, movable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HEADS_LIMIT = 1 << 30  # bytes; the largest file that is read whole
 class RunDir(OwnedFolder):
     """One run folder. `create` and `open(..., write=True)` own it until `close`; `open` alone only reads.
 
-    A reader reads run.json and config.yaml once: what they say at first is what they say to it all along.
+    A reader reads run.json and config.yaml once and keeps them.
 
     Example: `with RunDir.create(Path("runs"), stem="repeat-h4") as run: run.write_config(text)`
     """
@@ -38,9 +38,9 @@ class RunDir(OwnedFolder):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._curves = {name: MetricsFile(path / name) for name in (METRICS, SCORES)}
-        self._listed = True  # for all we know: run.json may list the files as they are
+        self._listed = True  # whether run.json may list the files
         self._info: dict[str, Any] | None = None  # run.json as a reader read it
-        self._texts: dict[bool, str] = {}  # config.yaml, compared with run.json or not
+        self._texts: dict[bool, str] = {}  # config.yaml, by whether it was compared with run.json
 
     # -- finding and owning -------------------------------------------------------------------------------------------
 
@@ -48,13 +48,13 @@ class RunDir(OwnedFolder):
     def create(
         cls, root: Path, name: str | None = None, stem: str = "run", command: Sequence[str] = (), **info: Any
     ) -> RunDir:
-        """Make and own a new run: `root/name`, or the first free of `stem`, `stem-2`, `stem-3` ...; nothing is reused.
+        """Create and own a new run: `root/name`, or the first free of `stem`, `stem-2`, `stem-3` ...
 
-        Raises: UsageError for a bad or taken name, BusyError if its owner is still at work, StorageError.
+        Raises: UsageError for an invalid or taken name, BusyError if its owner is active, StorageError.
         """
 
         def begin(run: RunDir) -> None:
-            # Not the time alone: clocks are set back, and two runs may start within one tick.
+            # Not the time alone: clocks are set back, and two runs may start in the same tick.
             order = max([time.time_ns() // 1000, *(item.order + 1 for item in listing.list_runs(root))])
             run._begin(order, command, **info)
 
@@ -69,22 +69,21 @@ class RunDir(OwnedFolder):
         return run
 
     def _begin(self, order: int, command: Sequence[str], **info: Any) -> None:
-        """Write the first run.json."""
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
         first = {"format": FORMAT, "mhsa": __version__, "status": "running", "started": started}
         self._write_info({**first, "order": order, "command": list(command), **info})
 
     @classmethod
     def open(cls, root: Path, name_or_path: str | os.PathLike[str], *, write: bool = False) -> RunDir:
-        """Open a run by its name in `root`, "newest" or its path; `write=True` also owns it, to go on with it.
+        """Open a run by its name in `root`, "newest" or its path; `write=True` also owns it, to resume it.
 
-        Raises: RunError if there is no such run or it is not readable, BusyError, StorageError.
+        Raises: RunError if there is no such run or it is unreadable, BusyError, StorageError.
         """
         run = cls(listing.find_run(root, name_or_path))
         if not write:
             run._load()
         else:
-            load_info(run.path)  # before its lock file is made, if it has none
+            load_info(run.path)  # before its lock file is created
             run._lock.acquire()
             try:
                 refuse_newer(run.path)
@@ -96,7 +95,7 @@ class RunDir(OwnedFolder):
         return run
 
     def close(self) -> None:
-        """Let go of the run; others may write to it from now on."""
+        """Release the run: other processes may write to it."""
         for file in self._curves.values():
             file.close()
         super().close()
@@ -105,11 +104,11 @@ class RunDir(OwnedFolder):
 
     def write_config(self, text: str) -> None:
         """Write config.yaml. Raises: StorageError."""
-        self._go_on()
+        self._unlist()
         write_file_atomic(self.path / CONFIG, text.encode("utf-8", "surrogateescape"))
 
     def read_config_text(self, *, compare: bool = True) -> str:
-        """Read config.yaml. Raises: ChangedError if it is not the one of the run's end, RunError, StorageError."""
+        """Read config.yaml. Raises: ChangedError if it differs from the one in run.json, RunError, StorageError."""
         if compare in self._texts:
             return self._texts[compare]
         path = self.path / CONFIG
@@ -126,7 +125,7 @@ class RunDir(OwnedFolder):
             raise DamageError((path, IS, f"damaged: byte {error.start} is not UTF-8"), code="not-utf8") from error
 
     def update(self, **info: Any) -> None:
-        """Write single keys of run.json, the others stay: `update(status="finished", seconds=3.1, final={...})`.
+        """Change keys of run.json, for example `update(status="finished", seconds=3.1, final={...})`.
 
         Any status but "running" ends the run: its files are listed with their hashes. Raises: RunError, StorageError.
         """
@@ -143,8 +142,8 @@ class RunDir(OwnedFolder):
         write_file_atomic(self.path / RUN, dump_sealed({**content, "format": FORMAT, FILES: files}))
         self._listed = files is not None
 
-    def _go_on(self) -> None:
-        """Take the list of files out of run.json before the first of them changes."""
+    def _unlist(self) -> None:
+        """Remove the list of files from run.json before the first of them changes."""
         self._lock.check()
         if self._listed:
             self.update(status="running")
@@ -157,46 +156,46 @@ class RunDir(OwnedFolder):
         return self._info
 
     def listed(self) -> Mapping[str, Any]:
-        """Give the files that run.json lists, with their hashes. Raises: RunError, StorageError."""
+        """Return the files that run.json lists, with their hashes. Raises: RunError, StorageError."""
         return hashes.listed_in(self._load())
 
     def read_run_json(self) -> dict[str, Any]:
-        """Read run.json; a "running" run that nobody owns is "interrupted". Raises: RunError, StorageError."""
-        return listing.standing(self.path, self._load())
+        """Read run.json; a "running" run without an owner is "interrupted". Raises: RunError, StorageError."""
+        return listing.with_status(self.path, self._load())
 
     def write_heads(self, heads: Mapping[str, Any]) -> None:
         """Write heads.json. Raises: StorageError."""
-        self._go_on()
+        self._unlist()
         content = dump_json({"format": FORMAT, **heads}) + "\n"
         write_file_atomic(self.path / HEADS, content.encode("ascii"))
 
     def read_heads(self) -> dict[str, Any]:
-        """Read heads.json, NaN restored. Raises: RunError (also when the run has none yet), StorageError."""
+        """Read heads.json, NaN restored. Raises: RunError (also if the run has none yet), StorageError."""
         path = self.path / HEADS
         return parse_heads(hashes.read_listed(self.path, HEADS, self.listed(), _HEADS_LIMIT), self._load(), path)
 
-    # -- metrics.jsonl, and heads.jsonl: the scores of every head over training ---------------------------------------
+    # -- metrics.jsonl and heads.jsonl --------------------------------------------------------------------------------
 
     def append(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append records to METRICS or SCORES, NaN as null and "nonfinite". Raises: StorageError."""
-        self._go_on()
+        """Append records to METRICS or SCORES. Raises: StorageError."""
+        self._unlist()
         self._curves[name].append(records)
 
     def truncate_after(self, step: int) -> int:
-        """Drop the records and head scores after `step`, before resuming from it; returns how many records.
+        """Drop the records and head scores after `step`, to resume from it; return the number of records.
 
         Raises: RunError, StorageError.
         """
         for name in self._curves:
             if os.path.lexists(self.path / name):
                 hashes.open_listed(self.path, name, self.listed()).close()
-        self._go_on()
+        self._unlist()
         return {name: file.truncate_after(step) for name, file in self._curves.items()}[METRICS]
 
     def records(self, name: str) -> Records:
-        """Read METRICS or SCORES line by line, NaN restored; a line cut short by a crash is left out.
+        """Read METRICS or SCORES line by line, NaN restored; a last line cut short by a crash is skipped.
 
-        Raises, while they are gone through: RunError, StorageError.
+        Iteration raises RunError, StorageError.
         """
 
         def lines() -> Iterator[bytes]:
@@ -213,20 +212,19 @@ class RunDir(OwnedFolder):
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def commit_checkpoint(self, step: int, files: Mapping[str, bytes], keep: int = 2) -> Path:
-        """Save a checkpoint whole, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
+        """Save a checkpoint, then keep only the newest `keep`. Raises: StorageError; the older ones stay."""
         self._lock.check()
-        self._sync()  # a checkpoint must never be ahead of its curve
+        self._sync()  # a checkpoint must never be ahead of the metrics
         return checkpoints.commit_checkpoint(self.path, step, files, keep)
 
     def checkpoints(self) -> Sequence[Checkpoint]:
-        """List (step, path) of the checkpoints, lowest step first. Raises: RunError, StorageError."""
+        """List the checkpoints, lowest step first. Raises: RunError, StorageError."""
         return checkpoints.list_checkpoints(self.path)
 
     def load_checkpoint(self, step: int | None = None, *, for_training: bool = True) -> Loaded:
-        """Read the newest whole checkpoint, or that of `step`, as (step, files, notes).
+        """Read the newest whole checkpoint, or that of `step`; without the optimizer if not `for_training`.
 
-        Who only looks at the model needs no optimizer: `for_training=False`. `notes` says which newer ones were damaged
-        or are gone. Raises: RunError with every reason if none is whole.
+        Its `notes` list newer ones that are damaged or missing. Raises: RunError with every reason if none is whole.
         """
         found = checkpoints.load_checkpoint(self.path, step, for_training=for_training)
         info = self.read_run_json()
@@ -237,9 +235,9 @@ class RunDir(OwnedFolder):
 
 
 def refuse_newer(run: Path) -> None:
-    """Make sure that no part of a run folder is of a newer format; what is damaged is the readers' business.
+    """Refuse a run folder with a part of a newer format; damage is left to the readers.
 
-    Raises: NewerFormatError, StorageError for a part that may be one, and cannot be read here.
+    Raises: NewerFormatError; StorageError for a part that cannot be read here and may be of a newer format.
     """
     try:
         saved = list_checkpoints(run)

@@ -1,4 +1,4 @@
-"""What run.json and sweep.json may say: each value has its kind, so that whoever reads one need not ask."""
+"""The schemas of run.json and sweep.json: readers need not check the kind of a value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SWEEP_FACTS: dict[str, Schema] = {
 
 
 def check_facts(content: Mapping[str, Any], facts: Mapping[str, Schema], path: Path, hint: str) -> None:
-    """Refuse a document in which a value is of another kind than it should be. Raises: DamageError."""
+    """Check that every value of a document is of its kind. Raises: DamageError."""
     try:
         check(dict(facts), content)
     except ContentError as error:

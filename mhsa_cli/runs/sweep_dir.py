@@ -1,4 +1,4 @@
-"""The folder of a sweep: its plan, its trials as ordinary run folders, and what they showed."""
+"""The folder of a sweep: its plan, its trials as ordinary run folders, and its report."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from mhsa_cli.text import escape
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
 Words = Callable[[SweepReport, PairStats], str]
-DONE = ("finished", "failed")  # a failed trial is a result: it fails again
+DONE = ("finished", "failed")  # a failed trial is a result: it would fail again
 
 
 class SweepDir(OwnedFolder):
-    """One sweep's folder, owned until `close`. Trials are run folders inside it, named by cell and seed.
+    """One sweep's folder, owned until `close`; trials are run folders in it, named by cell and seed.
 
     Example: `with SweepDir.create(Path("runs"), "heads", plan) as sweep: ...`
     """
 
     @classmethod
     def create(cls, root: Path, name: str | None, stem: str, plan: Mapping[str, Any]) -> SweepDir:
-        """Make and own a new sweep. Raises: UsageError for a bad or taken name, StorageError."""
+        """Create and own a new sweep. Raises: UsageError for an invalid or taken name, StorageError."""
         return cls._make(root, name, stem, lambda sweep: sweep.write({**plan, "started": time.time()}))
 
     @classmethod
     def open(cls, root: Path, name: str, *, write: bool = False) -> SweepDir:
-        """Open a sweep by its name in `root` or by its path. Raises: RunError, BusyError."""
+        """Open a sweep by its name in `root` or its path. Raises: RunError, BusyError."""
         for path in (root / name, Path(name)):
             if (path / SWEEP).is_file():
                 sweep = cls(path)
@@ -57,17 +57,18 @@ class SweepDir(OwnedFolder):
                 return sweep
             if is_sweep(path):
                 raise DamageError((path, f" has no {SWEEP}, its plan"), verify_hint(path), "no-plan")
-        said = (f"there is no sweep {escape(name)} in ", root)
-        raise RunError(said, "start one: mhsa sweep n_heads=1,2,4 --seeds 8", "no-sweep")
+        raise RunError(
+            (f"there is no sweep {escape(name)} in ", root), "start one: mhsa sweep n_heads=1,2,4 --seeds 8", "no-sweep"
+        )
 
     def read(self) -> dict[str, Any]:
-        """Read sweep.json: the plan, and the report once there is one. Raises: RunError, StorageError."""
+        """Read sweep.json: the plan and, if the sweep ended, the report. Raises: RunError, StorageError."""
         plan = rename_plan(load_sealed(self.path / SWEEP, LIMIT))
         check_facts(plan, SWEEP_FACTS, self.path / SWEEP, verify_hint(self.path))
         return plan
 
     def is_sealed(self) -> bool:
-        """Tell whether sweep.json carries its own hash. Raises: RunError, StorageError."""
+        """Return whether sweep.json has a hash of its own. Raises: RunError, StorageError."""
         return is_sealed(read_file(self.path / SWEEP, LIMIT))
 
     def write(self, content: Mapping[str, Any]) -> None:
@@ -92,26 +93,25 @@ class SweepDir(OwnedFolder):
         write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
 
     def is_done(self, trial: str) -> bool:
-        """Tell whether a trial has its result; one that this machine had no memory for may yet get another.
+        """Return whether a trial has its result; one that ran out of memory is tried again.
 
-        One that failed in other hands than the sweep's has none: it is gone on with.
-        Raises: OtherVersionError, StorageError.
+        One that failed in `mhsa train --resume` is resumed, too. Raises: OtherVersionError, StorageError.
         """
         info = self.info(trial)
-        own = info.get("sweep")
-        if not isinstance(own, dict):
+        entry = info.get("sweep")
+        if not isinstance(entry, dict):
             return info.get("status") == "finished"
-        return info.get("status") in DONE and not own.get("again")
+        return info.get("status") in DONE and not entry.get("again")
 
     def steps(self, trial: str) -> list[int]:
-        """List the steps of a trial's checkpoints, lowest first, unread. Raises: StorageError."""
+        """List the steps of a trial's checkpoints, unverified, lowest first. Raises: StorageError."""
         try:
             return [item.step for item in RunDir(self.path / trial).checkpoints()]
         except RunError:
             return []
 
     def is_damaged(self, trial: str) -> bool:
-        """Tell whether a file of a trial that ended is not the one it ended with, or its checkpoint is not whole."""
+        """Return whether a file of a finished trial changed, or its newest checkpoint is damaged."""
         run = RunDir(self.path / trial)
         try:
             for name in run.listed():
@@ -125,9 +125,9 @@ class SweepDir(OwnedFolder):
         return False
 
     def info(self, trial: str) -> dict[str, Any]:
-        """Read a trial's run.json; empty if there is none, or a damaged one, for such a trial is trained anew.
+        """Read a trial's run.json; empty if it is missing or damaged, as the trial is then trained again.
 
-        Raises: OtherVersionError, StorageError: what cannot be read here must not be taken for nothing.
+        Raises: OtherVersionError, StorageError: such a trial must not be overwritten.
         """
         try:
             return read_info(self.path / trial)
@@ -135,24 +135,24 @@ class SweepDir(OwnedFolder):
             return {}
 
     def note_error(self, trace: str) -> Path:
-        """Append the details of an internal error to the sweep's errors.txt. Raises: StorageError."""
+        """Append a traceback to the sweep's errors.txt. Raises: StorageError."""
         path = self.path / ERRORS
         with storage_errors("write", path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(trace + "\n")
         return path
 
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
-        """Make and own a trial's run folder; what an earlier attempt left there unfinished is removed.
+        """Create and own a trial's run folder; an unfinished earlier attempt is deleted.
 
-        Raises: BusyError if that attempt is still alive, OtherVersionError, StorageError.
+        Raises: BusyError if that attempt is active, OtherVersionError, StorageError.
         """
         path = self.path / trial
         if self.is_done(trial):
             raise UsageError((path, IS, "finished already"), code="taken")
         if (path / LOCK).exists():
-            left = RunLock(path / LOCK)
-            left.acquire()
-            left.release()
+            lock = RunLock(path / LOCK)
+            lock.acquire()
+            lock.release()
         refuse_newer(path)
         remove(path)
         with storage_errors("create", path):
@@ -191,7 +191,7 @@ def _label_names(labels: Sequence[Label]) -> dict[str, list[str]]:
 
 
 def trial_name(overrides: Mapping[str, str], seed: int, cell: int) -> str:
-    """Name a trial by what varies and its seed, or by its cell's number where that makes no good folder name."""
+    """Name a trial by its overrides and seed, or by the number of its cell if that is no valid folder name."""
     parts = [f"{key.rpartition('.')[2]}={text}" for key, text in overrides.items()]
     name = "_".join([*parts, f"seed={seed}"])
     try:

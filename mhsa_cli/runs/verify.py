@@ -1,4 +1,4 @@
-"""Everything that can be checked of a run folder: hashes, formats, the curve, the heads, checkpoints, leftovers."""
+"""All checks of a run folder: hashes, formats, metrics, heads, checkpoints, leftover files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.runs.disk import LIMIT, OpenFile, digest
 from mhsa_cli.runs.heads import maps_from_dict, parse_heads, snapshots_from_lines
 from mhsa_cli.runs.json_file import parse_json
 from mhsa_cli.runs.line_ends import WAY_OUT, LineEndsError
-from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, load_info, standing
+from mhsa_cli.runs.listing import CONFIG, HEADS, LOCK, METRICS, RUN, SCORES, TEXT, load_info, with_status
 from mhsa_cli.runs.metrics import Records
 from mhsa_cli.runs.metrics_audit import Curve, Rhythm
 from mhsa_cli.text import Head, escape, quoted
@@ -28,14 +28,14 @@ OWN = {CONFIG, RUN, METRICS, HEADS, SCORES, TEXT, LOCK, FOLDER}
 
 
 def state_of(error: MhsaError) -> str:
-    """Tell what is wrong from what could not be read, by the system or by this version."""
+    """Return the state of a check that ended with this error."""
     if isinstance(error, StorageError):
         return "unreadable"
     return "other version" if isinstance(error, OtherVersionError) else "wrong"
 
 
 class Plan(NamedTuple):
-    """What a run's config says of its files."""
+    """What a run's config implies for its files."""
 
     rhythm: Rhythm
     heads: Heads
@@ -43,10 +43,10 @@ class Plan(NamedTuple):
 
 
 class Verifier:
-    """Looks at one run folder, part by part. Nothing in it is changed.
+    """Checks a run folder part by part; changes nothing.
 
-    `config` is what the config's reader found, `plan` what it says (None if it cannot be read), and `fits` puts a
-    checkpoint into the model of its config: it says what it found, or raises RunError.
+    `config` is the result of reading its config, `plan` what that implies (None if it is unreadable). `fits` loads a
+    checkpoint into the model of the config: it returns a note, or raises RunError.
     """
 
     def __init__(self, run: Path, config: Check, plan: Plan | None, fits: Callable[[Loaded], str]) -> None:
@@ -57,11 +57,11 @@ class Verifier:
         self.curve: Curve | None = None
         self.saved: list[Checkpoint] = []
         self.whole: list[int] = []
-        self.line_ends = False  # they were changed in one file at least
-        self.refused: list[str] = []  # whole, but not of this run: where one is the newest, commands stop at it
+        self.line_ends = False  # some file has changed line ends
+        self.refused: list[str] = []  # whole, but not of this run: commands stop at such a newest one
 
     def verify(self) -> Verification:
-        """Check all parts."""
+        """Run all checks."""
         self._run_json()
         self.checks.append(self.config)
         found = self._checkpoints()
@@ -84,20 +84,20 @@ class Verifier:
 
     def _run_json(self) -> None:
         try:
-            told = load_info(self.run)
-            self.info, self.listed = standing(self.run, told), dict(hashes.listed_in(told))
+            info = load_info(self.run)
+            self.info, self.listed = with_status(self.run, info), dict(hashes.listed_in(info))
         except MhsaError as error:
             self._note(RUN, state_of(error), self._why(error))
             return
         status, step = self.info["status"], self.info.get("step")
-        said = f"{escape(status)} at step {step}" if status in (*ENDED, "failed") else escape(status)
+        state = f"{escape(status)} at step {step}" if status in (*ENDED, "failed") else escape(status)
         if self.listed or status in ("running", "interrupted"):
-            self._note(RUN, "ok", f"{said}, its own hash")
+            self._note(RUN, "ok", f"{state}, its own hash")
         else:
-            self._note(RUN, "note", f"{said}; {NO_HASHES}")
+            self._note(RUN, "note", f"{state}; {NO_HASHES}")
 
-    def _part(self, name: str, look: Callable[[OpenFile], str]) -> None:
-        """Check a file against its hash and look into it; the look tells what it found, or raises RunError."""
+    def _part(self, name: str, inspect: Callable[[OpenFile], str]) -> None:
+        """Compare a file with its hash and inspect its content: `inspect` describes it, or raises RunError."""
         path, is_listed = self.run / name, name in self.listed
         if not os.path.lexists(path) and not is_listed:
             needed = name == TEXT or self.info.get("status") in ENDED
@@ -109,9 +109,9 @@ class Verifier:
             whole = hashes.open_listed(self.run, name, self.listed) if is_listed else None
         except MhsaError as error:
             errors.append(error)
-        try:  # also for what can still be used of a file that is damaged
+        try:  # also of a damaged file: parts of it may still be usable
             with whole or OpenFile(path, LIMIT) as file:
-                found = f"{look(file)}, {'its hash' if is_listed else 'no hash to compare'}"
+                found = f"{inspect(file)}, {'its hash' if is_listed else 'no hash to compare'}"
         except MhsaError as error:
             errors.append(error)
         if errors:
@@ -121,12 +121,12 @@ class Verifier:
     def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm
         self.curve = curve = Curve(Records(self.run / METRICS, file.lines), rhythm)
-        problem = curve.problem or curve.ends_wrong(self.info, max(self.whole, default=None))
-        told = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
+        problem = curve.problem or curve.end_problem(self.info, max(self.whole, default=None))
+        summary = f"{curve.steps:,} steps to {curve.last_step:,}, {curve.epochs} epochs"
         if not problem:
-            return told
+            return summary
         if METRICS in self.listed and digest(file.blocks()) == self.listed[METRICS]:
-            return f"{told}; as it was written: {problem}"
+            return f"{summary}; as it was written: {problem}"
         raise RunError(f"{problem} (line {curve.line + 1})" if curve.problem else problem)
 
     def _heads(self, file: OpenFile) -> str:
@@ -171,7 +171,8 @@ class Verifier:
         except MhsaError as error:
             if not os.path.lexists(item.path):
                 return None  # a training replaced it in the meantime
-            self.refused += [name] if read else []
+            if read:
+                self.refused.append(name)
             return Check(name, state_of(error), self._why(error))
         self.whole.append(item.step)
         size = sum(map(len, files.values()))
@@ -181,8 +182,8 @@ class Verifier:
         found = []
         lock = self.run / LOCK
         if os.path.lexists(lock) and (lock.is_symlink() or not lock.is_file()):
-            found.append(Check(LOCK, "wrong", "not a regular file, so nobody can own the run; delete it"))
-        for folder, own in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self.saved})):
+            found.append(Check(LOCK, "wrong", "not a regular file, so no process can own the run; delete it"))
+        for folder, known in ((self.run, OWN), (self.run / FOLDER, {item.path.name for item in self.saved})):
             try:
                 names = sorted(entry.name for entry in folder.iterdir())
             except OSError:
@@ -190,24 +191,24 @@ class Verifier:
             for name in names:
                 shown = escape(name if folder == self.run else f"{FOLDER}/{name}")
                 if name.startswith(".tmp-") or name.endswith(REPLACED):
-                    if self.info.get("status") != "running":  # else it may be the work of this moment
-                        found.append(Check(shown, "note", "left by a save; removed when the run goes on"))
-                elif name not in own:
-                    found.append(Check(shown, "note", "not a part of a run; never read"))
+                    if self.info.get("status") != "running":  # otherwise a save may be in progress
+                        found.append(Check(shown, "note", "left by a save; deleted on resume"))
+                elif name not in known:
+                    found.append(Check(shown, "note", "not part of a run; never read"))
         return found
 
     def _usable(self, newest: int | None) -> list[str]:
-        """Say what of a damaged run can still be used, and how."""
+        """List what of a damaged run can still be used, and how."""
         wrong = {check.name for check in self.checks if check.state not in SOUND}
         run = quoted(self.run)
         curves = sorted(wrong & {METRICS, SCORES})
         loads = newest is not None and not wrong & {RUN, CONFIG, TEXT}
-        found = [f"all of it, once its line ends are as they were: {WAY_OUT}"] if self.line_ends else []
+        found = [f"all of it, once its line ends are restored: {WAY_OUT}"] if self.line_ends else []
         if loads:
             later = [name for name in self.refused if name > f"{FOLDER}/step-{newest:08d}"]
             first = f"once {' and '.join(later)} is deleted, " if later else ""
-            goes_on = "" if curves else f", and mhsa train --resume {run} goes on from it"
-            found.append(f"the checkpoint of step {newest}: {first}mhsa generate {run} uses it{goes_on}")
+            resumes = "" if curves else f", and mhsa train --resume {run} resumes from it"
+            found.append(f"the checkpoint of step {newest}: {first}mhsa generate {run} uses it{resumes}")
         elif newest is not None:
             found.append(f"the weights of step {newest}: {FOLDER}/step-{newest:08d}/model.safetensors")
         if METRICS not in wrong and self.curve is not None:
@@ -215,9 +216,9 @@ class Verifier:
         elif self.curve is not None and self.curve.problem and self.curve.line:
             found.append(f"the curve up to line {self.curve.line}, step {self.curve.step}: {METRICS}")
         if curves and loads:
-            found.append(f"to go on without the curve so far, delete {' and '.join(curves)}; mhsa train --resume {run}")
+            found.append(f"to resume without its curve, delete {' and '.join(curves)}; mhsa train --resume {run}")
         if HEADS in wrong and loads:
-            found.append(f"the heads, measured again: delete {HEADS}, then mhsa inspect-heads {run}")
+            found.append(f"the heads, if measured again: delete {HEADS}, then mhsa inspect-heads {run}")
         if CONFIG not in wrong:
-            found.append(f"the config, which repeats the run: mhsa train --config {quoted(self.run / CONFIG)}")
+            found.append(f"the config, to repeat the run: mhsa train --config {quoted(self.run / CONFIG)}")
         return found

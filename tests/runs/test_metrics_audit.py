@@ -42,13 +42,13 @@ def read(data: bytes, rhythm: Rhythm | None = EVERY) -> Curve:
 
 def problem(content: list[dict[str, Any]], rhythm: Rhythm | None = EVERY) -> str:
     found = curve(content, rhythm)
-    return found.problem or found.ends_wrong(END, 6)
+    return found.problem or found.end_problem(END, 6)
 
 
 @pytest.mark.parametrize("log_every", [1, 2, 4])
 def test_a_whole_curve_is_whole(log_every: int) -> None:
     found = curve(lines(log_every), Rhythm(log_every, 3))
-    assert (found.problem, found.ends_wrong(END, 6)) == ("", "")
+    assert (found.problem, found.end_problem(END, 6)) == ("", "")
     assert (found.last_step, found.epochs, found.step) == (6, 2, 6)
     assert found.line == len(lines(log_every))
 
@@ -90,20 +90,20 @@ def test_lines_that_are_no_json_name_their_place() -> None:
     found = read(data.replace(b'"step": 2', b'"step": 2}', 1))
     assert found.problem.startswith("3:") and "damaged JSON" in found.problem and found.line == 2
     cut = read(data[:-9])  # torn by a crash: left out
-    assert cut.problem == "" and cut.line == 10 and cut.ends_wrong(END, 6) == "it has 1 epochs, the run 2"
+    assert cut.problem == "" and cut.line == 10 and cut.end_problem(END, 6) == "it has 1 epochs, the run 2"
 
 
 def test_the_end_is_that_of_the_run() -> None:
     whole = curve(lines())
-    assert whole.ends_wrong({**END, "step": 9}, 9) == "it ends at step 6, the run at step 9"
-    assert whole.ends_wrong({**END, "step": 5}, 5) == "it ends at step 6, the run at step 5"
+    assert whole.end_problem({**END, "step": 9}, 9) == "it ends at step 6, the run at step 9"
+    assert whole.end_problem({**END, "step": 5}, 5) == "it ends at step 6, the run at step 5"
     other = {**END, "final": {"eval_loss": 1.25, "eval_accuracy": 0.5, "step": 6}}
-    assert whole.ends_wrong(other, 6) == "the evaluation of step 6 is not the one in run.json"
-    assert whole.ends_wrong({"status": "interrupted"}, 6) == ""
-    assert whole.ends_wrong({"status": "interrupted"}, 8) == "it ends at step 6, before the checkpoint of step 8"
+    assert whole.end_problem(other, 6) == "the evaluation of step 6 is not the one in run.json"
+    assert whole.end_problem({"status": "interrupted"}, 6) == ""
+    assert whole.end_problem({"status": "interrupted"}, 8) == "it ends at step 6, before the checkpoint of step 8"
     part = curve(lines(4)[:4], Rhythm(4, 3))  # stopped after step 3: the next that is told would be 4
-    assert part.last_step == 1 and part.ends_wrong({"status": "stopped", "step": 3}, 3) == ""
-    assert part.ends_wrong({"status": "stopped", "step": 5}, 5) != ""
+    assert part.last_step == 1 and part.end_problem({"status": "stopped", "step": 3}, 3) == ""
+    assert part.end_problem({"status": "stopped", "step": 5}, 5) != ""
 
 
 def test_numbers_that_are_not_finite_and_an_unknown_rhythm_are_no_damage() -> None:

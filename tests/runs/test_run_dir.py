@@ -139,7 +139,7 @@ def test_what_is_no_run_is_named(run: RunDir, tmp_path: Path, monkeypatch: pytes
         "x" * 5000: "there is no run",
         "a/b": "there is no run folder a/b",
         "foreign": "it has no run.json",
-        "file": "it is no folder",
+        "file": "it is not a folder",
         "runs/file/x": "there is no run folder",
         "/": "it has no run.json",
     }
