@@ -57,9 +57,8 @@ class SweepDir(OwnedFolder):
                 return sweep
             if is_sweep(path):
                 raise DamageError((path, f" has no {SWEEP}, its plan"), verify_hint(path), "no-plan")
-        raise RunError(
-            (f"there is no sweep {escape(name)} in ", root), "start one: mhsa sweep n_heads=1,2,4 --seeds 8", "no-sweep"
-        )
+        hint = "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
+        raise RunError((f"there is no sweep {escape(name)} in ", root), hint, "no-sweep")
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan and, if the sweep ended, the report. Raises: RunError, StorageError."""
