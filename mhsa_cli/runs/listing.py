@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -226,11 +226,18 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
         raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
     if not names:
         return RunError((f"there is no run '{shown}' in ", root, ", nor any other"), TRAIN_ONE, "no-run")
+    return RunError((f"there is no run '{shown}' in ", root), named(text, names, "runs"), "no-run")
+
+
+def named(text: str, names: Sequence[str], kind: str) -> str:
+    """Give the names near to a mistyped one as a hint, else the first of all, and how to list the rest."""
     from difflib import get_close_matches
 
-    near = get_close_matches(text, names, n=3) or names[:3]
-    hint = "there is: " + ", ".join(map(escape, near))
-    return RunError((f"there is no run '{shown}' in ", root), hint, "no-run")
+    near = get_close_matches(text, names, n=3)
+    rest = len(names) - 3
+    more = f" and {rest} more" if rest > 0 and not near else ""
+    start = "did you mean: " if near else f"{kind}: "
+    return f"{start}{', '.join(map(escape, near or names[:3]))}{more}; list {kind}: mhsa runs"
 
 
 def run_argument(path: Path) -> str:

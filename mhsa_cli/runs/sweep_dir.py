@@ -19,14 +19,14 @@ from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, retried, storage_errors, verify_hint
 from mhsa_cli.runs.hashes import read_listed
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
-from mhsa_cli.runs.listing import LOCK, SWEEP, is_sweep, load_sealed, read_info
+from mhsa_cli.runs.listing import LOCK, RUN, SWEEP, is_sweep, list_sweeps, load_sealed, named, read_info, run_argument
 from mhsa_cli.runs.lock import RunLock
-from mhsa_cli.runs.names import check_name
+from mhsa_cli.runs.names import LONGEST, check_name
 from mhsa_cli.runs.new_folder import OwnedFolder
 from mhsa_cli.runs.older_keys import rename_plan
 from mhsa_cli.runs.run_dir import RunDir, refuse_newer
 from mhsa_cli.runs.run_facts import SWEEP_FACTS, check_facts
-from mhsa_cli.text import escape
+from mhsa_cli.text import shortened
 
 TABLE, ERRORS = "sweep.csv", "errors.txt"
 LIMIT = 1 << 28
@@ -57,8 +57,12 @@ class SweepDir(OwnedFolder):
                 return sweep
             if is_sweep(path):
                 raise DamageError((path, f" has no {SWEEP}, its plan"), verify_hint(path), "no-plan")
-        hint = "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
-        raise RunError((f"there is no sweep {escape(name)} in ", root), hint, "no-sweep")
+            if (path / RUN).is_file():
+                hint = f"continue it: mhsa train --resume {run_argument(path)}"
+                raise RunError((path, IS, "a run, not a sweep"), hint, "no-sweep")
+        names = [sweep.name for sweep, _ in list_sweeps(root)]
+        hint = named(name, names, "sweeps") if names else "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
+        raise RunError((f"there is no sweep '{shortened(name, 4 * LONGEST)}' in ", root), hint, "no-sweep")
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan and, if the sweep ended, the report. Raises: RunError, StorageError."""

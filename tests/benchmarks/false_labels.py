@@ -1,6 +1,6 @@
 """Count the names that heads of untrained models are given: none of them learned anything, so each name is false.
 
-python tests/benchmarks/false_labels.py [models]        100 models if left out
+python tests/benchmarks/false_labels.py [MODELS]        default: 100 models
 
 The verdict ("the pattern matters") is one guard, the name's own conditions are another. Both are counted: the labels
 as they are, and the names given if the verdict is held open by force. Wide weights are five times as large as initial
@@ -9,6 +9,7 @@ ones: their heads are sharp, as trained heads are, but where they look is still 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -75,7 +76,9 @@ def total(models: int, wide: float = 1.0, rows: int = probe.ROWS) -> Count:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    n = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="?", type=int, default=100, metavar="MODELS")
+    n = parser.parse_args().models
     print(f"{n} untrained models of {len(SHAPES)} shapes")
     for words, wide in (("initial weights", 1.0), ("wide weights", 5.0)):
         heads, labelled, named = total(n, wide)

@@ -15,6 +15,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARAL
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import argparse
 import datetime
 import importlib
 import platform
@@ -110,7 +111,9 @@ def versions() -> str:
 def main() -> None:
     """Print the page's tables, row by row."""
     warnings.filterwarnings("ignore")
-    parts, available = sys.argv[1:], cores()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parts, available = parser.parse_args().parts, cores()
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

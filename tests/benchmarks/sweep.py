@@ -1,6 +1,6 @@
 """Print what a sweep of 64 models costs beside 64 processes that each train one as a lesson does, and what it holds.
 
-python tests/benchmarks/sweep.py [CONFIG]       configs/copy.yaml if left out; some minutes
+python tests/benchmarks/sweep.py [CONFIG]       default: configs/copy.yaml; some minutes
 
 A sweep is one `mhsa sweep` from start to end: training, evaluation, heads measured, every folder written. A lesson is
 `lesson_loop.py`: it trains and does nothing else. Of the 64 lessons 4 are run, in turns with the sweep, and the mean is
@@ -9,6 +9,7 @@ multiplied. CPU time is that of the processes with all that they started, one th
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -101,7 +102,9 @@ def print_memory(config: str) -> None:
 
 def main() -> None:
     """Print ratios, then memory."""
-    config = sys.argv[1] if len(sys.argv) > 1 else str(HERE.parents[1] / "configs" / "copy.yaml")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", metavar="CONFIG", default=str(HERE.parents[1] / "configs" / "copy.yaml"))
+    config = parser.parse_args().config
     for batch_size in (16, 64):
         compare_cpu(config, batch_size)
         compare_wall(config, batch_size)

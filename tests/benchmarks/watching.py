@@ -1,11 +1,11 @@
 """What the snapshots of heads add to training: CPU time with them over without, taken in turns, the best of each.
 
-python tests/benchmarks/watching.py [CONFIG ...]      configs/copy.yaml and configs/gpt_block.yaml if left out
+python tests/benchmarks/watching.py [CONFIG ...]      default: configs/copy.yaml and configs/gpt_block.yaml
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -35,7 +35,10 @@ def seconds(path: str, watch: bool) -> float:
 
 def main() -> None:
     """Print a ratio for each config."""
-    for path in sys.argv[1:] or [str(CONFIGS / "copy.yaml"), str(CONFIGS / "gpt_block.yaml")]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    defaults = [str(CONFIGS / "copy.yaml"), str(CONFIGS / "gpt_block.yaml")]
+    parser.add_argument("configs", nargs="*", metavar="CONFIG", default=defaults)
+    for path in parser.parse_args().configs:
         pairs = [(seconds(path, False), seconds(path, True)) for _ in range(ROUNDS)]
         plain, watched = (min(column) for column in zip(*pairs, strict=True))
         print(f"{Path(path).name}: {plain:.2f} s without, {watched:.2f} s with snapshots: ratio {watched / plain:.3f}")

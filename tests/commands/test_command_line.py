@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -232,6 +233,17 @@ def test_the_name_of_a_run_or_a_sweep_leads_to_its_resume(here: Path) -> None:
     for other in (("train", "s"), ("sweep", "r"), ("bench", "r")):
         told = refused(*other)
         assert other[1] in told and "--set" not in told and "--resume" not in told
+
+
+def test_a_run_is_no_sweep_and_a_missing_name_says_how_many_more_there_are(here: Path) -> None:
+    for name in ("a-run", "b-run", "c-run", "d-run", "e-run"):
+        Path("runs", name).mkdir(parents=True)
+        info = {"format": 1, "status": "finished", "started": "2026-01-31T10:00:00Z", "order": 1}
+        Path("runs", name, "run.json").write_text(json.dumps(info))
+    assert "mhsa train --resume a-run" in mhsa("sweep", "--resume", "a-run").err
+    missing, near = mhsa("explain", "nope").err, mhsa("explain", "a-rnu").err
+    assert sum(f"{name}-run" in missing for name in "abcde") == 3 and "2 more" in missing and "mhsa runs" in missing
+    assert "a-run" in near and "more" not in near and "mhsa runs" in near
 
 
 def test_a_key_given_twice_is_refused_in_every_spelling() -> None:

@@ -135,7 +135,7 @@ def test_what_is_no_run_is_named(run: RunDir, tmp_path: Path, monkeypatch: pytes
     (root / "foreign").mkdir()
     (root / "file").write_text("x")
     cases = {
-        "mien": "there is: mine",
+        "mien": "did you mean: mine",
         "x" * 5000: "there is no run",
         "a/b": "there is no run folder a/b",
         "foreign": "it has no run.json",
