@@ -43,7 +43,7 @@ def has_written_gradient(*settings: str) -> bool:
     """Ask the engine which road a step takes."""
     config = load_config(None, ["model.d_mlp=20", "model.n_heads=4", *settings])
     model = build_model(config, build_task(config.task))
-    return Stack([model], [0], config.train, torch.device("cpu")).by_hand is not None
+    return Stack([model], [0], config.train, torch.device("cpu")).analytic is not None
 
 
 @pytest.mark.parametrize("key", ["positions", "attention", "norm", "mlp", "n_kv_heads", "window"])

@@ -11,9 +11,9 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import TrainBatches, build_task
 from mhsa_cli.core.tasks.base import IGNORE
-from mhsa_cli.core.training.analytic import attention, backward
-from mhsa_cli.core.training.analytic.backward import is_written_out
-from mhsa_cli.core.training.analytic.loss import Answers
+from mhsa_cli.core.training.analytic import parts
+from mhsa_cli.core.training.analytic.gradient import has_analytic_gradient
+from mhsa_cli.core.training.analytic.parts import CrossEntropy
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, unstack
 from tests.settings import later_wins
@@ -51,19 +51,19 @@ FORMS = {
 def test_every_gradient_equals_autograds(
     form: str, task: list[str], seeds: list[int], heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backward, "SHORT", 4 if form == "long rows" else 24)
+    monkeypatch.setattr(parts, "SHORT", 4 if form == "long rows" else 24)
     wide = config(f"model.n_heads={heads}", "train.dtype=float64", *task, *FORMS[form])
     stack = stack_of(wide, seeds)
     # Wide weights: with those of an untrained model the softmax is nearly uniform and a wrong gradient would hide.
     stack.weights.normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(wide.task), seed, 7)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
-    assert stack.by_hand is not None
-    stack.by_hand(inputs.flip(0), targets.flip(0))  # its buffers are used again
+    assert stack.analytic is not None
+    stack.analytic(inputs.flip(0), targets.flip(0))  # its buffers are used again
     stack.gradients.fill_(7.0)
     if "pos_emb" in str(stack.parameters):
         stack.views(stack.gradients)["positions.pos_emb.weight"].zero_()
-    by_hand, by_hand_gradients = stack.by_hand(inputs, targets), stack.gradients.clone()
+    by_hand, by_hand_gradients = stack.analytic(inputs, targets), stack.gradients.clone()
     losses = torch.stack([plain_loss(stack, *rows) for rows in enumerate(zip(inputs, targets, strict=True))])
     theirs = dict(zip(stack.parameters, torch.autograd.grad(losses.sum(), stack.leaves), strict=True))
     assert torch.allclose(by_hand[0], losses, atol=1e-12)
@@ -91,7 +91,7 @@ def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
     targets = torch.randint(V, (M, B, T), generator=generator)
     targets[torch.rand(M, B, T, generator=generator) < hidden] = IGNORE
     targets[:, 0, 0] = 3  # each model has an answer
-    answers = Answers(torch.empty(M, B * T, V, dtype=torch.float64), lambda _, s, d: torch.full(s, 7, dtype=d))
+    answers = CrossEntropy(torch.empty(M, B * T, V, dtype=torch.float64), lambda _, s, d: torch.full(s, 7, dtype=d))
     for _ in range(2):  # its buffers are used again
         loss, accuracy = answers(logits.detach().flatten(1, 2), targets)
     for m in range(M):
@@ -120,8 +120,8 @@ def test_answers_are_cross_entropys_with_its_gradient(hidden: float) -> None:
 def test_any_other_model_is_left_to_autograd(change: str) -> None:
     plain, other = config("d_mlp=20"), config("d_mlp=20", change)
     task = build_task(plain.task)
-    assert is_written_out(build_model(plain, task), plain.train.dtype)
-    assert not is_written_out(build_model(other, task), other.train.dtype)
+    assert has_analytic_gradient(build_model(plain, task), plain.train.dtype)
+    assert not has_analytic_gradient(build_model(other, task), other.train.dtype)
 
 
 def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:
@@ -129,13 +129,13 @@ def test_the_tables_gradient_is_the_same_by_the_road_of_a_gpu() -> None:
     batches = [TrainBatches(build_task(settings.task), seed, 7)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
     stack = stack_of(settings, seeds)
-    assert stack.by_hand is not None
-    stack.by_hand(inputs, targets)
+    assert stack.analytic is not None
+    stack.analytic(inputs, targets)
     wanted = stack.gradients.clone()
-    ((_, layout),) = stack.by_hand._layouts[inputs.shape]
+    ((_, layout),) = stack.analytic._layouts[inputs.shape]
     layout.embedding.index_add_is_deterministic = False
     stack.gradients.fill_(7.0)
-    stack.by_hand(inputs, targets)
+    stack.analytic(inputs, targets)
     assert torch.allclose(stack.gradients[: stack.size], wanted[: stack.size], atol=1e-7)
 
 
@@ -144,13 +144,13 @@ def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pyt
     settings = config("n_layers=2", "residual=true")
     batch = TrainBatches(build_task(settings.task), 4, 7)[1]
     whole = stack_of(settings, [4])
-    assert whole.by_hand is not None
-    whole.by_hand(batch.inputs[None], batch.targets[None])
-    monkeypatch.setattr(attention, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
-    parts = stack_of(settings, [4])
-    assert parts.by_hand is not None
-    parts.by_hand(batch.inputs[None], batch.targets[None])
-    assert torch.equal(parts.gradients, whole.gradients)
+    assert whole.analytic is not None
+    whole.analytic(batch.inputs[None], batch.targets[None])
+    monkeypatch.setattr(parts, "WEIGHTS", 10 * 10 * max(1, 7 * 3 // pieces))
+    tiled = stack_of(settings, [4])
+    assert tiled.analytic is not None
+    tiled.analytic(batch.inputs[None], batch.targets[None])
+    assert torch.equal(tiled.gradients, whole.gradients)
 
 
 @pytest.mark.parametrize(
@@ -160,20 +160,20 @@ def test_attention_in_pieces_is_the_same_attention(pieces: int, monkeypatch: pyt
 def test_a_models_bits_do_not_depend_on_its_stack(
     form: str, T: int, D: int, heads: int, batch: int, M: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backward, "SHORT", 4 if form == "long rows" else 24)
+    monkeypatch.setattr(parts, "SHORT", 4 if form == "long rows" else 24)
     sizes = [f"task.seq_len={T}", f"d_model={D}", f"n_heads={heads}", f"batch_size={batch}", "name=shift"]
     settings, seeds = config(*sizes, *FORMS[form]), list(range(M))
     stack = stack_of(settings, seeds)
     stack.weights[: stack.size].normal_(std=0.4, generator=torch.Generator().manual_seed(1))
     batches = [TrainBatches(build_task(settings.task), seed, batch)[1] for seed in seeds]
     inputs, targets = (torch.stack([getattr(b, part) for b in batches]) for part in ("inputs", "targets"))
-    assert stack.by_hand is not None
-    losses, accuracies = stack.by_hand(inputs, targets)
+    assert stack.analytic is not None
+    losses, accuracies = stack.analytic(inputs, targets)
     together = stack.views(stack.gradients)
     for slot in seeds:
         alone = stack.keep([slot])
-        assert alone.by_hand is not None
-        loss, accuracy = alone.by_hand(inputs[slot : slot + 1], targets[slot : slot + 1])
+        assert alone.analytic is not None
+        loss, accuracy = alone.analytic(inputs[slot : slot + 1], targets[slot : slot + 1])
         assert (loss, accuracy) == (losses[slot], accuracies[slot])
         for name, own in alone.views(alone.gradients).items():
             assert torch.equal(own[0], together[name][slot]), name

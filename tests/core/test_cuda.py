@@ -127,7 +127,7 @@ def test_nothing_of_a_step_is_left_on_the_cpu(model: str) -> None:
     stack = Stack([build_model(settings, task, seed) for seed in (1, 2)], [1, 2], settings.train, where)
     batch = fixed_batch(task, 1, "test", 6)
     ids, targets = (rows.view(2, 3, -1).to(where) for rows in (batch.inputs, batch.targets))
-    for road in (stack.by_hand, stack.by_autograd):
+    for road in (stack.analytic, stack.by_autograd):
         found = [] if road is None else road(ids, targets)
         assert all(figure.device == where for figure in found)
     stack._clip(1.0)

@@ -140,5 +140,5 @@ def test_a_weight_that_is_not_finite_is_never_saved(at: int, told: int) -> None:
 
 def test_runs_of_different_shape_are_no_group() -> None:
     pair = [*configs("bare", [1]), *configs("bare", [2], "lr=1e-3")]
-    with pytest.raises(ValueError, match="seeds alone"):
+    with pytest.raises(ValueError, match="seeds only"):
         Group(pair, build_task(pair[0].task), CPU)

@@ -63,7 +63,7 @@ def test_models_of_width_or_length_1_are_bit_for_bit_the_single_ones(settings: t
         Stack([build_model(config, task, seed) for seed in some], some, config.train, CPU)
         for some in (seeds, *([seed] for seed in seeds))
     ]
-    assert all(stack.by_hand is not None for stack in stacks)
+    assert all(stack.analytic is not None for stack in stacks)
     for step in range(1, 9):
         rows = [batch[step] for batch in batches]
         inputs, targets = (torch.stack([getattr(r, part) for r in rows]) for part in ("inputs", "targets"))
@@ -94,7 +94,7 @@ def test_how_ids_lie_in_memory_changes_nothing(layout: str, settings: tuple[str,
     found = []
     for ids, targets in (plain, others):
         stack = Stack([build_model(config, task, seed) for seed in (1, 2)], [1, 2], config.train, CPU)
-        assert (stack.by_hand is not None) == bool(settings)
+        assert (stack.analytic is not None) == bool(settings)
         stack.step(ids, targets, 1e-3)
         model = unstack(stack.model).requires_grad_(False)
         symbols = symbols_of(model, ids[0], config.model.d_mlp)
@@ -201,7 +201,7 @@ def poised(count: int, gradient: float | None = None, loss: float = 1.0) -> tupl
     config = rich("train.grad_clip=null", "model.dropout=0.0")
     task, seeds = build_task(config.task), list(range(count))
     stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)
-    real = stack.by_hand or stack.by_autograd
+    real = stack.analytic or stack.by_autograd
 
     def compute(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         figures = real(inputs, targets)
@@ -209,7 +209,7 @@ def poised(count: int, gradient: float | None = None, loss: float = 1.0) -> tupl
             stack.gradients[: stack.size] = gradient
         return figures[0] * loss, figures[1]
 
-    stack.by_hand = compute  # type: ignore[assignment]
+    stack.analytic = compute  # type: ignore[assignment]
     batch = TrainBatches(task, 5, count * 4)[1]
     return stack, [rows.view(count, 4, -1) for rows in (batch.inputs, batch.targets)]
 
@@ -225,7 +225,7 @@ def test_what_is_not_finite_beside_a_finite_gradient_stops_as_well(gradient: flo
     with pytest.raises(NonFiniteError, match="step 1"):
         stack.step(*batch, 1e-3)
     assert torch.equal(stack.weights, before) and stack.updates == 0
-    assert stack.finite_slots() == [] and stack.sound_slots() == [0]
+    assert stack.finite_slots() == [] and stack.finite_weights() == [0]
 
 
 def test_a_sum_over_models_that_overflows_is_no_failure_of_any() -> None:
@@ -245,5 +245,5 @@ def test_a_gradient_whose_square_overflows_is_told_by_its_tensor_and_its_model()
     name = list(gradients)[-2]
     gradients[name][1].view(-1)[3] = -3e22  # finite, but not its square
     assert stack.finite_slots() == [0, 2]
-    assert name in stack.trouble(1) and "3.0e+22" in stack.trouble(1)
-    assert not [other for other in gradients if other != name and other in stack.trouble(1)]
+    assert name in stack.nonfinite(1) and "3.0e+22" in stack.nonfinite(1)
+    assert not [other for other in gradients if other != name and other in stack.nonfinite(1)]

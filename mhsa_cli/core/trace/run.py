@@ -99,9 +99,9 @@ def _parts(model: TransformerLM) -> list[TracePart]:
     squares: dict[str, float] = {}
     for name, parameter in model.named_parameters():
         key = next((part for mark, part in PARTS.items() if mark in name), "norms")
-        names, rows = (key,), [len(parameter)]
+        names, rows = [key], [len(parameter)]
         if key == "qkv_proj":
-            names, rows = ("q projection", "k projection", "v projection"), model.attention[0].widths
+            names, rows = ["q projection", "k projection", "v projection"], model.attention[0].widths
         gradients = [None] * len(rows) if parameter.grad is None else parameter.grad.split(rows)
         for part, piece, gradient in zip(names, parameter.split(rows), gradients, strict=True):
             counts[part] = counts.get(part, 0) + piece.numel()

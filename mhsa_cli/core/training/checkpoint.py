@@ -1,4 +1,4 @@
-"""Model and optimiser to bytes and back. No files here, and no pickle: safetensors and JSON."""
+"""Checkpoints: model and optimiser to bytes and back, as safetensors and JSON. No files and no pickle here."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NewerFormatError, RunError
 from mhsa_cli.records.formats import FORMAT
 
-DTYPES = (torch.float32, torch.float64)  # of weights and moments; what is computed in bfloat16 keeps them in float32
+DTYPES = (torch.float32, torch.float64)  # of weights and moments; bfloat16 training keeps them in float32
+WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
 def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
-    """Read a safetensors file of a checkpoint. Raises: RunError naming it if it is none, or holds other numbers."""
+    """Read a safetensors file of a checkpoint. Raises: RunError if it is damaged or has another dtype."""
     try:
         found = load(files[name])
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -34,23 +35,23 @@ def unpack(files: Mapping[str, bytes], name: str) -> dict[str, Tensor]:
 
 
 def tensor_bytes(tensor: Tensor) -> bytes:
-    """Copy a tensor's values out as bytes, in row order (numpy is not needed for it)."""
+    """Copy a tensor's values to bytes, in row order, without numpy."""
     tensor = tensor.detach().cpu().contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """Name a tensor's type as a config does: float32."""
+    """Name a tensor's dtype as a config does: float32."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def weights_sha256(model: TransformerLM) -> str:
-    """Digest every parameter's name, shape and bits, in order of name: equal digests are equal models."""
+    """Digest a model's weights as `digest` does."""
     return digest(dict(model.named_parameters()))
 
 
 def digest(parameters: Mapping[str, Tensor]) -> str:
-    """Digest parameters by name as `weights_sha256` does those of a model."""
+    """Digest every parameter's name, shape, dtype and bits, in order of name."""
     found = hashlib.sha256()
     for name, parameter in sorted(parameters.items(), key=lambda item: item[0]):
         found.update(f"{name} {tuple(parameter.shape)} {dtype_name(parameter)}\n".encode())
@@ -59,7 +60,7 @@ def digest(parameters: Mapping[str, Tensor]) -> str:
 
 
 def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, Any]) -> dict[str, bytes]:
-    """Write one model of a stack as a checkpoint's files: weights, moments, the loop's position, and its settings."""
+    """Write one model of a stack as a checkpoint's files: weights, moments, step and config."""
     weights, first, second = (stack.views(flat) for flat in (stack.weights, stack.moment1, stack.moment2))
     moments = {f"exp_avg.{name}": t[slot] for name, t in first.items()}
     moments |= {f"exp_avg_sq.{name}": t[slot] for name, t in second.items()}
@@ -71,20 +72,19 @@ def pack(stack: Stack, slot: int, epoch_loss_sum: float, config: Mapping[str, An
         "config": config,
     }
     return {
-        "model.safetensors": save({name: t[slot].contiguous() for name, t in weights.items()}),
-        "optimizer.safetensors": save(moments),
-        "state.json": (json.dumps(state, sort_keys=True) + "\n").encode(),
+        WEIGHTS: save({name: t[slot].contiguous() for name, t in weights.items()}),
+        MOMENTS: save(moments),
+        STATE: (json.dumps(state, sort_keys=True) + "\n").encode(),
     }
 
 
 def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str, Any]:
-    """Read the loop's position, which must be `step` if given.
+    """Read a checkpoint's step, seed, epoch_loss_sum and config; the step must be `step` if given.
 
-    Raises: RunError if a value is missing or of another kind than it should be, NewerFormatError if a newer mhsa
-    wrote it.
+    Raises: RunError if a value is missing or has another type, NewerFormatError for a format of a newer mhsa.
     """
     try:
-        state = json.loads(files["state.json"])
+        state = json.loads(files[STATE])
         found = state["format"]
         if type(found) is int and found > FORMAT:
             why = f"the checkpoint was made by a newer mhsa (format {found!r:.40}, this one reads up to {FORMAT})"
@@ -94,55 +94,54 @@ def read_state(files: Mapping[str, bytes], step: int | None = None) -> dict[str,
         raise RunError(f"the checkpoint's state.json lacks what a resume needs ({error!s:.80})") from error
     if type(found) is not int or not 1 <= found <= FORMAT:  # JSON's true equals 1
         raise RunError(f"the checkpoint has the unknown format number {found!r:.40}: expected 1 to {FORMAT}")
-    fits = {
+    valid = {
         "step": type(at) is int and 0 <= at < 1 << 63 and step in (None, at),
         "seed": type(seed) is int and 0 <= seed < 1 << 63,
         "epoch_loss_sum": type(loss) is float or (type(loss) is int and abs(loss) < 1 << 63),
         "config": isinstance(config, dict) and all(isinstance(part, dict) for part in config.values()),
     }
-    for key, is_right in fits.items():
-        if not is_right:
-            wanted = step if key == "step" and step is not None else "what a training wrote"
-            raise RunError(f"the checkpoint's state.json is damaged: {key} is {state[key]!r:.40}, expected {wanted}")
+    for key, is_valid in valid.items():
+        if not is_valid:
+            expected = step if key == "step" and step is not None else "a training's value"
+            raise RunError(f"the checkpoint's state.json is damaged: {key} is {state[key]!r:.40}, expected {expected}")
     return dict(state)
 
 
 def copy_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy tensors by name. Raises: RunError in a config's words if names, shapes or dtypes differ."""
+    """Copy tensors by name. Raises: RunError if names, shapes or dtypes differ."""
     missing, extra = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
     if missing or extra:
         raise RunError(f"{what} does not fit its config: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
     for name, target in targets.items():
-        found, wanted = ((tuple(t.shape), dtype_name(t)) for t in (tensors[name], target))
-        for mine, its in zip(found, wanted, strict=True):
-            if mine != its:
-                raise RunError(f"{what} does not fit its config: {name} is {mine}, the config makes it {its}")
+        for found, expected in zip(*((tuple(t.shape), dtype_name(t)) for t in (tensors[name], target)), strict=True):
+            if found != expected:
+                raise RunError(f"{what} does not fit its config: {name} is {found}, the config makes it {expected}")
         with torch.no_grad():
             target.copy_(tensors[name])
 
 
 def restore(stack: Stack, slot: int, files: Mapping[str, bytes]) -> float:
-    """Put a checkpoint back into a slot; weights and moments come back bit for bit. Returns epoch_loss_sum."""
+    """Load a checkpoint into a slot, bit for bit, and return its epoch_loss_sum. Raises: RunError."""
     state = read_state(files)
-    copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), "model.safetensors")
-    for flat, mine in zip((stack.moment1, stack.moment2), moments_of(files), strict=True):
-        copy_into({n: t[slot] for n, t in stack.views(flat).items()}, mine, "optimizer.safetensors")
+    copy_into({n: t[slot] for n, t in stack.views(stack.weights).items()}, weights_of(files), WEIGHTS)
+    for flat, own in zip((stack.moment1, stack.moment2), moments_of(files), strict=True):
+        copy_into({n: t[slot] for n, t in stack.views(flat).items()}, own, MOMENTS)
     stack.set_updates(state["step"])
     return float(state["epoch_loss_sum"])
 
 
 def weights_of(files: Mapping[str, bytes]) -> dict[str, Tensor]:
-    """Read a checkpoint's weights under their parameters' names."""
-    return unpack(files, "model.safetensors")
+    """Read a checkpoint's weights by parameter name. Raises: RunError."""
+    return unpack(files, WEIGHTS)
 
 
 def moments_of(files: Mapping[str, bytes]) -> list[dict[str, Tensor]]:
-    """Read a checkpoint's first and second moments under their parameters' names."""
-    found = unpack(files, "optimizer.safetensors").items()
+    """Read a checkpoint's first and second moments by parameter name. Raises: RunError."""
+    found = unpack(files, MOMENTS).items()
     return [{n.removeprefix(p): t for n, t in found if n.startswith(p)} for p in ("exp_avg.", "exp_avg_sq.")]
 
 
 def load_weights(model: TransformerLM, files: Mapping[str, bytes]) -> TransformerLM:
-    """Fill an ordinary model from a checkpoint and return it in eval mode."""
-    copy_into(dict(model.named_parameters()), weights_of(files), "model.safetensors")
+    """Load a checkpoint's weights into a model and return it in eval mode. Raises: RunError."""
+    copy_into(dict(model.named_parameters()), weights_of(files), WEIGHTS)
     return model.eval()

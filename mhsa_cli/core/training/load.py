@@ -1,4 +1,4 @@
-"""A trained model back from its checkpoint's bytes, and whether those are what they should be."""
+"""Trained models from the bytes of a checkpoint, and checks of those bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_trained(
     check: Callable[[Mapping[str, Any]], None],
     custom: CustomAttention | None = None,
 ) -> TransformerLM:
-    """Rebuild a run's model in eval mode; `check` is shown the settings that its checkpoint was trained with first.
+    """Rebuild a run's model in eval mode; `check` gets the checkpoint's own config first.
 
     Raises: RunError if the checkpoint does not fit the config, and whatever `check` raises.
     """
@@ -33,11 +33,11 @@ def load_trained(
 
 
 def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[str, bool]:
-    """Put a checkpoint's weights and moments into the model of its config, or beside each other if it is not ours.
+    """Check a checkpoint's weights and moments against its config; those of custom attention against each other.
 
-    Returns the weights' digest, and whether all its numbers are finite. Raises: RunError where a shape does not fit.
+    Returns the weights' digest, and whether all numbers are finite. Raises: RunError where a shape does not fit.
     """
-    if is_file(config.model.attention):  # its model is not built, for that would run somebody's code
+    if is_file(config.model.attention):  # building the model would run the user's code
         return _check_alone(files)
     stack = Stack([build_model(config, task)], [config.train.seed], config.train, torch.device("cpu"))
     checkpoint.restore(stack, 0, files)
@@ -48,23 +48,23 @@ def check_fit(config: Config, task: Task, files: Mapping[str, bytes]) -> tuple[s
 def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
     weights, moments = checkpoint.weights_of(files), checkpoint.moments_of(files)
     checkpoint.read_state(files)
-    for mine in moments:
-        checkpoint.copy_into({name: t.clone() for name, t in weights.items()}, mine, "optimizer.safetensors")
+    for own in moments:
+        checkpoint.copy_into({name: t.clone() for name, t in weights.items()}, own, checkpoint.MOMENTS)
     finite = all(bool(t.isfinite().all()) for part in (weights, *moments) for t in part.values())
     return checkpoint.digest(weights), finite
 
 
 def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> str:
-    """Say where two checkpoints of one config differ first, and in which numbers; empty if all bits are equal."""
+    """Describe the first difference of two checkpoints of one config; empty if all bits are equal."""
     name = next((name for name in ours if ours[name] != theirs[name]), None)
     if name is None or not name.endswith(".safetensors"):
         return "" if name is None else f"{name}: {ours[name].decode()!r} and {theirs[name].decode()!r}"
-    mine, others = checkpoint.unpack(ours, name), checkpoint.unpack(theirs, name)
-    for key in mine:
-        first, second = mine[key].flatten(), others[key].flatten()
+    one, other = checkpoint.unpack(ours, name), checkpoint.unpack(theirs, name)
+    for key in one:
+        first, second = one[key].flatten(), other[key].flatten()
         bits = torch.int64 if first.dtype == torch.float64 else torch.int32
         differ = (first.view(bits) != second.view(bits)).nonzero().flatten().tolist()
         if differ:
             values = f"{float(first[differ[0]])!r} and {float(second[differ[0]])!r}"
             return f"{name}: {key}[{differ[0]}] is {values}; {len(differ)} of its {len(first)} numbers differ"
-    return f"{name}: the same numbers, written otherwise"
+    return f"{name}: equal numbers in different bytes"

@@ -1,4 +1,4 @@
-"""Which rows a run is evaluated on, and how many of them it was also trained on: on a tiny task all, to be said."""
+"""The evaluation rows of a run, and how many of them occur in its training batches: all of them on tiny tasks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from mhsa_cli.core.tasks.base import BLOCK, Task, fixed_batch, stream_generator
 from mhsa_cli.core.training.checkpoint import tensor_bytes
 
-MAX_ROWS = 1_000_000  # training rows that are drawn again to count; beyond it nothing is claimed
+MAX_ROWS = 1_000_000  # training rows drawn again to count; the count is None beyond
 
 
 def row_keys(inputs: Tensor) -> Tensor:
-    """Give each row of ids (N, T) one 64-bit number; different rows share one with a chance of about 2^-64."""
+    """Hash each row of ids (N, T) to 64 bits."""
     generator = torch.Generator().manual_seed(1)
     factors = torch.randint(-(2**62), 2**62, (inputs.size(1),), generator=generator)
     return ((inputs + 1) * (2 * factors + 1)).sum(1)
 
 
 def rows_sha256(task: Task, seed: int, n: int) -> str:
-    """Digest the n evaluation rows: equal digests mean the same ids and the same answers, in the same order."""
+    """Digest ids and targets of the n evaluation rows in order."""
     rows, found = fixed_batch(task, seed, "eval", n), hashlib.sha256()
     for ids in (rows.inputs, rows.targets):
         found.update(f"{tuple(ids.shape)} int64\n".encode() + tensor_bytes(ids.to(torch.int64)))
@@ -29,9 +29,9 @@ def rows_sha256(task: Task, seed: int, n: int) -> str:
 
 
 def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int) -> int | None:
-    """Count the n evaluation rows that `steps` training batches contain, by drawing those batches again.
+    """Count the n evaluation rows that also occur in `steps` training batches, by drawing those batches again.
 
-    Returns None where that is not counted: the evaluation part is other data, or there are too many rows.
+    None where evaluation uses other data, or there are too many rows.
     """
     if task.n_rows is None:
         return None

@@ -1,4 +1,4 @@
-"""Many models of one shape, trained together: parameters with a leading M, one flat buffer. A run is a stack of one."""
+"""Lockstep training: M models of one shape with stacked parameters in one flat buffer. A run is a stack of one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mhsa_cli.core.model.layers import Dropout, padded
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.ranges import check_indices
 from mhsa_cli.core.tasks.base import check_targets, stream_generator, sums
-from mhsa_cli.core.training.analytic.backward import WrittenGradient, is_written_out
-from mhsa_cli.core.training.analytic.loss import Answers
+from mhsa_cli.core.training.analytic.gradient import AnalyticGradient, has_analytic_gradient
+from mhsa_cli.core.training.analytic.parts import CrossEntropy
 from mhsa_cli.errors import NonFiniteError
 
 
 def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
-    """Make one module whose parameters carry a leading M from M models of one shape; slot m equals models[m]."""
+    """Stack M models of one shape into one module whose parameters have a leading M; slot m equals models[m]."""
     stacked = copy.deepcopy(models[0])
     sources = [dict(m.named_parameters()) for m in models]
     for name, parameter in stacked.named_parameters():  # a tied weight appears once and stays tied
@@ -32,16 +32,15 @@ def stack_models(models: Sequence[TransformerLM]) -> TransformerLM:
 
 
 def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
-    """Copy one model out of a stack, as an ordinary model in eval mode."""
+    """Copy one model of a stack, as an ordinary model in eval mode."""
     own = {id(p): torch.nn.Parameter(p.data[slot].clone()) for p in stacked.parameters()}
-    return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # no parameter of the stack is copied
+    return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
 
 
 class Stack:
     """The training state of M models: weights, gradients and Adam's moments, each one flat buffer.
 
-    `step(inputs, targets, lr)` takes (M, B, T) ids and makes one AdamW update of every model. `loss` and `accuracy`
-    then hold that step's figures, (M,), on the device: they are measured before the update.
+    After a `step`, `loss` and `accuracy` hold its figures before the update, (M,), on the device.
     """
 
     def __init__(
@@ -60,11 +59,10 @@ class Stack:
         )
         self._point_into_buffer()
         self._by_model = [g.flatten(1) for g in self.views(self.gradients).values()]  # (M, numbers of a parameter)
-        written = is_written_out(self.model, config.dtype)
-        # Fills the gradients in place of autograd, where the model consists of parts that are written out.
-        self.by_hand = WrittenGradient(self.model, self.views(self.gradients)) if written else None
-        self._answers: Answers | None = None
-        self._count = torch.zeros((), device=device)  # Adam's step counter; the fused call wants it as a tensor
+        analytic = has_analytic_gradient(self.model, config.dtype)
+        self.analytic = AnalyticGradient(self.model, self.views(self.gradients)) if analytic else None
+        self._cross_entropy: CrossEntropy | None = None
+        self._count = torch.zeros((), device=device)  # Adam's step counter: the fused call needs a tensor
         self.loss = torch.zeros(self.M, device=device)
         self.accuracy = torch.zeros(self.M, device=device)
         modules = list(self.model.modules())
@@ -74,7 +72,7 @@ class Stack:
             module.generators = self.generators
 
     def _point_into_buffer(self) -> None:
-        """Make every parameter a view of the flat weights, so that one fused call updates all."""
+        """Make every parameter a view of the flat weights, so that one fused call updates all of them."""
         offset = 0
         for parameter in self.parameters.values():
             end = offset + parameter.numel()
@@ -83,24 +81,24 @@ class Stack:
             offset = end
 
     def set_updates(self, updates: int) -> None:
-        """Go on after `updates` updates, as a restored state does."""
+        """Set the number of updates made, for a restored state."""
         self.updates = updates
         self._count.fill_(updates)
 
-    def sound_slots(self) -> list[int]:
-        """List the models whose weights and moments are finite."""
+    def finite_weights(self) -> list[int]:
+        """List the slots whose weights and moments are finite."""
         parts = [p for flat in (self.weights, self.moment1, self.moment2) for p in self.views(flat).values()]
         whole = torch.stack([p.flatten(1).isfinite().all(1) for p in parts]).all(0)
         return whole.nonzero().flatten().tolist()
 
     def finite_slots(self) -> list[int]:
-        """List the models that are sound and whose last loss and gradient, with its squares, are finite."""
+        """List the slots whose weights, moments, last loss and squared gradients are finite."""
         squares = torch.stack([g.square().sum(1) for g in self._by_model]).sum(0)
         finite = (squares.isfinite() & self.loss.isfinite()).nonzero().flatten().tolist()
-        return sorted(set(finite) & set(self.sound_slots()))
+        return sorted(set(finite) & set(self.finite_weights()))
 
-    def trouble(self, slot: int) -> str:
-        """Say what of a model is not finite, by its name: a weight, the last loss, or a gradient or its squares."""
+    def nonfinite(self, slot: int) -> str:
+        """Describe what in a model is not finite: a weight, a moment, the last loss, a gradient or its square."""
         loss = float(self.loss[slot])
         for what, flat in (("weight", self.weights), ("moment", self.moment1), ("second moment", self.moment2)):
             for name, view in self.views(flat).items():
@@ -113,10 +111,10 @@ class Stack:
             if not math.isfinite(size):
                 return f"the gradient of {name} is not finite (loss {loss:.3g})"
         name = max(largest, key=largest.__getitem__)
-        return f"the gradient's square is not finite: up to {largest[name]:.1e} in {name} (loss {loss:.3g})"
+        return f"the squared gradient is not finite: up to {largest[name]:.1e} in {name} (loss {loss:.3g})"
 
     def keep(self, slots: Sequence[int]) -> Stack:
-        """Make a stack of some of the models, with their moments, after as many updates."""
+        """Make a stack of some of the models, with their moments and number of updates."""
         models = [unstack(self.model, slot) for slot in slots]
         kept = Stack(models, [self.seeds[slot] for slot in slots], self.config, self.device)
         for mine, theirs in ((kept.moment1, self.moment1), (kept.moment2, self.moment2)):
@@ -127,27 +125,27 @@ class Stack:
         return kept
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Show a flat buffer under the parameters' names and shapes (M, ...)."""
+        """View a flat buffer by parameter name, in the parameters' shapes (M, ...)."""
         sizes = [p.numel() for p in self.leaves]
         parts = zip(self.parameters.items(), flat[: self.size].split(sizes), strict=True)
         return {name: part.view(p.shape) for (name, p), part in parts}
 
     def step(self, inputs: Tensor, targets: Tensor, lr: float, *, checked: bool = False) -> None:
-        """Update every model once on its own batch, ids (M, B, T); `checked` ones come from Task.draw.
+        """Make one AdamW update of every model on its batch of ids and targets (M, B, T).
 
-        Raises: ValueError for an id or target that is not in the vocabulary; NonFiniteError before the update if a
-        loss, gradient or weight is not finite. Nothing has changed then.
+        `checked` skips the check of ids, which Task.draw has made. Raises: ValueError for an id or target outside the
+        vocabulary; NonFiniteError before the update if a loss, gradient or weight is not finite.
         """
         self._check_shapes(inputs, targets)
-        if not checked:  # to look a second time at what was drawn would be a few percent of a small step
+        if not checked:  # a second check would cost a few percent of a small step
             check_indices("id", inputs, self.vocab_size, self.device)
             check_targets(targets, self.vocab_size)
         step = self.updates + 1
         for slot, generator in enumerate(self.generators):
-            # Seeded by the step: a resumed run draws what an unbroken one would have drawn.
+            # Seeded by the step, so that a resumed run has the same draws.
             generator.manual_seed(stream_generator(self.seeds[slot], "dropout", step).initial_seed())
-        self.loss, self.accuracy = (self.by_hand or self.by_autograd)(inputs, targets)
-        # A sum is finite exactly when all its terms are, short of overflow: then each model is looked at by itself.
+        self.loss, self.accuracy = (self.analytic or self.by_autograd)(inputs, targets)
+        # Cheap test first: without overflow, a sum is finite exactly if all its terms are.
         totals = (self.gradients.dot(self.gradients), self.weights.dot(self.gradients), self.loss.sum())
         if not all(math.isfinite(float(number)) for number in totals) and len(self.finite_slots()) < self.M:
             raise NonFiniteError(f"step {step}: a loss or gradient is not finite (loss {float(self.loss[0]):.6g})")
@@ -166,11 +164,12 @@ class Stack:
         with autocast(self.config.dtype, self.device):
             logits = self.model(inputs)
         flat = logits.detach().flatten(1, 2).to(self.weights.dtype)  # (M, B*T, V)
-        if self._answers is None or self._answers.d_logits.shape != flat.shape:
-            self._answers = Answers(torch.empty_like(flat), lambda _, shape, dtype: flat.new_empty(shape, dtype=dtype))
-        figures = self._answers(flat, targets)
-        # One backward pass for all: a model's loss depends on its own parameters only.
-        d_logits = self._answers.d_logits.view(logits.shape).to(logits.dtype)
+        if self._cross_entropy is None or self._cross_entropy.d_logits.shape != flat.shape:
+            take = lambda _, shape, dtype: flat.new_empty(shape, dtype=dtype)  # noqa: E731
+            self._cross_entropy = CrossEntropy(torch.empty_like(flat), take)
+        figures = self._cross_entropy(flat, targets)
+        # One backward pass for all models: a loss depends on its own model's parameters only.
+        d_logits = self._cross_entropy.d_logits.view(logits.shape).to(logits.dtype)
         gradients = torch.autograd.grad(logits, self.leaves, d_logits, materialize_grads=True)
         torch.cat([g.flatten() for g in gradients], out=self.gradients[: self.size])
         return figures
@@ -195,9 +194,9 @@ class Stack:
         )
 
     def _clip(self, limit: float) -> None:
-        """Scale each model's own gradient down to the norm `limit`; a neighbour's size does not count."""
+        """Clip each model's own gradient to the norm `limit`."""
         square = self.weights.new_zeros(self.M)
-        for g in self._by_model:  # one after another: torch orders a sum over a stack by the stack's size
+        for g in self._by_model:  # not one sum: its order would depend on the stack's size
             square += g.square().sum(1)
         scale = (limit / (square.sqrt() + 1e-6)).clamp(max=1.0)  # (M,)
         for g in [self.gradients] if self.M == 1 else self._by_model:
@@ -205,7 +204,7 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor, chunk: int = 256) -> tuple[list[float], list[float]]:
-        """Measure loss (nats) and accuracy of each model on its rows (M, N, T): token means over all rows."""
+        """Compute each model's loss (nats) and accuracy on its rows (M, N, T): means over all scored tokens."""
         self._check_shapes(inputs, targets)
         check_targets(targets, self.vocab_size)
         self.model.eval()
@@ -223,20 +222,19 @@ class Stack:
 
 
 def parameter_dtype(config: TrainConfig) -> torch.dtype:
-    """Give the type that weights and moments are held in; with bfloat16 that is float32."""
+    """Return the dtype of weights and moments: float32 with bfloat16."""
     return torch.float64 if config.dtype == "float64" else torch.float32
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in bfloat16 where the config says so; weights and moments stay in float32."""
+    """Return an autocast context to bfloat16 if that is the config's dtype, else a null context."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if dtype == "bfloat16" else nullcontext()
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Give the learning rate of a step (from 1), a pure function of it: 0 < lr <= config.lr.
+    """Compute the learning rate of a step (from 1): 0 < lr <= config.lr.
 
-    Warm-up rises linearly and its first step is not 0; cosine and linear then fall towards 0 and their last step is
-    not 0 either.
+    Warm-up is linear; cosine and linear then decay towards 0. Neither the first nor the last step is 0.
     """
     total = config.epochs * config.steps_per_epoch
     if step <= config.warmup_steps:

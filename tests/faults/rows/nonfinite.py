@@ -52,9 +52,7 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
     import torch
 
     from mhsa_cli.core.model import attention, layers, transformer
-    from mhsa_cli.core.training.analytic import backward, loss
-    from mhsa_cli.core.training.analytic import layers as analytic_layers
-    from mhsa_cli.core.training.analytic.attention import _Piece
+    from mhsa_cli.core.training.analytic import gradient, parts
     from mhsa_cli.core.training.stack import Stack
 
     bad, armed = float(value), [False]
@@ -88,11 +86,11 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
 
     patch.setattr(Stack, "step", step_instead)
     if site == "inputs":
-        after(analytic_layers.Embedding, "forward", lambda self, _: self.x[0, 0])
+        after(parts.Embedding, "forward", lambda self, _: self.x[0, 0])
         after(transformer.TransformerLM, "embed", lambda _, x: x.view(-1)[0])
     elif site == "embeddings":
         after(layers.Embedding, "forward", lambda _, x: x.view(-1)[0])
-        real_embed = analytic_layers.Embedding.forward
+        real_embed = parts.Embedding.forward
 
         def embed(self: Any) -> None:
             vector = self.table[int(self.flat_ids[0])]
@@ -101,12 +99,10 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
             real_embed(self)
             vector.copy_(kept)
 
-        patch.setattr(analytic_layers.Embedding, "forward", embed)
+        patch.setattr(parts.Embedding, "forward", embed)
     elif site == "qkv":
         after(layers.Linear, "forward", lambda s, y: y.view(-1)[0] if y.size(-1) == 3 * s.weight.size(-1) else None)
-        after(
-            analytic_layers.Linear, "forward", lambda s, _: s.y[0, 0, 0] if s.y.size(-1) == 3 * s.x.size(-1) else None
-        )
+        after(parts.Linear, "forward", lambda s, _: s.y[0, 0, 0] if s.y.size(-1) == 3 * s.x.size(-1) else None)
     elif site == "scores":  # of the first query, which has one key only: minus infinity elsewhere only hides a key
         real_scores = attention.attention_scores
 
@@ -116,26 +112,26 @@ def poison(patch: pytest.MonkeyPatch, site: str, step: int, value: str) -> None:
             return found
 
         patch.setattr(attention, "attention_scores", scores)
-        real_attend = _Piece.forward
+        real_attend = parts._Tile.forward
 
         def attend(self: Any) -> None:
             spoil(self.mask[0, 0])
             real_attend(self)
             self.mask[0, 0] = 0.0
 
-        patch.setattr(_Piece, "forward", attend)
+        patch.setattr(parts._Tile, "forward", attend)
     elif site == "logits":  # at an answer: minus infinity there leaves the gradient finite
-        real_answers = loss.Answers.__call__
+        real_answers = parts.CrossEntropy.__call__
 
         def answer(self: Any, logits: Any, targets: Any) -> Any:
             spoil(logits[0, 0, int(targets.view(-1)[0])])
             return real_answers(self, logits, targets)
 
-        patch.setattr(loss.Answers, "__call__", answer)
+        patch.setattr(parts.CrossEntropy, "__call__", answer)
     elif site == "loss":
-        after(loss.Answers, "__call__", lambda _, figures: figures[0][0])
+        after(parts.CrossEntropy, "__call__", lambda _, figures: figures[0][0])
     elif site == "gradient":
-        after(backward.WrittenGradient, "__call__", lambda self, _: self.gradients["lm_head.bias"].view(-1)[0])
+        after(gradient.AnalyticGradient, "__call__", lambda self, _: self.gradients["lm_head.bias"].view(-1)[0])
         after(Stack, "by_autograd", lambda self, _: self.gradients[5])
 
 

@@ -1,6 +1,5 @@
-"""Training steps with their gradients written out.
+"""Training steps with analytic gradients.
 
-At toy sizes most of a training step is bookkeeping: hundreds of small calls of autograd, of views and of allocations
-around some tens that compute. Here are those tens; every tensor and every view of it is made once. Tests hold all
-gradients against autograd on the ordinary model.
+At small sizes most of a training step is overhead of autograd, views and allocations. Here every tensor and view is
+created once and each step makes a few dozen calls. Tests compare all gradients with autograd.
 """

@@ -1,4 +1,4 @@
-"""Which models have their gradient written out, and the order of their parts."""
+"""The analytic gradient of a stack of models: which models have one, and the order of their parts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from mhsa_cli.core.model import layers
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.positions import LearnedPositions, Positions, SinusoidalPositions
 from mhsa_cli.core.model.transformer import Block, TransformerLM
-from mhsa_cli.core.training.analytic import layers as written
-from mhsa_cli.core.training.analytic.attention import SHORT, Attention, FusedAttention
-from mhsa_cli.core.training.analytic.layers import Named, Pair, Part, Take
-from mhsa_cli.core.training.analytic.loss import Answers
+from mhsa_cli.core.training.analytic import parts
+from mhsa_cli.core.training.analytic.parts import Named, Pair, Take
 
-TOKENS = 3072  # of all models that are computed together: what they need stays in a core's cache
+TOKENS = 3072  # of all models computed together: their tensors stay in a core's cache
 
 
-def is_written_out(model: TransformerLM, dtype: str) -> bool:
-    """Tell whether a model consists of parts that are written out."""
+def has_analytic_gradient(model: TransformerLM, dtype: str) -> bool:
+    """Whether all parts of a model have an analytic gradient."""
     blocks, attention = model.blocks, [mixer for mixer in model.mixers if isinstance(mixer, MultiHeadSelfAttention)]
     norms = [model.final_norm] + [norm for block in blocks for norm in (block.attn_norm, block.mlp_norm) if norm]
     plain = len(attention) == len(model.blocks) and all(
@@ -34,11 +32,11 @@ def is_written_out(model: TransformerLM, dtype: str) -> bool:
     return plain and known and not (dropping or tied or dtype == "bfloat16")
 
 
-class WrittenGradient:
-    """Compute loss and gradients of a stack of models, straight into the given gradient tensors.
+class AnalyticGradient:
+    """Computes loss and gradients of a stack of models into the given gradient tensors.
 
-    `gradients` maps parameter names to tensors of the parameters' shapes (M, ...). Weights are read where they lie at
-    construction, which must not change.
+    `gradients` maps parameter names to tensors of the parameters' shapes (M, ...). The weights' storage must not
+    change.
     """
 
     def __init__(self, model: TransformerLM, gradients: dict[str, Tensor]) -> None:
@@ -60,9 +58,9 @@ class WrittenGradient:
         return torch.cat(losses), torch.cat(accuracies)
 
     def _lay_out(self, M: int, B: int, T: int) -> list[tuple[slice, _Layout]]:
-        """Make every tensor of a step for ids (M, B, T), a few models at a time: all of these use the same memory."""
+        """Allocate a step's tensors for ids (M, B, T), in groups of models that share the same buffers."""
         mlp = [weight.size(-2) for name, weight in self.weights.items() if name.endswith("mlp.up.weight")]
-        # One at a time where a product has a vector on one side: see `layers.product`.
+        # One model at a time where a product has a vector on one side: see `layers.one_by_one`.
         size = 1 if 1 in (T, self.model.attention[0].d_head, *mlp) else max(1, TOKENS // (B * T))
         found = []
         for first in range(0, M, size):
@@ -72,7 +70,6 @@ class WrittenGradient:
         return found
 
     def _take(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Give the buffer of this name and shape, zeros at first."""
         key = (name, torch.Size(shape))
         if key not in self._space:
             self._space[key] = torch.zeros(shape, dtype=dtype, device=self.model.pos.device)
@@ -80,34 +77,34 @@ class WrittenGradient:
 
 
 class _Layout:
-    """The parts of a few models' step in their order, each with its tensors."""
+    """The parts of a group of models in order, each with its tensors."""
 
     def __init__(self, model: TransformerLM, weights: Named, gradients: Named, take: Take, B: int, T: int) -> None:
         self.weights, self.gradients, self.take = weights, gradients, take
         table = weights["tok_emb.weight"]
         (V, D), self.dtype, self.rows = table.shape[1:], table.dtype, (len(table), B * T)
         x = self._pair("x", D)
-        self.embedding = written.Embedding(model.positions, weights, gradients, take, x, T)
-        self.parts: list[Part] = [self.embedding]
+        self.embedding = parts.Embedding(model.positions, weights, gradients, take, x, T)
+        self.parts: list[parts.Part] = [self.embedding]
         for layer, block in enumerate(model.blocks):
             x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
         x = self._norm(model.final_norm, "final_norm", x)
         logits = (self._pair("logits", V)[0], self._pair("d_logits", V)[0])
         self._linear("lm_head", x, logits)
-        self.logits, self.answers = logits[0], Answers(logits[1], take)
+        self.logits, self.loss = logits[0], parts.CrossEntropy(logits[1], take)
 
     def run(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Go through all parts and back."""
+        """Run all parts forward and backward."""
         torch.add(inputs, self.embedding.first, out=self.embedding.ids)
         for part in self.parts:
             part.forward()
-        figures = self.answers(self.logits, targets)
+        figures = self.loss(self.logits, targets)
         for part in reversed(self.parts):
             part.backward()
         return figures
 
     def _block(self, layer: int, block: Block, x: Pair, allowed: Tensor) -> Pair:
-        """Lay out one block on x, as `Block.forward` computes it; returns its output."""
+        """Append the parts of one block on x, in the order of `Block.forward`; returns its output."""
         D = x[0].size(-1)
         name = f"blocks.{layer}"
         qkv, context, y = (self._pair(f"{part}.{layer}", n * D) for part, n in (("qkv", 3), ("context", 1), ("y", 1)))
@@ -115,10 +112,8 @@ class _Layout:
         normed = self._norm(block.attn_norm, f"{name}.attn_norm", x)
         self._linear(f"{name}.attn.qkv_proj", normed, qkv)
         T, H = len(allowed), block.inner.n_heads
-        fused = T > SHORT
-        self.parts.append(
-            FusedAttention(qkv, context, T, H) if fused else Attention(layer, qkv, context, allowed, H, self.take)
-        )
+        short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
+        self.parts.append(short or parts.FusedAttention(qkv, context, T, H))
         self._linear(f"{name}.attn.out_proj", context, (y[0], out[1]))
         self._leave(block, x, y, out)
         if block.mlp is None or block.mlp_norm is None:
@@ -129,44 +124,44 @@ class _Layout:
         out = self._enter(block, x, y, f"after.{layer}")
         normed = self._norm(block.mlp_norm, f"{name}.mlp_norm", x)
         self._linear(f"{name}.mlp.up", normed, hidden)
-        self.parts.append(written.Gelu(self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)))
+        self.parts.append(parts.Gelu(self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)))
         self._linear(f"{name}.mlp.down", active, (y[0], out[1]))
         self._leave(block, x, y, out)
         return out
 
     def _enter(self, block: Block, x: Pair, y: Pair, name: str) -> Pair:
-        """Begin a layer that may be skipped around; returns its output."""
+        """Start a layer, residual or not; returns its output."""
         if not block.residual:
             return y
         out = self._pair(name, x[0].size(-1))
-        self.parts.append(written.Skip(x[1], out[1]))
+        self.parts.append(parts.ResidualStart(x[1], out[1]))
         return out
 
     def _leave(self, block: Block, x: Pair, y: Pair, out: Pair) -> None:
         if block.residual:
-            self.parts.append(written.Join(x[0], y[0], out[0]))
+            self.parts.append(parts.ResidualEnd(x[0], y[0], out[0]))
 
     def _linear(self, name: str, x: Pair, y: Pair) -> None:
-        self.parts.append(written.Linear(name, self.weights, self.gradients, x, y))
+        self.parts.append(parts.Linear(name, self.weights, self.gradients, x, y))
 
     def _norm(self, norm: nn.Module, name: str, x: Pair) -> Pair:
-        """Lay out a norm of x, if there is one; returns its output."""
+        """Append a norm of x, if there is one; returns its output."""
         if isinstance(norm, nn.Identity):
             return x
         y = self._pair(name, x[0].size(-1))
-        self.parts.append(written.LayerNorm(name, self.weights, self.gradients, x, y))
+        self.parts.append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
         return y
 
     def _pair(self, name: str, width: int) -> Pair:
-        """Give the values called `name`, (M, B*T, width), and their gradient."""
+        """Return the values `name` (M, B*T, width) and their gradient."""
         values, gradient = (t[: self.rows[0] * self.rows[1] * width] for t in self._whole(name, width))
         return values.view(*self.rows, width), gradient.view(*self.rows, width)
 
     def _whole(self, name: str, width: int) -> Pair:
-        """Give the buffer below such a pair, which leaves vector instructions no remainder.
+        """Return the padded buffer of such a pair.
 
-        A gradient takes the place of its values: whoever computes it is the last to need them. Half the memory is in a
-        core's cache more often.
+        A gradient overwrites its values, which are not needed after it is computed; half the memory fits a core's
+        cache.
         """
         buffer = self.take(name, (layers.padded(self.rows[0] * self.rows[1] * width),), self.dtype)
         return buffer, buffer
