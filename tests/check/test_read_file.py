@@ -11,7 +11,7 @@ import pytest
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.check.source.load import load, parse_block
 from mhsa_cli.jobs.grade.blocks import files_in
-from tests.check.loading import Write, notes, refusal, write
+from tests.check.loading import Write, refusal, write
 
 __all__ = ["write"]
 

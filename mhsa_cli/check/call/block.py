@@ -208,7 +208,7 @@ class Block:
 
     @property
     def tried(self) -> list[Note]:
-        """List the failed attempts: missing arguments, then calls, then builds; those with the same error are joined."""
+        """List the failed attempts: missing arguments, calls, then builds; those with the same error are joined."""
         unknown = [make_attempt("unknown_setting", name=name) for name in self._missing_settings]
         if not unknown and inspect.isclass(self.source.attention):
             names = constructor_args.unknown_arguments(self.source.attention, self.given, self.source.namespace)
