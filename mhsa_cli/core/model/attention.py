@@ -125,13 +125,11 @@ def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
 class MultiHeadSelfAttention(WithTables):
     """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
 
-    Shapes: x (B, T, D) to (B, T, D); weights (B, H, T, T). `mask` is boolean, True = may attend, broadcastable to
-    (B, H, T, T); it is combined with the causal mask by `&`. `pos` are the tokens' positions, (T,) or (B, T).
-    Kinds: "softmax", of the last `window` keys if given; "linear", a feature map in its place; "uniform", frozen evenly
-    over the past: the control that learns no pattern. `n_kv_heads` G: fewer keys and values, shared by H / G heads.
-    `max_seq_len` is the longest input it takes, 1024 tokens if left out; it keeps a causal mask of that size.
+    Shapes: x (B, T, D) to (B, T, D), or (M, B, T, D) in a stack; weights (B, H, T, T). Parameters: qkv_proj.weight
+    ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, D).
     Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
     Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
+    Source: Vaswani et al. 2017.
     """
 
     causal_mask: Tensor
@@ -151,6 +149,19 @@ class MultiHeadSelfAttention(WithTables):
         device: AnyDevice = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        """Build the block and draw its weights.
+
+        d_model: width D of input and output, a multiple of n_heads.
+        n_heads: number of heads H; each is d_head = D / H wide.
+        max_seq_len: longest input, tokens; the causal mask is (max_seq_len, max_seq_len).
+        n_kv_heads: key/value heads G, a divisor of n_heads; each serves H / G query heads. None: H; 1: multi-query.
+        bias: whether both projections have biases.
+        dropout: probability in [0, 1) of dropping attention weights and outputs in training.
+        kind: "softmax"; "linear" (a feature map in its place); "uniform" (equal weights on all visible keys, frozen).
+        window: number of keys that a query sees, its own the last one; None: all before it. Softmax only.
+        positions: a module of `core.model.positions` that rotates q and k or adds to the scores; None: no positions.
+        device, dtype: those of the parameters, as in torch.nn.Linear.
+        """
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_heads(d_model, n_heads, n_kv_heads)
@@ -176,10 +187,11 @@ class MultiHeadSelfAttention(WithTables):
         self.register_tables(device)
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
+        """Compute the causal mask, (max_seq_len, max_seq_len) boolean, True = may attend."""
         return {"causal_mask": causal_window(self.max_seq_len, self.max_seq_len, self.window, device)}
 
     def project(self, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries (..., H, T, d) and keys and values (..., G, T, d) of x (..., T, D), turned by position."""
+        """Compute queries (..., H, T, d), keys and values (..., G, T, d) of x (..., T, D), q and k rotated by `pos`."""
         q, k, v = self.qkv_proj(x).split(self.widths, dim=-1)
         q, k, v = split_heads(q, self.n_heads), split_heads(k, self.n_kv_heads), split_heads(v, self.n_kv_heads)
         q, k = self.positions.rotate(q, k, pos)
@@ -223,7 +235,10 @@ class MultiHeadSelfAttention(WithTables):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, Tk).
 
-        With a `cache`, x continues the tokens that it holds, and they are its keys as well.
+        mask: boolean, True = may attend, broadcastable to (..., H, T, Tk); combined with the causal mask by `&`.
+        return_weights: materialise the weights, before dropout, in place of the fused kernel.
+        pos: positions of the tokens, (T,) or (B, T), int64; None: they count on from the cache, or from 0.
+        cache: keys and values of the tokens before x, which x then attends to as well; it is extended. Tk counts both.
         """
         if x.dim() < 3 or x.size(-1) != self.d_model:
             raise ValueError(f"input must be (B, T, d_model={self.d_model}), got {tuple(x.shape)}")

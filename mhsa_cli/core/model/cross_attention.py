@@ -18,10 +18,9 @@ from mhsa_cli.core.ranges import check_heads, check_size, check_vectors
 
 
 class MultiHeadCrossAttention(nn.Module):
-    """Let every query of x look at every token of `context`, whatever their lengths: nothing is causal here.
+    """Multi-head attention of x to every token of another sequence, `context`, without a causal mask.
 
-    Shapes: x (B, Tq, D), context (B, Tk, d_context) to (B, Tq, D); weights (B, H, Tq, Tk). `padding` (B, Tk) is True
-    where context holds a real token; a row of padding alone gives zeros.
+    Shapes: x (B, Tq, D), context (B, Tk, d_context) to (B, Tq, D); weights (B, H, Tq, Tk).
     Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
     Example: `y = MultiHeadCrossAttention(32, 4)(decoder_states, encoder_states, padding=ids != 0)`
     """
@@ -37,6 +36,15 @@ class MultiHeadCrossAttention(nn.Module):
         device: AnyDevice = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        """Build the block and draw its weights.
+
+        d_model: width D of x and of the output, a multiple of n_heads.
+        n_heads: number of heads H; each is d_head = D / H wide.
+        d_context: width of the context; None: d_model.
+        n_kv_heads: key/value heads G, a divisor of n_heads; each serves H / G query heads. None: H.
+        bias: whether the three projections have biases.
+        device, dtype: those of the parameters, as in torch.nn.Linear.
+        """
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_heads if n_kv_heads is None else n_kv_heads
         check_heads(d_model, n_heads, self.n_kv_heads)
@@ -51,7 +59,10 @@ class MultiHeadCrossAttention(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor, *, padding: Tensor | None = None, return_weights: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend: x (B, Tq, D) to (B, Tq, D), and with `return_weights` also the weights (B, H, Tq, Tk)."""
+        """Attend: x (B, Tq, D) to (B, Tq, D), and with `return_weights` also the weights (B, H, Tq, Tk).
+
+        padding: boolean (B, Tk), True where context holds a real token; a row of padding alone gives zeros.
+        """
         sizes = x.dim() > 2 and x.shape[:-2] == context.shape[:-2] and context.size(-2) > 0
         if not sizes or x.size(-1) != self.d_model or context.size(-1) != self.d_context:
             found = f"{tuple(x.shape)} and {tuple(context.shape)}"

@@ -117,7 +117,10 @@ class WithTables(nn.Module):
 
 
 class Linear(nn.Module):
-    """A linear map (in to out), drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(in)."""
+    """A linear map of the last axis, x W^T + b, drawn as torch.nn.Linear draws it: uniform in +-1/sqrt(d_in).
+
+    d_in, d_out: widths of input and output. bias: whether b (d_out,) is added. device, dtype: those of the parameters.
+    """
 
     def __init__(
         self, d_in: int, d_out: int, bias: bool = True, *, device: AnyDevice = None, dtype: torch.dtype | None = None
@@ -129,18 +132,19 @@ class Linear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw fresh weights from `generator`, or from torch's own."""
+        """Draw the weights again from `generator`, or from torch's default generator."""
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5), generator=generator)
         if self.bias is not None:
             bound = 1 / math.sqrt(self.weight.size(-1))
             nn.init.uniform_(self.bias, -bound, bound, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map x (..., d_in) to (..., d_out); in a stack x (M, ..., d_in), weight (M, d_out, d_in)."""
         return linear(x, self.weight, self.bias)
 
 
 class Embedding(nn.Module):
-    """A table of n vectors of width D, drawn from N(0, 0.02)."""
+    """A table of n vectors of width d_model, drawn from N(0, 0.02^2). device, dtype: those of the table."""
 
     def __init__(self, n: int, d_model: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -149,16 +153,20 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw fresh vectors from `generator`, or from torch's own."""
+        """Draw the vectors again from `generator`, or from torch's default generator."""
         nn.init.normal_(self.weight, std=0.02, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Look up ids (...) below n: (..., d_model); in a stack ids (M, ...), weight (M, n, d_model)."""
         check_indices("id", ids, self.weight.size(-2), self.weight.device)
         return embed(ids, self.weight)
 
 
 class LayerNorm(nn.Module):
-    """Normalise the last axis to mean 0 and variance 1, then scale and shift. Source: Ba et al. 2016."""
+    """Normalise the last axis, d_model wide, to mean 0 and variance 1, then scale and, with `bias`, shift.
+
+    Source: Ba et al. 2016.
+    """
 
     def __init__(self, d_model: int, bias: bool = True) -> None:
         super().__init__()
@@ -166,6 +174,7 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (..., D); in a stack x (M, ..., D), weight and bias (M, D)."""
         shape, scale, shift = x.shape[-1:], self.weight, self.bias
         if scale.dim() == 1:
             return F.layer_norm(x, shape, scale, shift)
@@ -175,13 +184,17 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Divide the last axis by its root mean square, then scale. Source: Zhang and Sennrich 2019."""
+    """Divide the last axis, d_model wide, by its root mean square, then scale; `bias` is not used.
+
+    Source: Zhang and Sennrich 2019.
+    """
 
     def __init__(self, d_model: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise x (..., D); in a stack x (M, ..., D), weight (M, D)."""
         return F.rms_norm(x, x.shape[-1:], eps=EPS) * broadcast(self.weight, x)
 
 
@@ -200,6 +213,7 @@ class Dropout(nn.Module):
         self.generators: Sequence[Generator] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Drop entries of x of any shape; in a stack its first axis is M."""
         if not self.training or self.p == 0:
             return x
         if self.generators is None:

@@ -45,7 +45,11 @@ class Positions(WithTables):
 
 
 class SinusoidalPositions(Positions):
-    """Fixed sines and cosines of geometrically spaced wavelengths. Source: Vaswani et al. 2017."""
+    """Fixed sines and cosines of geometrically spaced wavelengths, added to the token vectors.
+
+    max_seq_len: number of positions. d_model: width. device, dtype: those of the table.
+    Source: Vaswani et al. 2017.
+    """
 
     table: Tensor
 
@@ -66,7 +70,7 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """One trained vector per position up to max_seq_len."""
+    """One trained vector of width d_model per position below max_seq_len. device, dtype: those of the table."""
 
     def __init__(
         self, max_seq_len: int, d_model: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None
@@ -99,8 +103,9 @@ def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
 class RopePositions(Positions):
     """Turn pairs of query and key features by an angle that grows with the position.
 
-    Scores then depend on distances only. `layout` says which features are a pair: "interleaved" (2i, 2i + 1) as in the
-    paper, or "half" (i, i + d/2) as in Llama. Positions may be (T,) or (B, T), each below max_seq_len.
+    Scores then depend on distances only. max_seq_len: positions are below it. d_head: width of a head, even. theta:
+    base; pair i turns by pos * theta^(-2i/d_head) radians. layout: which features are a pair, "interleaved"
+    (2i, 2i + 1) as in the paper, or "half" (i, i + d/2) as in Llama.
     Raises: ValueError for an argument that is out of its range. Source: Su et al. 2021.
     """
 
@@ -175,7 +180,10 @@ def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:
 
 
 class AlibiPositions(Positions):
-    """Lower every score by slope * distance, each head with its own slope. Source: Press et al. 2021."""
+    """Lower every score by slope * distance, each of n_heads heads with its own slope, 2^-8 to below 1.
+
+    device, dtype: those of the slopes. Source: Press et al. 2021.
+    """
 
     slopes: Tensor
 

@@ -30,7 +30,9 @@ NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
 class MLP(nn.Module):
     """Two linear maps with a nonlinearity between them: (..., D) to (..., d_mlp) to (..., D).
 
-    "gelu", or "swiglu": silu of one map times another. Source: Hendrycks and Gimpel 2016; Shazeer 2020.
+    d_model, d_mlp: the widths. kind: "gelu", or "swiglu", silu of one map times another. bias: whether the maps have
+    biases. dropout: probability in [0, 1) of dropping outputs in training.
+    Source: Hendrycks and Gimpel 2016; Shazeer 2020.
     """
 
     def __init__(self, d_model: int, d_mlp: int, *, kind: str, bias: bool, dropout: float) -> None:
@@ -41,6 +43,7 @@ class MLP(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map x (..., D) to (..., D)."""
         stacked = self.up.weight.dim() == 3
         if self.gate is None:
             hidden = slotwise(F.gelu, self.up(x), stacked)
@@ -50,7 +53,11 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input."""
+    """Attention, then an MLP if d_mlp > 0, each after its norm (pre-norm) and, with `residual`, added to its input.
+
+    config: widths, heads, and which of these parts there are. max_seq_len: longest input, tokens. positions: shared by
+    all blocks; what it adds to token vectors is added before the first. custom: attention in place of the built-in one.
+    """
 
     attn: MultiHeadSelfAttention | CustomLayer
 
@@ -95,7 +102,7 @@ class Block(nn.Module):
         return self.hand_on(x, y), weights
 
     def hand_on(self, x: Tensor, y: Tensor) -> Tensor:
-        """Go on from what attention says of x, y (..., D), to what the block hands on; every token goes alone."""
+        """Compute the block's output (..., D) from its input x and attention's output y, both (..., D)."""
         x = x + y if self.residual else y
         if self.mlp is not None and self.mlp_norm is not None:
             y = self.mlp(self.mlp_norm(x))
@@ -104,10 +111,11 @@ class Block(nn.Module):
 
 
 class TransformerLM(WithTables):
-    """A decoder-only language model over token ids.
+    """A decoder-only language model over token ids: embedding, positions, `n_layers` blocks, norm, output map.
 
-    Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V). With `return_weights` also a list
-    with one (B, H, T, T) per layer. With a `cache`, ids continue the tokens that it has read.
+    Shapes: ids (B, T) to logits (B, T, V); in a stack (M, B, T) to (M, B, T, V).
+    config: the `model` section of a config: widths, heads, layers and forms. vocab_size: number of ids V. max_seq_len:
+    longest input, tokens. custom: attention from a file, in every block in place of the built-in one.
     Raises: ValueError for sizes below 1, ids outside the vocabulary, more tokens than max_seq_len, or a cache that is
     not of this model.
     """
@@ -134,6 +142,7 @@ class TransformerLM(WithTables):
             self.tie()
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
+        """Compute the positions 0, 1, ... (max_seq_len,)."""
         return {"pos": torch.arange(self.max_seq_len, device=device)}
 
     @property
@@ -158,7 +167,7 @@ class TransformerLM(WithTables):
         return [Head(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
 
     def tie(self) -> None:
-        """Make the head's map the token table itself."""
+        """Tie the output map to the token embedding: one (V, D) parameter serves both."""
         self.lm_head.weight = self.tok_emb.weight
 
     def embed(self, ids: Tensor, pos: Tensor) -> Tensor:
@@ -168,6 +177,10 @@ class TransformerLM(WithTables):
     def forward(
         self, ids: Tensor, *, return_weights: bool = False, cache: KVCache | None = None
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Compute the logits (..., T, V) of ids (..., T); with `return_weights` also each layer's (..., H, T, Tk).
+
+        cache: keys and values of the tokens before, which ids continue; it is extended. Tk counts both.
+        """
         if ids.dim() < 2:
             raise ValueError(f"ids must be (B, T), got {tuple(ids.shape)}")
         if cache is not None and len(cache) != len(self.blocks):
