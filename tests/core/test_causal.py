@@ -23,7 +23,7 @@ from mhsa_cli.core.heads.causal import (
 )
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
-from tests.core.forms import FORMS, Form, tokens
+from tests.core.forms import EVERY, Form, tokens
 from tests.core.forms import B as ROWS
 from tests.core.forms import T as TOKENS
 from tests.core.handmade import Seen, handmade, induction
@@ -107,7 +107,7 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", list(ABLATIONS))
-@pytest.mark.parametrize("form", FORMS[::4], ids=str)
+@pytest.mark.parametrize("form", EVERY[::4], ids=str)
 def test_variants_are_the_model_walked_with_those_heads_replaced(form: Form, kind: str) -> None:
     """The other road: a whole pass for each variant, every layer and every token of it."""
     model, ids = form.model(), tokens(ROWS, TOKENS)

@@ -9,7 +9,7 @@ from mhsa_cli.core.heads.hooks import run_with_activations
 from mhsa_cli.core.model.attention import uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.stack import stack_models
-from tests.core.forms import FORMS, MAX, B, Form, H, T, V, tokens
+from tests.core.forms import EVERY, FORMS, MAX, B, Form, H, T, V, tokens
 from tests.core.reference import acted, worst
 
 
@@ -25,7 +25,7 @@ def test_without_action_it_is_the_model(form: Form) -> None:
         assert worst(z, found @ v) < 1e-5
 
 
-@pytest.mark.parametrize("form", FORMS[::3], ids=str)
+@pytest.mark.parametrize("form", EVERY[::3], ids=str)
 def test_in_a_stack_it_is_each_of_its_models(form: Form) -> None:
     models, ids = [form.model(seed) for seed in (0, 1)], torch.stack([tokens(B, T), tokens(B, T, seed=2)])
     seen = run_with_activations(stack_models(models), ids)
@@ -38,7 +38,7 @@ def test_in_a_stack_it_is_each_of_its_models(form: Form) -> None:
             assert worst(seen.outputs[layer][slot], alone.outputs[layer]) < 1e-5
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form.kind in ("softmax", "linear")][::2], ids=str)
+@pytest.mark.parametrize("form", [form for form in EVERY if form.kind in ("softmax", "linear")][::2], ids=str)
 def test_with_uniform_weights_it_is_the_model_of_frozen_uniform_attention(form: Form) -> None:
     model, ids = form.model(), tokens(B, T)
     frozen = TransformerLM(form.config(attention="uniform"), vocab_size=V, max_seq_len=MAX).eval()

@@ -1,0 +1,27 @@
+"""The laws of tests/core hold of every form of attention, also of the half that the ordinary suite leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.core import test_circuits, test_forms, test_hooks
+from tests.core.forms import EVERY, FORMS, Form
+from tests.core.test_forms import one_thread, short_blocks
+
+__all__ = ["one_thread", "short_blocks"]
+
+LAWS = [
+    law
+    for module in (test_forms, test_hooks, test_circuits)
+    for name, law in vars(module).items()
+    if name.startswith("test_") and any(FORMS in mark.args for mark in getattr(law, "pytestmark", ()))
+]
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.removeprefix("test_"))
+@pytest.mark.parametrize("form", [form for form in EVERY if form not in FORMS], ids=str)
+def test_the_law_holds(law: Callable[[Form], None], form: Form) -> None:
+    law(form)
