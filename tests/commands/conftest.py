@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -22,9 +23,13 @@ from tests.faults.client import ForkServer
 
 @pytest.fixture(scope="session", autouse=True)
 def built_once() -> Iterator[None]:
-    """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms."""
+    """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms.
+
+    Nothing waits for the disk: no power is cut here, and what syncs when is asked in tests/runs.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        patch.setattr(os, "fsync", lambda fd: None)
         yield
 
 

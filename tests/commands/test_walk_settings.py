@@ -6,16 +6,19 @@ A new setting is walked as soon as its line is written; only a new kind of value
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from mhsa_cli.config.dump import json_schema
+from mhsa_cli.config.load import parse
+from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.core.heads import random_baseline
 from tests.commands import custom
 from tests.commands.shell import Said, mhsa
-from tests.commands.walk import Setting, settings
+from tests.commands.walk import settings
 from tests.settings import later_wins, small_task
 
 # So small that the least of nearly every setting fits with the others.
@@ -39,7 +42,52 @@ DEAR = ("task.*", "model.d_model", "model.n_heads", "model.n_kv_heads", "model.n
 PAIRS = {"train.schedule": ("train.epochs", "0"), "model.mlp": ("model.d_mlp", "1")}
 
 
-def cases() -> Iterator[object]:
+@dataclass(frozen=True)
+class Case:
+    """A setting at one of its values, with what else gives that value a meaning."""
+
+    task: str
+    key: str
+    which: str
+    chosen: dict[str, str]
+
+    def __str__(self) -> str:
+        given = dict(self.chosen)
+        value, more = given.pop(self.key), "".join(f" {key}={text}" for key, text in given.items())
+        return f"{self.task} {self.key} {self.which if self.which in ('least', 'most') else value}{more}"
+
+    @property
+    def value(self) -> str:
+        """The value that is walked."""
+        return self.chosen[self.key]
+
+    def settings(self) -> list[str]:
+        """What to write on the command line."""
+        return written(self.task, self.chosen)
+
+    def is_alone(self) -> bool:
+        """Whether it is refused or only shown, where it can be told without the files it names."""
+        name = f"{self.task} {self.key} {self.which}"
+        if name == TOO_LITTLE or (self.which == "most" and any(fnmatch.fnmatch(self.key, one) for one in DEAR)):
+            return True
+        return any(fnmatch.fnmatch(name, one) for one in APART) and not fits(self.task, self.chosen)
+
+
+def written(task: str, chosen: Mapping[str, str]) -> list[str]:
+    """Settings beside the base and a small task."""
+    return later_wins(*small_task(task or "repeat"), *BASE, *(f"{key}={text}" for key, text in chosen.items()))
+
+
+def fits(task: str, chosen: Mapping[str, str]) -> bool:
+    """Whether a config takes these settings together; files that they name are not looked for."""
+    try:
+        parse(b"", "base", written(task, chosen))
+    except ConfigError:
+        return False
+    return True
+
+
+def cases() -> Iterator[Case]:
     """Every setting with each of its values, but for what the base has already."""
     sections = json_schema()["properties"]
     for setting in settings():
@@ -49,11 +97,32 @@ def cases() -> Iterator[object]:
         for which, value in [("least", setting.least), ("most", setting.most), *((c, c) for c in setting.choices)]:
             if value is None or value in (usual, str(default), "null"):
                 continue
-            id_ = f"{setting.task} {setting.key} {which}"
-            yield pytest.param(setting, which, {setting.key: value}, id=id_)
+            yield Case(setting.task, setting.key, which, {setting.key: value})
             if setting.key in PAIRS:
                 other, its = PAIRS[setting.key]
-                yield pytest.param(setting, which, {setting.key: value, other: its}, id=f"{id_} with {other}")
+                yield Case(setting.task, setting.key, which, {setting.key: value, other: its})
+
+
+CASES = list(cases())
+WALKED = [case for case in CASES if not case.is_alone()]
+
+
+def together(found: Iterable[Case], most: int = 4) -> list[tuple[str, dict[str, str]]]:
+    """Put cases into as few configs as take them: of other settings, of one task or of any, `most` in each.
+
+    Each is walked by itself among the long tests.
+    """
+    configs: list[tuple[str, dict[str, str], int]] = []
+    for case in found:
+        for at, (task, chosen, count) in enumerate(configs):
+            one = {*chosen, *case.chosen} if case.task in ("", task) or not task else set()
+            both = {**chosen, **case.chosen}
+            if count < most and len(one) == len(chosen) + len(case.chosen) and fits(task or case.task, both):
+                configs[at] = (task or case.task, both, count + 1)
+                break
+        else:
+            configs.append((case.task, case.chosen, 1))
+    return [(task, chosen) for task, chosen, _ in configs]
 
 
 @pytest.fixture
@@ -72,27 +141,41 @@ def run(code: int, *arguments: str) -> Said:
     return said
 
 
-@pytest.mark.parametrize(("setting", "which", "chosen"), list(cases()))
-def test_each_setting(setting: Setting, which: str, chosen: dict[str, str], place: Path) -> None:
-    task, value = setting.task or "repeat", chosen[setting.key]
-    given = later_wins(*small_task(task), *BASE, *(f"{key}={text}" for key, text in chosen.items()))
-    walked = f"{setting.task} {setting.key} {which}"
-    if walked == TOO_LITTLE or (
-        any(fnmatch.fnmatch(walked, pattern) for pattern in APART) and mhsa("config", "show", *given).code
-    ):
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_alone()], ids=str)
+def test_an_end_of_a_setting_is_refused_or_shown(case: Case, place: Path) -> None:
+    given = case.settings()
+    if case.which == "least":
         for command in (["train"], ["sweep", "--seeds", "1"], ["trace"]):
-            assert setting.key in run(2, *command, *given).err
+            assert case.key in run(2, *command, *given).err
         return
-    if which == "most" and any(fnmatch.fnmatch(setting.key, pattern) for pattern in DEAR):
-        said = mhsa("config", "show", "--json", *given)
-        section, _, key = setting.key.partition(".")
-        if said.code == 0:
-            assert float(said.json[section][key]) == float(value)
-        else:
-            assert said.code == 2 and setting.key in said.err
-        return
-    theirs = value.endswith(":Mine")
-    named = ["--attention", value] if theirs else []
+    said = mhsa("config", "show", "--json", *given)
+    section, _, key = case.key.partition(".")
+    if said.code == 0:
+        assert float(said.json[section][key]) == float(case.value)
+    else:
+        assert said.code == 2 and case.key in said.err
+
+
+TOGETHER = together(WALKED)
+
+
+def test_every_setting_is_walked() -> None:
+    assert len(CASES) > 90 and 10 < len(TOGETHER) < len(WALKED) / 2
+    for case in WALKED:
+        assert any(case.task in ("", task) and case.chosen.items() <= chosen.items() for task, chosen in TOGETHER), case
+
+
+@pytest.mark.parametrize(("task", "chosen"), TOGETHER, ids=str)
+def test_settings_together(task: str, chosen: dict[str, str], place: Path) -> None:
+    walk(task, chosen)
+
+
+def walk(task: str, chosen: Mapping[str, str]) -> None:
+    """Train, resume, look back, trace and sweep with these settings."""
+    given = written(task, chosen)
+    block = chosen.get("model.attention", "")
+    theirs = block.endswith(":Mine")
+    named = ["--attention", block] if theirs else []
     run(0, "config", "show", *given)
     run(0, "train", *given, "--name", "r")
     for command in ("timeline", "verify"):
@@ -104,18 +187,16 @@ def test_each_setting(setting: Setting, which: str, chosen: dict[str, str], plac
     run(0, "sweep", *given, "--seeds", "1", "--name", "s")
 
 
-def outside() -> Iterator[object]:
-    """A number next to each bound, outside it."""
+def test_a_number_outside_its_bounds_is_refused_and_quoted(place: Path) -> None:
+    outside = 0
     for setting in settings():
         for bound, step in ((setting.least, -1), (setting.most, 1)):
-            if bound is not None:
-                number = float(bound) + step if "e" in bound else int(bound) + step
-                yield pytest.param(setting, str(number), id=f"{setting.task} {setting.key}={number}")
-
-
-@pytest.mark.parametrize(("setting", "value"), list(outside()))
-def test_a_number_outside_its_bounds_is_refused_and_quoted(setting: Setting, value: str, place: Path) -> None:
-    task = setting.task or "repeat"
-    for command in (["config", "show"], ["train"], ["sweep"]):
-        said = run(2, *command, *later_wins(*small_task(task), f"{setting.key}={value}"))
-        assert setting.key in said.err and value in said.err and said.out == ""
+            if bound is None:
+                continue
+            value = str(float(bound) + step if "e" in bound else int(bound) + step)
+            for command in (["config", "show"], ["train"], ["sweep"]):
+                given = later_wins(*small_task(setting.task or "repeat"), f"{setting.key}={value}")
+                said = run(2, *command, *given)
+                assert setting.key in said.err and value in said.err and said.out == "", (command, given)
+            outside += 1
+    assert outside > 60

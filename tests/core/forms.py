@@ -76,7 +76,7 @@ EVERY = [
 
 def _in_turn(form: Form) -> bool:
     """Whether a form has the number of layers that is its scheme's, kind's and heads' turn."""
-    turn = SCHEMES.index(form.scheme) + KINDS.index(form.kind) + (1, 2, H).index(form.n_kv_heads)
+    turn = POSITION_FORMS.index(form.scheme) + KINDS.index(form.kind) + (1, 2, H).index(form.n_kv_heads)
     return form.n_layers == 1 + turn % 2
 
 
