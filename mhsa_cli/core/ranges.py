@@ -1,4 +1,4 @@
-"""What sizes, ids and positions may be. Every check raises ValueError: what was found, and what is wanted."""
+"""Checks of sizes, ids, masks and positions. Each raises ValueError with what was found and what is wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def check_size(name: str, size: int) -> None:
-    """Refuse what is no whole number of at least 1."""
+    """Check that a size is an integer >= 1."""
     if not isinstance(size, Integral) or isinstance(size, bool):
         raise ValueError(f"{name} ({size!r}) must be a whole number")
     if size < 1:
@@ -17,7 +17,7 @@ def check_size(name: str, size: int) -> None:
 
 
 def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Refuse numbers of heads that do not divide."""
+    """Check that n_heads divides d_model, and n_kv_heads n_heads."""
     for name, size in (("d_model", d_model), ("n_heads", n_heads), ("n_kv_heads", n_kv_heads)):
         check_size(name, size)
     if d_model % n_heads:
@@ -27,47 +27,47 @@ def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
 
 
 def check_dtype(dtype: torch.dtype | None) -> None:
-    """Refuse a type of numbers that has no gradient."""
+    """Check that a dtype is floating-point."""
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype ({dtype}) must be a floating-point type")
 
 
 def check_vectors(*inputs: Tensor) -> None:
-    """Refuse ids where their vectors are wanted."""
+    """Check that inputs are vectors, not ids."""
     for x in inputs:
         if not x.is_floating_point():
             raise ValueError(f"inputs must be floating-point vectors, got {x.dtype}")
 
 
 def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Tell whether one shape broadcasts to another without making that larger."""
+    """Whether one shape broadcasts to another without enlarging it."""
     extra = len(wanted) - len(given)
     return extra >= 0 and all(g in (1, w) for g, w in zip(given, wanted[extra:], strict=True))
 
 
 def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
-    """Make sure that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
+    """Check that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
     given = tuple(mask.shape)
     if not _broadcasts(given, wanted):
         each = (*wanted[:-3], 1, *wanted[-2:])
-        raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; one for each row is {each}")
+        raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; a mask per row is {each}")
 
 
 def _check_whole(what: str, indices: Tensor, device: torch.device | None) -> None:
-    """Refuse a type that cannot index, and indices without numbers for what is on a `device` that has them."""
+    """Check that indices are integers, and not meta tensors for a `device` with data."""
     if indices.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{what}s must be int64 or int32, got {indices.dtype}")
     if indices.is_meta and (device is None or device.type != "meta"):
-        raise ValueError(f"{what}s must be on {device or 'cpu'}, got meta, which holds no numbers")
+        raise ValueError(f"{what}s must be on {device or 'cpu'}, got meta tensors, which have no data")
 
 
 def check_indices(what: str, indices: Tensor, count: int, device: torch.device | None = None) -> None:
-    """Refuse whatever does not point into a table of `count` rows on `device`, naming the first.
+    """Check that all indices are in 0..count - 1; the error names the first that is not.
 
-    Torch reads a negative position from the table's end, in a stack an id too large is in the next model's table, and
-    on a CUDA device it ends the process. A compiled or exported model does not look: its graph sees no numbers.
+    Torch would read a negative index from the table's end, a large one from the next model of a stack, or abort a CUDA
+    process. Compiled and exported models skip this check.
     """
     _check_whole(what, indices, device)
     if torch.compiler.is_compiling() or indices.is_meta or not indices.numel():
@@ -80,7 +80,7 @@ def check_indices(what: str, indices: Tensor, count: int, device: torch.device |
 
 
 def check_positions(pos: Tensor, rows: tuple[int, ...], device: torch.device) -> None:
-    """Refuse positions that are not whole numbers, one for each token of rows (..., T) or (T,) for all of them."""
+    """Check that positions are integers of the shape of rows (..., T), or (T,)."""
     _check_whole("position", pos, device)
     given = tuple(pos.shape)
     if not given or given[-1] != rows[-1] or not _broadcasts(given, rows):

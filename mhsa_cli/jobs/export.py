@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mhsa_cli.config.custom_attention import is_file
-from mhsa_cli.core.export import EXPORTS, SINGLE, exported
-from mhsa_cli.core.export.source import Source
+from mhsa_cli.core.export import EXPORTS, SINGLE, Source, exported
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import run_config

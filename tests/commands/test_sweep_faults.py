@@ -16,7 +16,7 @@ import torch
 
 from mhsa_cli.commands.sweep_output import tell_failed
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.statistics.sweep_report import report
+from mhsa_cli.core.statistics import report
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import StorageError

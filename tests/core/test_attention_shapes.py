@@ -199,7 +199,7 @@ def test_impossible_inputs_are_refused(looking: bool) -> None:
         with pytest.raises(ValueError, match=re.escape(words)):
             block(draw(7, 2, 15), mask, return_weights=looking)
     for given in ((2, 3), (7, 2, 2), (5, 7, 3, 2, 2)):
-        words = f"mask {given} does not broadcast to the weights, (7, 3, 2, 2); one for each row is (7, 1, 2, 2)"
+        words = f"mask {given} does not broadcast to the weights, (7, 3, 2, 2); a mask per row is (7, 1, 2, 2)"
         with pytest.raises(ValueError, match=re.escape(words)):
             block(draw(7, 2, 15), torch.ones(given, dtype=torch.bool), return_weights=looking)
     for given in ((2,), (2, 2), (7, 1, 1, 2), (3, 2, 1)):

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import Config, load_config
-from mhsa_cli.core.export import SINGLE, exported
-from mhsa_cli.core.export.source import Source, flat
+from mhsa_cli.core.export import SINGLE, Source, exported, flat
 from mhsa_cli.core.export.tensorboard import PIXELS, head_scalars, layer_images
 from mhsa_cli.core.heads.capture import head_maps
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -113,7 +112,7 @@ def test_arrays_keep_to_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mhsa_cli.core.export.npz.ROOM", 6 * 64 * 5 + 1)
     assert np.load(io.BytesIO(exported(source(), "npz")[""]))["attention"].shape[0] == 5
     monkeypatch.setattr("mhsa_cli.core.export.npz.LARGEST", 6 * 64 - 1)
-    with pytest.raises(UsageError, match="384 attention weights a row are too many"):
+    with pytest.raises(UsageError, match="384 attention weights per row"):
         exported(source(), "npz")
 
 

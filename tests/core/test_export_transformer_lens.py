@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import Shift
-from mhsa_cli.core.export.source import Source
+from mhsa_cli.core.export import Source
 from mhsa_cli.core.export.transformer_lens import CONFIG, WEIGHTS, obstacles, to_transformer_lens
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.model.transformer import TransformerLM

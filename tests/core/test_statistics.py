@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mhsa_cli.core.statistics.estimates import paired_difference, quartiles, steps_to_goal, wilson
+from mhsa_cli.core.statistics import paired_difference, quartiles, steps_to_goal, wilson
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Measure
 from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, difference_words

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from mhsa_cli.core.statistics.estimates import quartiles, wilson
-from mhsa_cli.core.statistics.sweep_report import neighbours, report
+from mhsa_cli.core.statistics import neighbours, quartiles, report, wilson
 from mhsa_cli.records.labels import Label, Role, set_words
 from mhsa_cli.records.sweep import TrialResult
 from mhsa_cli.renderers.pictures.sweep_words import pair_words
@@ -61,7 +60,7 @@ def test_a_group_counts_its_trials() -> None:
 def test_a_failed_trial_is_no_success_even_where_it_was_good() -> None:
     found = report(HEADS[:1], [trial(0, 1), trial(0, 2, status="failed")], 0.9, seed=1)
     assert (found.groups[0].k, found.groups[0].n, found.groups[0].models) == (1, 2, 1)
-    assert found.trials[1].status == "failed" and found.target == 0.9 and found.pairs == []
+    assert found.trials[1].status == "failed" and found.goal == 0.9 and found.pairs == []
     empty = report(HEADS[:1], [], 0.9, seed=1).groups[0]
     assert (empty.n, empty.wilson95, empty.final_loss, empty.label_sets) == (0, (0.0, 1.0), (None,) * 3, [])
 
@@ -145,7 +144,7 @@ def test_one_seed_and_none() -> None:
 
 def test_trials_that_are_in_no_cell_or_twice_are_refused() -> None:
     for wrong in ([trial(2, 1)], [trial(-1, 1)], [trial(0, 1), trial(0, 1)]):
-        with pytest.raises(ValueError, match="no such, or a second"):
+        with pytest.raises(ValueError, match="no such cell, or a second"):
             report(HEADS[:2], wrong, 0.9, seed=1)
 
 

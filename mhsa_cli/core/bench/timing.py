@@ -1,4 +1,4 @@
-"""Clocks: the time of a call, of the steps of a training, and the memory that a call needs at its peak."""
+"""The time of a call, the time of training steps, and the peak memory of a call."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import cast
 
 import torch
 
-from mhsa_cli.core.statistics.estimates import quartiles
+from mhsa_cli.core.statistics import quartiles
 from mhsa_cli.records.bench import Spread
 
-ROUND = 0.01  # seconds between two looks at the clock, at least
-ROUNDS = 3  # of them, at least
-PATIENCE = 4.0  # seconds; what takes longer is not done again
+ROUND = 0.01  # the least seconds of a round
+ROUNDS = 3  # the least number of rounds
+PATIENCE = 4.0  # seconds; a longer measurement is not repeated
 
 
 def clock(device: torch.device) -> float:
-    """Read the clock, in seconds, once all work on the device is done."""
+    """Read the clock, in seconds, after all work on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -30,12 +30,12 @@ def clock(device: torch.device) -> float:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Give the quartiles of at least one finite value: (25 %, median, 75 %)."""
+    """Compute the quartiles of at least one finite value: (25%, median, 75%)."""
     return cast("Spread", quartiles(values))
 
 
 def call_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
-    """Time a call again and again for about `seconds`, at least ROUNDS times; the caller has warmed it up."""
+    """Time a warmed-up call repeatedly for about `seconds`, at least ROUNDS times."""
     found: list[float] = []
     while not found or (max(found) <= PATIENCE and (len(found) < ROUNDS or sum(found) < seconds)):
         start = clock(device)
@@ -45,22 +45,21 @@ def call_seconds(work: Callable[[], object], device: torch.device, seconds: floa
 
 
 class StepClock:
-    """Time the steps of a training from `start()` on: to be asked after each; says True when enough is known.
+    """Times training steps: call it after each step from `start()` on; True when enough rounds are measured.
 
-    `rounds` has, for each thread count, the seconds a step of its rounds. Thread counts take turns, round by round;
-    the first step after a change of threads takes about twice its time and is not counted.
-    Where a single step takes longer than PATIENCE the first one is all there is, for the first count alone.
+    `rounds` holds the seconds per step of each round, by thread count. Thread counts alternate by round; the first step
+    after a change takes about twice as long and is not counted. A step longer than PATIENCE ends the measurement.
     """
 
     def __init__(self, seconds: float, device: torch.device, threads: Sequence[int]) -> None:
         self.seconds, self.device, self.threads = seconds, device, threads
         self.rounds: dict[int, list[float]] = {count: [] for count in threads}
-        self._steps = self._left = 1  # of the round that runs
+        self._steps = self._left = 1  # of the current round
         self._round = 0
-        self._changed = False  # the threads, before the step that runs
+        self._changed = False  # threads, before the current step
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         torch.set_num_threads(self.threads[0])
         self._start = self._since = clock(self.device)
 
@@ -74,9 +73,9 @@ class StepClock:
             return False
         step = (now - self._since) / (1 if self._changed else self._steps)
         count = self.threads[self._round % len(self.threads)]
-        if self._round == 0:  # one step that loads what there is to load
+        if self._round == 0:  # one step of lazy loading
             self._start = now
-        elif self._round <= len(self.threads):  # and a round of each thread count that wakes its threads
+        elif self._round <= len(self.threads):  # and a warm-up round per thread count
             self._steps = max(self._steps, math.ceil(ROUND / max(step, 1e-9)))
         if self._round > len(self.threads) or step > PATIENCE:
             self.rounds[count].append(step)
@@ -90,9 +89,9 @@ class StepClock:
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> float | None:
-    """Measure the most memory that a call held beyond what was held before; None where the system does not tell.
+    """Measure a call's peak memory in bytes, minus the memory before it; None where the system does not report it.
 
-    The call must have been made before: glibc's first large blocks are laid out more wastefully than the later ones.
+    The call must have run before: glibc's first large blocks waste more memory than later ones.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -105,8 +104,8 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> float | None
         return None
     try:
         with contextlib.suppress(OSError, AttributeError, TypeError):
-            ctypes.CDLL(None).malloc_trim(0)  # give back what was freed, or the call would use it again unseen
-        Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak (Linux)
+            ctypes.CDLL(None).malloc_trim(0)  # return freed memory, or the call would reuse it unnoticed
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak (Linux)
         held = _status("VmRSS")
         work()
         return max(0.0, _status("VmHWM") - held)

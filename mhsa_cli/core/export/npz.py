@@ -1,4 +1,4 @@
-"""Arrays for NumPy: the weights, and the attention on probe rows. Nothing in the file needs pickle."""
+"""NumPy arrays: the weights, and attention weights on held-out rows. No pickle."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from mhsa_cli.core.export.source import Files, Source
+from mhsa_cli.core.export import Files, Source
 from mhsa_cli.core.heads.capture import PROBE_ROWS, capture
 from mhsa_cli.core.tasks import fixed_batch
 from mhsa_cli.core.training.checkpoint import read_state, weights_of
 from mhsa_cli.errors import UsageError
 
-ROOM, LARGEST = 2**24, 2**28  # attention weights in a file: so many rows as fit, and what one row may take
+ROOM, LARGEST = 2**24, 2**28  # attention weights of a file, and the most of a single row
 
 
 def to_npz(run: Source) -> Files:
-    """Write one compressed .npz: the weights as `model.<name>`, and the attention on probe rows as `attention`.
+    """Write one compressed .npz: the weights as `model.<name>`, and `attention` (N, L, H, T, T) on held-out rows.
 
-    `attention` (N, L, H, T, T) is that of eval mode, before dropout; `tokens`, `symbols`, `targets` (N, T) are its
-    rows, which training never drew; row 0 is the sample that `mhsa inspect-heads` shows. Also `step`, and `config` as
-    JSON text. Raises: UsageError if one row alone has too many weights.
+    Attention is in eval mode, before dropout; `tokens`, `symbols`, `targets` (N, T) are its rows, row 0 the sample of
+    `mhsa inspect-heads`. Also `step`, and `config` as JSON text. Raises: UsageError if one row has too many weights.
     """
     if run.checkpoint is not None:
         return _without_model(run, run.checkpoint)
     model, task, _, step = run.trained()
     size = len(model.heads) * task.seq_len**2
     if size > LARGEST:
-        hint = "the weights alone: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
-        raise UsageError(f"{size:,} attention weights a row are too many for one file", hint)
+        hint = "without attention: --to transformer-lens, or checkpoints/*/model.safetensors in the run folder"
+        raise UsageError(f"{size:,} attention weights per row exceed the limit of {LARGEST:,}", hint)
     batch = fixed_batch(task, run.config.train.seed, "probe", PROBE_ROWS)
     n_rows = max(1, min(PROBE_ROWS, ROOM // size))
     rows = batch.inputs[:n_rows]
@@ -49,14 +48,14 @@ def to_npz(run: Source) -> Files:
 
 
 def _without_model(run: Source, files: Mapping[str, bytes]) -> Files:
-    """Write what is known without running the model: its weights, and the maps of heads.json, which are of one row."""
+    """Write what needs no forward pass: the weights, and the maps of heads.json, of one row."""
     arrays = {
         "step": np.array(read_state(files)["step"]),
         "config": np.array(json.dumps(run.config.to_dict())),
     }
     maps = None if run.heads is None else run.heads.get("weights")
     if maps:
-        arrays["attention"] = np.array(maps, dtype=np.float32)[None]  # (1, L, H, T, T); of 7 digits in heads.json
+        arrays["attention"] = np.array(maps, dtype=np.float32)[None]  # (1, L, H, T, T), rounded to 7 digits
         arrays["symbols"] = np.array([run.heads["tokens"]])  # type: ignore[index]
     return _write(arrays | {f"model.{name}": tensor.numpy() for name, tensor in weights_of(files).items()})
 

@@ -1,4 +1,4 @@
-"""Tables and a document for any program. No torch here: what is written was measured before."""
+"""CSV tables and a JSON document of what a run has measured. No torch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from mhsa_cli.core.export.source import Files, Source, flat, heads_of
+from mhsa_cli.core.export import Files, Source, flat, heads_of
 
-BLOCK = 1000  # rows or records that are written at once
-# What a kind of record calls by another kind's word; in a table a column holds one quantity.
+BLOCK = 1000  # rows or records per chunk
+# Keys that two kinds of records share for different quantities, and their columns.
 COLUMNS = {"eval": {"loss": "eval_loss", "accuracy": "eval_accuracy"}, "epoch": {"loss": "epoch_loss"}}
-PARTS = "evidence_parts"  # a table has the evidence as one text
+PARTS = "evidence_parts"  # omitted: tables have the evidence as text
 
 
 def to_csv(run: Source) -> Files:
-    """Write heads.csv, a row per head with all that heads.json holds of it, and metrics.csv, a row per record.
+    """Write metrics.csv, one row per record, and heads.csv, one row per head of heads.json if there is one.
 
     `loss` and `accuracy` are a training step's, `eval_loss` and `eval_accuracy` those of the evaluation rows,
-    `epoch_loss` the mean of an epoch's training losses. Nested figures get dotted names; NaN and infinities stay such;
-    what is not known is empty. A run without heads.json gets no heads.csv.
+    `epoch_loss` an epoch's mean training loss. Nested keys are dotted; NaN and infinities are kept; unknown is empty.
     """
     files = {"metrics.csv": table(lambda: (_in_columns(flat(record)) for record in run.metrics), ["kind", "step"])}
     if run.heads is not None:
@@ -39,9 +38,9 @@ def _in_columns(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: Callable[[], Iterable[Mapping[str, Any]]], first: Sequence[str]) -> Iterator[bytes]:
-    """Write rows as CSV, piece by piece: the columns `first`, then every other key in the order in which it is met.
+    """Write rows as CSV in chunks: the columns `first`, then all other keys in order of appearance.
 
-    `rows` is called twice: for their columns, then for what is in them.
+    `rows` is called twice, for the columns and for the values.
     """
     columns = list(dict.fromkeys(chain(first, (key for row in rows() for key in row))))
     lines: Iterator[list[Any]] = chain([columns], ([row.get(column) for column in columns] for row in rows()))
@@ -52,7 +51,7 @@ def table(rows: Callable[[], Iterable[Mapping[str, Any]]], first: Sequence[str])
 
 
 def to_json(run: Source) -> Files:
-    """Write one strict JSON document: run, config, info, final, heads, metrics, head_scores; NaN becomes null."""
+    """Write one strict JSON document of run, config, info, final, heads, metrics and head_scores; NaN becomes null."""
     document = {
         "run": run.name,
         "config": run.config.to_dict(),
@@ -64,13 +63,13 @@ def to_json(run: Source) -> Files:
 
 
 def _document(document: Mapping[str, Any], lines: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[bytes]:
-    """Write a document piece by piece, its lists of `lines` last, which may be long."""
+    """Write a document in chunks, with the long lists of `lines` at its end."""
     yield _strict(document)[:-1]
     for name, records in lines.items():
         yield f', "{name}": ['.encode("ascii")
-        pieces = (_strict(record) for record in records)
+        chunks = (_strict(record) for record in records)
         before = b""
-        while block := list(islice(pieces, BLOCK)):
+        while block := list(islice(chunks, BLOCK)):
             yield before + b", ".join(block)
             before = b", "
         yield b"]"
@@ -82,7 +81,7 @@ def _strict(value: Any) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """Put null where a number is not finite: JSON has no other word for it."""
+    """Replace non-finite numbers by None, since JSON has no NaN."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

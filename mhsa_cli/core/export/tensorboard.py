@@ -1,4 +1,4 @@
-"""A TensorBoard log: curves, the scores of every head over training, and the attention maps as images."""
+"""TensorBoard logs: loss curves, head scores over training, and attention maps as images."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from mhsa_cli.core.export.source import Files, Source, flat, heads_of
+from mhsa_cli.core.export import Files, Source, flat, heads_of
 from mhsa_cli.errors import UsageError
 
 CURVES = {
     "step": {"loss": "train/loss", "accuracy": "train/accuracy", "lr": "train/lr"},
     "eval": {"loss": "eval/loss", "accuracy": "eval/accuracy"},
 }
-PIXELS = 12  # the side of one weight in an image
+PIXELS = 12  # per side of one weight
 
 
 def to_tensorboard(run: Source) -> Files:
     """Write one event file: scalars train/*, eval/* and heads/L0.H3/*, and an image maps/L0 for every layer.
 
-    Images are grey: white is weight 0, black is 1; a row is a query, a column a key, heads side by side.
+    Images are white for weight 0 and black for 1; rows are queries, columns keys, heads side by side.
     Raises: UsageError if the tensorboard package is missing.
     """
     try:
@@ -47,7 +47,7 @@ def to_tensorboard(run: Source) -> Files:
 
 
 def head_scalars(run: Source) -> list[tuple[str, float, int]]:
-    """List (tag, value, step) for every number that is known of a head: over training, or at the end if only that."""
+    """List (tag, value, step) of every number known of a head, over training if recorded, else at the end."""
     documents = [*run.head_scores] or ([run.heads] if run.heads is not None else [])
     found = []
     for document in documents:
@@ -59,16 +59,16 @@ def head_scalars(run: Source) -> list[tuple[str, float, int]]:
 
 
 def layer_images(weights: Any) -> list[np.ndarray]:
-    """Set the maps of each layer side by side, (H, T, T) to one image of bytes, white for 0, with white between."""
+    """Draw the maps of each layer side by side, (H, T, T) to one 8-bit image, white for 0, with white margins."""
     images = []
     for layer in weights:
         maps = np.nan_to_num(np.array(layer, dtype=float)).clip(0, 1)
         grey = np.round(255 * (1 - maps)).astype(np.uint8)
         large = grey.repeat(PIXELS, axis=1).repeat(PIXELS, axis=2)
-        images.append(np.concatenate([np.pad(one, PIXELS // 2, constant_values=255) for one in large], axis=1))
+        images.append(np.concatenate([np.pad(head, PIXELS // 2, constant_values=255) for head in large], axis=1))
     return images
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value can be a point of a curve."""
+    """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,6 +1,6 @@
-"""Weights and config for TransformerLens' HookedTransformer, and in words what it cannot express.
+"""Weights and config for a HookedTransformer of TransformerLens, in the names and shapes of its state dict.
 
-Names and shapes are those of its state dict. Source: Nanda and Bloom 2022, TransformerLens.
+Source: Nanda and Bloom 2022, TransformerLens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mhsa_cli.config.schema import ModelConfig
-from mhsa_cli.core.export.source import Files, Source
+from mhsa_cli.core.export import Files, Source
 from mhsa_cli.core.model.attention import MultiHeadSelfAttention
 from mhsa_cli.core.model.layers import EPS
 from mhsa_cli.core.model.positions import LearnedPositions, RopePositions, SinusoidalPositions
@@ -26,13 +26,13 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 def to_transformer_lens(run: Source) -> Files:
     """Write model.safetensors, a HookedTransformer's state dict, and config.json, its HookedTransformerConfig.
 
-    The weights keep the run's dtype. JSON cannot name that for `from_dict`: whoever loads takes it from the weights.
-    Raises: UsageError with every reason why TransformerLens cannot compute what this model does.
+    The weights keep the run's dtype, which the config cannot express in JSON.
+    Raises: UsageError with every reason why TransformerLens cannot compute this model.
     """
     reasons = obstacles(run.config.model)
     if reasons:
-        means = "TransformerLens cannot compute what this model does:\n  " + "\n  ".join(reasons)
-        raise UsageError(means, "its weights as they are: --to npz; one that it can: configs/gpt_block.yaml")
+        message = "TransformerLens cannot compute this model:\n  " + "\n  ".join(reasons)
+        raise UsageError(message, "export the plain weights with --to npz; configs/gpt_block.yaml is supported")
     model, *_ = run.trained()
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict(model).items()}
     config = hooked_config(run.config.model, model.tok_emb.weight.size(0), model.max_seq_len)
@@ -48,25 +48,23 @@ POSITION_TYPES = {
 
 
 def obstacles(c: ModelConfig) -> list[str]:
-    """List what of a config TransformerLens has no form of; empty if it can compute the same."""
+    """List the settings that TransformerLens does not support."""
     found = []
     if not c.residual:
-        found.append("model.residual is false: its blocks always add their input to their output")
+        found.append("model.residual is false: its blocks always have residuals")
     if c.attention != "softmax":
-        found.append(f"model.attention is {c.attention}: its attention is a softmax")
+        found.append(f"model.attention is {c.attention}: its attention is softmax")
     if c.positions not in POSITION_TYPES:
         found.append(f"model.positions is {c.positions}: it has no such positions")
     if c.d_mlp and c.mlp == "swiglu" and c.bias:
-        found.append("model.mlp is swiglu with model.bias: its gated MLP has no bias before the gate's product")
+        found.append("model.mlp is swiglu with model.bias: its gated MLP has no bias before the product")
     if c.positions == "alibi" and c.n_heads & (c.n_heads - 1):
-        found.append(
-            f"model.positions is alibi with {c.n_heads} heads: its slopes are the paper's for powers of two only"
-        )
+        found.append(f"model.positions is alibi with {c.n_heads} heads: its slopes differ unless it is a power of two")
     return found
 
 
 def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str, Any]:
-    """Describe a model in HookedTransformerConfig's fields, for its `from_dict`."""
+    """Return the HookedTransformerConfig of a model as a dict for `from_dict`."""
     d_head = c.d_model // c.n_heads
     config: dict[str, Any] = {
         "n_layers": c.n_layers,
@@ -77,7 +75,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
         "d_vocab": vocab_size,
         "d_vocab_out": vocab_size,
         "attn_only": c.d_mlp == 0,
-        "act_fn": "silu" if c.mlp == "swiglu" else "gelu",  # gelu by the error function, not by tanh
+        "act_fn": "silu" if c.mlp == "swiglu" else "gelu",  # exact GELU, not tanh
         "gated_mlp": c.d_mlp > 0 and c.mlp == "swiglu",
         "d_mlp": c.d_mlp or None,
         "normalization_type": {"none": None, "layernorm": "LN", "rmsnorm": "RMS"}[c.norm],
@@ -85,7 +83,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
         "positional_embedding_type": POSITION_TYPES[c.positions],
         "attention_dir": "causal",
         "use_attn_scale": True,
-        "attn_scale": math.sqrt(d_head),  # what scores are divided by
+        "attn_scale": math.sqrt(d_head),  # the divisor of scores
         "default_prepend_bos": False,
         "init_weights": False,
         "device": "cpu",
@@ -101,7 +99,7 @@ def hooked_config(c: ModelConfig, vocab_size: int, max_seq_len: int) -> dict[str
 
 
 def state_dict(model: TransformerLM) -> dict[str, Tensor]:
-    """Rename and reshape every weight; a bias that this model has not is zero there.
+    """Return all weights in the names and shapes of TransformerLens; missing biases are zero.
 
     Shapes: W_Q (H, D, d), W_K and W_V (G, D, d), W_O (H, d, D), their biases (H, d), (G, d), (D,); W_in (D, d_mlp).
     """
@@ -118,7 +116,7 @@ def state_dict(model: TransformerLM) -> dict[str, Tensor]:
 
 
 def position_table(model: TransformerLM) -> Tensor | None:
-    """Give what is added to the token vectors, (max_seq_len, D); None with rope, for which there is no such table."""
+    """Return the table added to the token embeddings, (max_seq_len, D); None with rope."""
     positions = model.positions
     if isinstance(positions, RopePositions):
         return None
@@ -126,7 +124,7 @@ def position_table(model: TransformerLM) -> Tensor | None:
         return positions.pos_emb.weight
     if isinstance(positions, SinusoidalPositions):
         return positions.table
-    return model.tok_emb.weight.new_zeros(model.max_seq_len, model.tok_emb.weight.size(1))  # alibi has an unused one
+    return model.tok_emb.weight.new_zeros(model.max_seq_len, model.tok_emb.weight.size(1))  # with alibi it is unused
 
 
 def _block(block: Block) -> dict[str, Tensor]:
@@ -142,7 +140,7 @@ def _attention(attn: MultiHeadSelfAttention) -> dict[str, Tensor]:
     biases = _bias(attn.qkv_proj).split(attn.widths)
     found = {}
     for name, heads, weight, bias in zip("QKV", (H, G, G), weights, biases, strict=True):
-        mark = "_" if heads != H else ""  # grouped heads are stored once under a name of their own
+        mark = "_" if heads != H else ""  # the name of shared KV heads
         found[f"{mark}W_{name}"] = weight.unflatten(0, (heads, d)).transpose(1, 2)  # (heads, D, d)
         found[f"{mark}b_{name}"] = bias.unflatten(0, (heads, d))
     found["W_O"] = attn.out_proj.weight.T.unflatten(0, (H, d))  # (H, d, D)
@@ -161,10 +159,9 @@ def _norm(name: str, norm: Any) -> dict[str, Tensor]:
     weight = getattr(norm, "weight", None)
     if weight is None:
         return {}
-    centred = hasattr(norm, "bias")  # LayerNorm has one or None, RMSNorm knows none
+    centred = hasattr(norm, "bias")  # LayerNorm
     return {f"{name}.w": weight} | ({f"{name}.b": _bias(norm)} if centred else {})
 
 
 def _bias(part: Any) -> Tensor:
-    """Give a layer's bias, zeros of its weights' type where it has none."""
     return part.weight.new_zeros(part.weight.size(0)) if part.bias is None else part.bias

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from mhsa_cli.core.devices import cpu_kind, torch_version
-from mhsa_cli.core.statistics.estimates import steps_to_goal
-from mhsa_cli.core.statistics.sweep_report import report
+from mhsa_cli.core.statistics import report, steps_to_goal
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.membership import reported_weights
