@@ -15,7 +15,7 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.scores import lifts, shape
 from mhsa_cli.core.heads.targets import SCORES, aim, offset_uniforms

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.heads.hooks import after_heads, attend
+from mhsa_cli.core.heads.capture import after_heads, attend
 from mhsa_cli.core.model.transformer import TransformerLM
 
 # No two sizes are equal anywhere in these tests: equal sizes hide swapped axes.

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.heads.capture import capture, head_maps
-from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.capture import capture, head_maps, head_weights
 from mhsa_cli.core.heads.random_baseline import null_lifts
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.custom import CustomAttention, CustomBlock, Sizes

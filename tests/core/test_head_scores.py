@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads import scores
-from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import Probe, build_probe, evenly_spaced, gaps_to_test, repeated_blocks
 from mhsa_cli.core.heads.scores import concat_heads, gap_lifts, lifts, positionality, shape, target_mass
 from mhsa_cli.core.heads.targets import (

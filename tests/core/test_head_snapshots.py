@@ -12,7 +12,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads import probe
-from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM

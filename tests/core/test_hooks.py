@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.model.attention import uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.training.stack import stack_models

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.circuits import circuits
-from mhsa_cli.core.heads.composition import LowRank, compositions, overlap, random_overlap
+from mhsa_cli.core.heads.circuits import LowRank, circuits, compositions, overlap, random_overlap
 from mhsa_cli.core.heads.logit_attribution import direct_layers, direct_logits
 from mhsa_cli.core.model.transformer import NORMS, TransformerLM
 from mhsa_cli.core.tasks import fixed_batch

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mhsa_cli.core.heads import probe, random_baseline
-from mhsa_cli.core.heads.hooks import run_with_activations
+from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.random_baseline import null_lifts, null_limits, percentile
 from mhsa_cli.core.heads.scores import concat_heads, lifts

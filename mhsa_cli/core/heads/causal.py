@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import attend, run_with_activations
+from mhsa_cli.core.heads.capture import attend, run_with_activations
 from mhsa_cli.core.heads.probe import row_flops
 from mhsa_cli.core.model.attention import merge_heads, uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode

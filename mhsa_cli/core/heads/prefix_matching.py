@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.scores import concat_heads
 from mhsa_cli.core.heads.targets import followers
 from mhsa_cli.core.model.transformer import TransformerLM

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts
 from mhsa_cli.core.model.transformer import TransformerLM, draw_weights

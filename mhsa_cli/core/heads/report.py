@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.capture import finite_or_none
+from mhsa_cli.core.heads.capture import finite_or_none, head_weights
 from mhsa_cli.core.heads.causal import Ablator, Effect, effective_heads, redundancy, shapley
-from mhsa_cli.core.heads.hooks import head_weights
 from mhsa_cli.core.heads.labels import JOINT, label_head, similar_heads, with_backups
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.random_baseline import null_limits

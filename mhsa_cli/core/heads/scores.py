@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_test, repeated_blocks
 from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
 from mhsa_cli.core.model.transformer import TransformerLM

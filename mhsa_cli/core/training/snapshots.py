@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhsa_cli.core.heads.hooks import head_weights
+from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -77,15 +78,17 @@ class AnalyticGradient:
 
 
 class _Layout:
-    """The parts of a group of models in order, each with its tensors."""
+    """The parts of a group of models, each with its tensors."""
 
     def __init__(self, model: TransformerLM, weights: Named, gradients: Named, take: Take, B: int, T: int) -> None:
         self.weights, self.gradients, self.take = weights, gradients, take
         table = weights["tok_emb.weight"]
         (V, D), self.dtype, self.rows = table.shape[1:], table.dtype, (len(table), B * T)
+        self.forwards: list[Callable[[], object]] = []
+        self.backwards: list[Callable[[], object]] = []
         x = self._pair("x", D)
         self.embedding = parts.Embedding(model.positions, weights, gradients, take, x, T)
-        self.parts: list[parts.Part] = [self.embedding]
+        self._append(self.embedding)
         for layer, block in enumerate(model.blocks):
             x = self._block(layer, block, x, block.inner.causal_mask[:T, :T])
         x = self._norm(model.final_norm, "final_norm", x)
@@ -96,60 +99,63 @@ class _Layout:
     def run(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Run all parts forward and backward."""
         torch.add(inputs, self.embedding.first, out=self.embedding.ids)
-        for part in self.parts:
-            part.forward()
+        for forward in self.forwards:
+            forward()
         figures = self.loss(self.logits, targets)
-        for part in reversed(self.parts):
-            part.backward()
+        for backward in reversed(self.backwards):
+            backward()
         return figures
 
     def _block(self, layer: int, block: Block, x: Pair, allowed: Tensor) -> Pair:
         """Append the parts of one block on x, in the order of `Block.forward`; returns its output."""
-        D = x[0].size(-1)
-        name = f"blocks.{layer}"
-        qkv, context, y = (self._pair(f"{part}.{layer}", n * D) for part, n in (("qkv", 3), ("context", 1), ("y", 1)))
-        out = self._enter(block, x, y, f"between.{layer}")
-        normed = self._norm(block.attn_norm, f"{name}.attn_norm", x)
-        self._linear(f"{name}.attn.qkv_proj", normed, qkv)
-        T, H = len(allowed), block.inner.n_heads
-        short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
-        self.parts.append(short or parts.FusedAttention(qkv, context, T, H))
-        self._linear(f"{name}.attn.out_proj", context, (y[0], out[1]))
-        self._leave(block, x, y, out)
+        name, D = f"blocks.{layer}", x[0].size(-1)
+
+        def attention(x: Pair, y: Pair) -> None:
+            qkv, context = self._pair(f"qkv.{layer}", 3 * D), self._pair(f"context.{layer}", D)
+            T, H = len(allowed), block.inner.n_heads
+            self._linear(f"{name}.attn.qkv_proj", x, qkv)
+            short = parts.Attention(layer, qkv, context, allowed, H, self.take) if T <= parts.SHORT else None
+            self._append(short or parts.FusedAttention(qkv, context, T, H))
+            self._linear(f"{name}.attn.out_proj", context, y)
+
+        def mlp(x: Pair, y: Pair) -> None:
+            width = self.weights[f"{name}.mlp.up.weight"].size(-2)
+            self._linear(f"{name}.mlp.up", x, self._pair(f"hidden.{layer}", width))
+            (h, d_h), (a, d_a) = self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)
+            self.forwards.append(partial(torch.ops.aten.gelu.out, h, out=a))
+            self.backwards.append(partial(torch.ops.aten.gelu_backward.grad_input, d_a, h, grad_input=d_h))
+            self._linear(f"{name}.mlp.down", self._pair(f"active.{layer}", width), y)
+
+        x = self._sublayer(attention, block.attn_norm, f"{name}.attn_norm", x, block.residual)
         if block.mlp is None or block.mlp_norm is None:
-            return out
-        x, y = out, self._pair(f"z.{layer}", D)
-        width = block.mlp.up.weight.size(-2)
-        hidden, active = (self._pair(f"{part}.{layer}", width) for part in ("hidden", "active"))
-        out = self._enter(block, x, y, f"after.{layer}")
-        normed = self._norm(block.mlp_norm, f"{name}.mlp_norm", x)
-        self._linear(f"{name}.mlp.up", normed, hidden)
-        self.parts.append(parts.Gelu(self._whole(f"hidden.{layer}", width), self._whole(f"active.{layer}", width)))
-        self._linear(f"{name}.mlp.down", active, (y[0], out[1]))
-        self._leave(block, x, y, out)
+            return x
+        return self._sublayer(mlp, block.mlp_norm, f"{name}.mlp_norm", x, block.residual)
+
+    def _sublayer(
+        self, inner: Callable[[Pair, Pair], None], norm: nn.Module, name: str, x: Pair, residual: bool
+    ) -> Pair:
+        """Append a norm, the parts of `inner` and the residual connection; returns the output."""
+        y = out = self._pair(f"y.{name}", x[0].size(-1))
+        if residual:  # y and out have the same gradient
+            out = self._pair(f"out.{name}", x[0].size(-1))
+            self.backwards.append(partial(x[1].add_, out[1]))
+        inner(self._norm(norm, name, x), (y[0], out[1]))
+        if residual:
+            self.forwards.append(partial(torch.add, x[0], y[0], out=out[0]))
         return out
 
-    def _enter(self, block: Block, x: Pair, y: Pair, name: str) -> Pair:
-        """Start a layer, residual or not; returns its output."""
-        if not block.residual:
-            return y
-        out = self._pair(name, x[0].size(-1))
-        self.parts.append(parts.ResidualStart(x[1], out[1]))
-        return out
-
-    def _leave(self, block: Block, x: Pair, y: Pair, out: Pair) -> None:
-        if block.residual:
-            self.parts.append(parts.ResidualEnd(x[0], y[0], out[0]))
+    def _append(self, part: parts.Part) -> None:
+        self.forwards.append(part.forward)
+        self.backwards.append(part.backward)
 
     def _linear(self, name: str, x: Pair, y: Pair) -> None:
-        self.parts.append(parts.Linear(name, self.weights, self.gradients, x, y))
+        self._append(parts.Linear(name, self.weights, self.gradients, x, y))
 
     def _norm(self, norm: nn.Module, name: str, x: Pair) -> Pair:
-        """Append a norm of x, if there is one; returns its output."""
         if isinstance(norm, nn.Identity):
             return x
         y = self._pair(name, x[0].size(-1))
-        self.parts.append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
+        self._append(parts.LayerNorm(name, self.weights, self.gradients, x, y))
         return y
 
     def _pair(self, name: str, width: int) -> Pair:
@@ -158,10 +164,6 @@ class _Layout:
         return values.view(*self.rows, width), gradient.view(*self.rows, width)
 
     def _whole(self, name: str, width: int) -> Pair:
-        """Return the padded buffer of such a pair.
-
-        A gradient overwrites its values, which are not needed after it is computed; half the memory fits a core's
-        cache.
-        """
+        """Return the padded buffer of such a pair: a gradient overwrites values that are not needed afterwards."""
         buffer = self.take(name, (layers.padded(self.rows[0] * self.rows[1] * width),), self.dtype)
         return buffer, buffer

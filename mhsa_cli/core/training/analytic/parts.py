@@ -1,10 +1,12 @@
-"""The parts of a model with forward and backward passes over preallocated tensors."""
+"""The parts of a model, each with a forward and a backward pass over preallocated tensors.
+
+A forward pass reads the input and writes the output; a backward pass fills the gradients of input and parameters.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,16 +22,6 @@ WEIGHTS = 2**16  # attention weights computed together: they stay in a core's ca
 Take = Callable[[str, Sequence[int], torch.dtype], Tensor]  # returns a buffer by name, shape and dtype
 Named = Mapping[str, Tensor]  # parameters of some models, or their gradients, by name
 Pair = tuple[Tensor, Tensor]  # values and d loss / d values
-
-
-class Part(Protocol):
-    """A part reads its input and writes its output; the backward pass also fills the gradients of its parameters."""
-
-    def forward(self) -> None:
-        """Compute the output."""
-
-    def backward(self) -> None:
-        """Compute the gradients of input and parameters."""
 
 
 class Embedding:
@@ -122,45 +114,6 @@ class LayerNorm:
             for target, value in zip((d_x, d_scale, d_shift), found, strict=True):
                 if target is not None:
                     target.copy_(value)
-
-
-class Gelu:
-    """GELU on whole padded buffers: x to y of the same shape."""
-
-    def __init__(self, x: Pair, y: Pair) -> None:
-        (self.x, self.d_x), (self.y, self.d_y) = x, y
-
-    def forward(self) -> None:
-        torch.ops.aten.gelu.out(self.x, out=self.y)
-
-    def backward(self) -> None:
-        torch.ops.aten.gelu_backward.grad_input(self.d_y, self.x, grad_input=self.d_x)
-
-
-class ResidualStart:
-    """The start of a residual connection: adds the gradient of the skip path to that of the layer's input."""
-
-    def __init__(self, d_x: Tensor, d_out: Tensor) -> None:
-        self.d_x, self.d_out = d_x, d_out
-
-    def forward(self) -> None:
-        """Do nothing: the layer reads x itself."""
-
-    def backward(self) -> None:
-        self.d_x += self.d_out
-
-
-class ResidualEnd:
-    """The end of a residual connection: out = x + y. y and out share one gradient tensor."""
-
-    def __init__(self, x: Tensor, y: Tensor, out: Tensor) -> None:
-        self.x, self.y, self.out = x, y, out
-
-    def forward(self) -> None:
-        torch.add(self.x, self.y, out=self.out)
-
-    def backward(self) -> None:
-        """Do nothing: the gradient of y is that of out."""
 
 
 class Attention:
@@ -286,3 +239,6 @@ class CrossEntropy:
         scored /= count.unsqueeze(1)
         log_p.exp_().scatter_add_(-1, self.index, self.minus_one).mul_(self.scored_column)
         return loss, accuracy
+
+
+Part = Embedding | Linear | LayerNorm | Attention | FusedAttention
