@@ -83,6 +83,6 @@ if __name__ == "__main__":
     for words, wide in (("initial weights", 1.0), ("wide weights", 5.0)):
         heads, labelled, named = total(n, wide)
         kinds = ", ".join(f"{named.count(name)} {name}" for name in sorted(set(named)))
-        print(f"{words:16} {heads} heads, {labelled} with a name, {len(named)} named if the verdict is held open")
+        print(f"{words:16} {heads} heads, {labelled} labelled, {len(named)} labelled without the verdict")
         if kinds:
             print(f"{'':16} {kinds}")

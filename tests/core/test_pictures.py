@@ -35,10 +35,10 @@ def test_every_target_has_its_section() -> None:
     ("sentence", "value"),
     [
         ("lift >= {}", labels.LIFT),
-        ("less than {} of its weight there", labels.COMMON),
+        ("has less than {} of its weight there", labels.COMMON),
         ("above the {:.0%} percentile".replace("{:.0%}", "{}th"), round(100 * random_baseline.PERCENTILE)),
         ("at least {} heads of untrained", random_baseline.HEADS),
-        ("less than\n{} nats", labels.JOINT),
+        ("by less than {} nats", labels.JOINT),
         ("at least {} nats and two standard errors", labels.ALONE),
         ("at least {}%", round(100 * labels.SHARE)),
         ("uniformity >= {}", labels.NEAR_UNIFORM),

@@ -80,7 +80,7 @@ def bench_sizes(config: Config) -> dict[str, Config]:
     kept = {key: getattr(config.train, key) for key in ("device", "threads", "dtype")}
     lesson = changed(Config(), {"train": kept | {"batch_size": 64}})
     middle = changed(Config(), {**MIDDLE, "train": {**kept, **MIDDLE["train"]}})
-    endless = {"epochs": 1, "steps_per_epoch": 10**9, "eval_sequences": 1, "log_every": 10**9}
+    endless: dict[str, Any] = {"epochs": 1, "steps_per_epoch": 10**9, "eval_sequences": 1, "log_every": 10**9}
     endless |= {"eval_every": None, "save_every": None}
     sizes = {"config": config, "lesson B=64": lesson, "middle": middle}
     return {name: changed(size, {"train": endless}) for name, size in sizes.items()}
