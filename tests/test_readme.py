@@ -11,7 +11,7 @@ import torch
 import mhsa_cli
 from mhsa_cli.commands.app import COMMANDS
 from mhsa_cli.config import custom_attention
-from mhsa_cli.config.expected import options
+from mhsa_cli.config.fields import options
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.attention import KINDS

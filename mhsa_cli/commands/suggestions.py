@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.aliases import normalise, sentence_for, setting
-from mhsa_cli.config.expected import base_type, options
-from mhsa_cli.config.pydantic_errors import SPELLINGS, all_keys, field_of, is_list
+from mhsa_cli.config.fields import all_keys, base_type, field_of, is_list, options
+from mhsa_cli.config.pydantic_errors import SPELLINGS
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import TASK_SCHEMAS

@@ -1,4 +1,4 @@
-"""Names that other projects use for our settings. They are suggested in errors and never applied."""
+"""Names of our settings in other projects: suggested in errors, never applied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mhsa_cli.config.spelling import near
 
-# Our key -> what it is called elsewhere, lower case and with underscores.
+# Our key -> its names elsewhere, in lower case with underscores.
 ALIASES: dict[str, str] = {
     "task.name": "task dataset data builder dataset_name task_name",
     "task.vocab_size": "d_vocab n_vocab num_tokens v vocab vocabulary_size padded_vocab_size",
@@ -63,7 +63,7 @@ _WARMUP = "warm-up is counted in steps: `train.warmup_steps` = fraction x epochs
 _END_LR = "the schedule has no lowest rate to set: remove it"
 _NAMING = "a run's name and folder are given on the command line, not in the config: see `mhsa train --help`"
 
-# Names without one key of ours: what to do instead. A trailing * stands for any ending.
+# Advice on names without a key of ours. A trailing * stands for any ending.
 SENTENCES: dict[str, str] = {
     "block_size": "`block_size` means two things: the length of a training row is `task.seq_len`, the reach of the "
     "positions is `model.max_seq_len`",
@@ -94,14 +94,14 @@ SENTENCES: dict[str, str] = {
     "_component_ _target_": "interpolation and object creation are not supported: remove it",
 }
 
-# Sections of other projects in which a name means what it means alone; in any other, `eval.batch_size`, it does not.
+# Sections of other projects that do not change the meaning of a name, as `eval` does in `eval.batch_size`.
 PLAIN_SECTIONS = frozenset({
     "task", "model", "train", "data", "dataset", "system", "trainer", "training", "train_config", "training_args",
     "training_arguments", "model_config", "model_args", "transformer", "gpt", "network", "optimizer", "optimiser",
     "optim", "optimizer_config", "scheduler", "lr_scheduler", "config", "args", "params", "hparams",
     "hyperparameters", "experiment", "general", "common", "global", "settings",
 })  # fmt: skip
-LONG_ALIAS = 6  # letters of a foreign name that is still recognised with one of them wrong
+LONG_ALIAS = 6  # letters of the shortest alias that is recognised with one letter wrong
 
 SECTIONS = "sections are `task`, `model` and `train`; each setting belongs under one of them"
 
@@ -111,10 +111,9 @@ _SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What an unknown key may have meant, in words, and of which kind that is.
+    """The hint about an unknown key: a "key" of ours, "advice" on a name without one, or a list.
 
-    A "key" of ours, "advice" on a name that has none, or a list where nothing is near: the section's "keys", or the
-    "sections".
+    The list is of the section's "keys" or of the "sections".
     """
 
     kind: Literal["key", "advice", "keys", "sections"]
@@ -122,7 +121,7 @@ class Suggestion:
 
 
 def normalise(key: str) -> str:
-    """Lower the case, write `_` for `-`, and strip a section's name and dot in front."""
+    """Return the last part of a key in lower case, with `_` for `-`."""
     return _whole(key).rpartition(".")[2]
 
 
@@ -131,7 +130,7 @@ def _whole(key: str) -> str:
 
 
 def setting(key: str, keys: Iterable[str]) -> str | None:
-    """Return our dotted key of this very name, in any spelling, or of which it is an alias; None for any other."""
+    """Return our dotted key of this name, in any spelling, or with this alias; None if there is none."""
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
     name = normalise(key)
     ours = known.get(name, _BY_ALIAS.get(name))
@@ -139,10 +138,10 @@ def setting(key: str, keys: Iterable[str]) -> str | None:
 
 
 def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> Suggestion:
-    """Say what an unknown `key` may have meant. `section` is where it was found ("" = top), `keys` all dotted keys.
+    """Return the hint about an unknown `key`, found in `section` ("" = top); `keys` are all dotted keys.
 
-    The order: the key itself in another place or spelling, its alias, a sentence, a slip of one letter, the list of
-    keys. A foreign section in front belongs to the name: `eval.interval` is `eval_interval`.
+    In this order: the key in another section or spelling, its alias, advice, a slip of one letter, the list of keys.
+    A section of other projects belongs to the name: `eval.interval` is `eval_interval`.
     """
     known = {dotted.rpartition(".")[2]: dotted for dotted in keys}
     name, outer = normalise(key), _whole(key).rpartition(".")[0].rpartition(".")[2]
@@ -151,7 +150,7 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
     if outer and (means or outer not in PLAIN_SECTIONS):
         name = joined
     if name in ("task", "model", "train"):
-        inside = f"`{name}:` is a section of its own: write it without indentation"
+        inside = f"`{name}:` is a section: write it without indentation"
         return Suggestion("advice", inside if section else f"did you mean `{name}:`?")
     if name in known and not (name == "name" and section != "task"):
         home = known[name].rpartition(".")[0]
@@ -165,7 +164,7 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
         return Suggestion("key", _did_you_mean(str(ours), section, extra))
     if sentence := sentence_for(name):
         return Suggestion("advice", sentence)
-    # Aliases take part, so that a misspelt `leraning_rate` still leads to `lr`. Two meanings are none.
+    # Aliases count, so that a misspelt `leraning_rate` leads to `lr`; two meanings give no suggestion.
     meant = {known[close] for close in near(name, known)}
     meant |= {_BY_ALIAS[close] for close in near(name, _BY_ALIAS, LONG_ALIAS)} & set(known.values())
     if len(meant) == 1:
@@ -175,7 +174,7 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
 
 
 def list_keys(keys: Sequence[str]) -> str:
-    """Write all keys, a line for each section."""
+    """List the keys, one line per section."""
     names: dict[str, list[str]] = {}
     for dotted in keys:
         names.setdefault(dotted.partition(".")[0], []).append(dotted.partition(".")[2])
@@ -188,7 +187,7 @@ def _did_you_mean(dotted: str, section: str, extra: str = "") -> str:
 
 
 def sentence_for(name: str) -> str | None:
-    """Return the sentence for a name that has no key of ours."""
+    """Return the advice on a name that has no key of ours."""
     for pattern, sentence in _SENTENCES:
         if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):
             return sentence

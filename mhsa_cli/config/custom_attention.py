@@ -1,4 +1,4 @@
-"""Somebody's own attention block, named in a config as FILE:Class: what the name says. The file is read, never run."""
+"""Custom attention, named in a config as FILE:Class: the name is checked, the file read but never run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mhsa_cli.text import escape
 
 KINDS = ("softmax", "linear", "uniform")
 SUFFIXES = (".py", ".ipynb", ".md")
-LARGEST = 2**24  # bytes of a file that is looked into
+LARGEST = 2**24  # bytes of a file that is read
 FOR_MAPS = "for maps: return (y, weights), the weights (B, H, T, T) before dropout, and train again"
 SHOWN = 5  # names that a hint lists
-NAME, FILE = "own-block", "own-block-file"
+NAME, FILE = "custom-attention", "custom-attention-file"
 
 
 class Problem(NamedTuple):
-    """What is wrong with a name, and the way out: `code` is NAME, or FILE where it is what stands in its file."""
+    """A problem of a name, with `code` NAME, or of the content of its file, with FILE."""
 
     code: str
     message: str
@@ -29,12 +29,12 @@ class Problem(NamedTuple):
 
 
 def is_file(attention: str) -> bool:
-    """Tell whether model.attention names a file rather than one of the kinds that are built in."""
+    """Return whether model.attention names a file, not a built-in kind."""
     return attention not in KINDS
 
 
 def split(attention: str) -> tuple[str, str]:
-    """Split FILE:Class; the name is empty where there is none."""
+    """Split FILE:Class; the name is empty if there is none."""
     file, _, name = attention.rpartition(":")
     if file.lower().endswith(SUFFIXES) or (file and name.isidentifier()):
         return file, name if name.isidentifier() else ""
@@ -42,12 +42,12 @@ def split(attention: str) -> tuple[str, str]:
 
 
 def way(attention: str) -> str:
-    """Say how a command is given leave to import a block that a run was trained with."""
+    """Return the hint that lets a command import the custom attention of a run."""
     return f"to let this command import it: --attention {attention}"
 
 
 def form_problem(attention: str) -> Problem | None:
-    """Say what is wrong with how a block is named; the file is not looked for."""
+    """Check the form of a name; the file is not read."""
     file, name = split(attention)
     if any(ord(char) < 32 or ord(char) == 127 for char in attention):
         return Problem(NAME, "found a control character in the path")
@@ -55,21 +55,20 @@ def form_problem(attention: str) -> Problem | None:
         hint = f"files may end in {', '.join(SUFFIXES)}"
         return Problem(NAME, f"found `{clip(attention)}`, wanted FILE.py:Class", hint)
     if not name:
-        there = _names(Path(file))
-        example = there[0] if there else "MyAttention"
+        classes = _classes_in(Path(file))
         message = f"found `{clip(attention)}` without the name of a class in it"
-        return Problem(NAME, message, f"write {clip(file)}:{example}")
+        return Problem(NAME, message, f"write {clip(file)}:{classes[0] if classes else 'MyAttention'}")
     return None
 
 
 def file_problem(attention: str) -> Problem | None:
-    """Look for the file and the name in it, without running anything: what is missing, or None."""
+    """Check that the file exists and has the name, without running it."""
     file, name = split(attention)
     path = Path(file)
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "there is no such file"
-            return Problem(NAME, f"found `{clip(attention)}`: {what}", "the path counts from the folder you are in")
+            return Problem(NAME, f"found `{clip(attention)}`: {what}", "the path is relative to the working directory")
         if path.stat().st_size > LARGEST:
             hint = "name the file that holds the class alone"
             return Problem(FILE, f"{clip(file)} has more than {LARGEST:,} bytes", hint)
@@ -80,7 +79,7 @@ def file_problem(attention: str) -> Problem | None:
         return Problem(FILE, f"{clip(file)} is not a text in UTF-8")
     if path.suffix.lower() != ".py":
         known = re.search(rf"\b{re.escape(name)}\b", text) is not None
-        return None if known else Problem(FILE, f"{clip(file)} nowhere says `{clip(name)}`")
+        return None if known else Problem(FILE, f"{clip(file)} does not contain `{clip(name)}`")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -89,12 +88,12 @@ def file_problem(attention: str) -> Problem | None:
         return Problem(FILE, f"{clip(file)} is not Python that this version reads{line}", hint)
     if name in _bound(tree):
         return None
-    there = _classes(tree)
-    hint = f"classes in it: {', '.join(map(clip, there[:SHOWN]))}" if there else "it defines no class"
+    classes = _classes(tree)
+    hint = f"classes in it: {', '.join(map(clip, classes[:SHOWN]))}" if classes else "it defines no class"
     return Problem(FILE, f"{clip(file)} has no `{clip(name)}`", hint)
 
 
-def _names(path: Path) -> list[str]:
+def _classes_in(path: Path) -> list[str]:
     try:
         return _classes(ast.parse(path.read_bytes())) if path.stat().st_size <= LARGEST else []
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -106,11 +105,11 @@ def _classes(tree: ast.Module) -> list[str]:
 
 
 def _bound(tree: ast.Module) -> set[str]:
-    """List what a module's statements give a name to, those inside functions and classes left out."""
+    """List the names that a module binds, not those inside its functions and classes."""
     found: set[str] = set()
-    waiting: list[ast.AST] = list(tree.body)
-    while waiting:
-        node = waiting.pop()
+    nodes: list[ast.AST] = list(tree.body)
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
             continue
@@ -118,22 +117,24 @@ def _bound(tree: ast.Module) -> set[str]:
             found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        waiting += ast.iter_child_nodes(node)
+        nodes += ast.iter_child_nodes(node)
     return found
 
 
-def refuse_block(attention: str, what: str, does: str = "looks inside our attention") -> None:
-    """Refuse to look inside a block that is not ours. Raises: UsageError."""
+def refuse_block(attention: str, what: str, does: str = "needs the built-in attention") -> None:
+    """Refuse custom attention where its inside is needed. Raises: UsageError."""
     if is_file(attention):
-        said = f"{what} {does}; model.attention is {escape(attention)}"
-        raise UsageError(said, f"what is inside yours: mhsa check {escape(attention)}")
+        message = f"{what} {does}; model.attention is {escape(attention)}"
+        raise UsageError(message, f"to test your attention: mhsa check {escape(attention)}")
 
 
 def find_block(own: str, given: Sequence[str], who: str) -> str:
-    """Find among several --attention the one that names a run's block again. Raises: UsageError if there is none."""
+    """Find the option --attention that names a run's custom attention. Raises: UsageError if there is none."""
     file, name = split(own)
-    fits = [one for one in given if split(one)[1] == name]
-    exact = [one for one in fits if Path(split(one)[0]).name == Path(file).name] or fits
+    same_class = [option for option in given if split(option)[1] == name]
+    exact = [option for option in same_class if Path(split(option)[0]).name == Path(file).name] or same_class
     if not exact:
-        raise UsageError(f"{who} was trained with {escape(own)}, which is never imported by itself", way(escape(own)))
+        raise UsageError(
+            f"{who} was trained with {escape(own)}, which is not imported without permission", way(escape(own))
+        )
     return exact[0]

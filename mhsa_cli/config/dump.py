@@ -1,4 +1,4 @@
-"""From a config back to text: resolved YAML, the annotated template, the JSON schema."""
+"""A config as YAML, the annotated template, and the JSON schema."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.tasks import Section
 
 _HEAD = """\
-# A config of mhsa. Every line shows its default, so a line you do not need can go: an empty file is the same run.
-# On the command line, KEY=VALUE changes a line: mhsa train --config FILE model.n_heads=8
+# A config of mhsa with every default; lines that you do not change can be deleted.
+# KEY=VALUE on the command line overrides a line: mhsa train --config FILE model.n_heads=8
 """
 
 
 def dump_yaml(config: Config) -> str:
-    """Write every setting of a config as YAML that loads back equal."""
+    """Write a config as YAML that loads back equal."""
     return _render(config.to_dict(), {})
 
 
 def template() -> str:
-    """Write the default config with the reason of every line behind it."""
+    """Write the default config with a description behind each line."""
     config = Config()
     schemas: dict[str, type[Section]] = {"task": type(config.task), "model": ModelConfig, "train": TrainConfig}
     notes = {
@@ -48,5 +48,5 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a config, for editors."""
     schema = Config.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
-        part.pop("description", None)  # its docstring, which `python -OO` drops; every key describes itself
+        part.pop("description", None)  # the docstring, which `python -OO` drops
     return schema

@@ -1,4 +1,4 @@
-"""How many parameters a config asks for, and whether they fit, before anything is allocated."""
+"""Parameters and memory of a config, estimated before anything is allocated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from mhsa_cli.config.custom_attention import is_file
 
 LIMIT_BYTES = 16 * 2**30
-CAUSES: dict[str, tuple[str, ...]] = {  # the settings that make each part of an estimate large, most telling first
+CAUSES: dict[str, tuple[str, ...]] = {  # the settings that enlarge each part, the strongest first
     "weights": ("model.d_model", "model.d_mlp", "model.n_layers", "task.vocab_size"),
     "masks": ("model.max_seq_len", "task.seq_len", "model.n_layers"),
     "maps": ("task.seq_len", "train.batch_size", "model.n_heads", "model.n_layers"),
     "stream": ("train.batch_size", "task.seq_len", "task.vocab_size", "model.d_model", "model.d_mlp"),
 }
-MODELS = 5  # that have masks at a time: the trained one, its stack, what watches it, what it is held against
+MODELS = 5  # copies with masks at a time: the trained model, its stack, the probe, random models
 
 
 def parameters(task: Any, model: Any) -> int | None:
-    """Count the weights; None where a file tells: the vocabulary of a text, or somebody's own block."""
+    """Count the parameters; None if they depend on a file: the vocabulary of a text, or custom attention."""
     vocab_size = getattr(task, "vocab_size", None)
     return None if vocab_size is None or is_file(model.attention) else _count(task, model, vocab_size)
 
@@ -39,7 +39,7 @@ def _count(task: Any, model: Any, vocab_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a config asks for, in bytes."""
+    """The memory of a config in bytes."""
 
     weights: int
     maps: int
@@ -49,23 +49,23 @@ class Estimate:
 
     @property
     def too_large(self) -> bool:
-        """Tell whether it is more than any machine this is meant for holds."""
+        """Whether it exceeds the limit."""
         return self.weights + self.maps + self.masks + self.stream > LIMIT_BYTES
 
     def sentence(self) -> str:
-        """Say the numbers."""
+        """The numbers in a sentence."""
         return (
-            f"this asks for about {_gib(self.weights)} for {self.parameters:,} parameters and their moments, "
+            f"this config needs about {_gib(self.weights)} for {self.parameters:,} parameters and their moments, "
             f"{_gib(self.maps)} for attention maps, {_gib(self.masks)} for masks and {_gib(self.stream)} for the "
             f"other activations; the limit is {_gib(LIMIT_BYTES)}"
         )
 
     def hint(self) -> str:
-        """Say which settings lower the largest part."""
+        """The settings that lower the largest part."""
         return "lower " + ", ".join(f"`{name}`" for name in self.causes())
 
     def causes(self) -> tuple[str, ...]:
-        """Name the settings of the largest part."""
+        """The settings of the largest part."""
         return CAUSES[max(CAUSES, key=lambda part: getattr(self, part))]
 
 
@@ -74,9 +74,9 @@ def _gib(size: int) -> str:
 
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:
-    """Estimate the memory of a training step: weights, gradient, two moments, and what the backward pass keeps.
+    """Estimate the memory of a training step: weights, gradient, two moments, and activations for backward.
 
-    A layer's mask has a byte for each pair of positions up to the longest row that the model takes.
+    A layer's mask has one byte per pair of positions up to `max_seq_len`.
     """
     vocab_size = getattr(task, "vocab_size", 256)  # a text's alphabet is small
     item = 8 if train.dtype == "float64" else 4
@@ -92,24 +92,24 @@ def estimate(task: Any, model: Any, train: Any) -> Estimate:
 
 
 def trial_memory(task: Any, model: Any, train: Any) -> int:
-    """Estimate the bytes that one more model of a stack takes at most, evaluation and checkpoints included.
+    """Estimate the largest memory of one more model in a stack, evaluation and checkpoints included.
 
-    Evaluation keeps one layer's activations of up to 256 rows; linear attention also holds a map's worth of sums.
+    Evaluation keeps one layer's activations of up to 256 rows; linear attention also has sums as large as a map.
     """
     step = estimate(task, model, train)
     rows = min(256, train.eval_sequences)
-    look = estimate(task, model, train.model_copy(update={"batch_size": rows}))
-    kept = look.stream + (look.maps if model.attention == "linear" else 0)
+    evaluation = estimate(task, model, train.model_copy(update={"batch_size": rows}))
+    kept = evaluation.stream + (evaluation.maps if model.attention == "linear" else 0)
     return int(3 * step.weights + step.maps + step.masks + step.stream + kept // model.n_layers)
 
 
 def trial_disk(task: Any, model: Any, train: Any) -> int:
-    """Estimate the bytes of a finished trial's folder: a checkpoint, its curve, and its heads over training."""
+    """Estimate the size of a finished trial's folder: a checkpoint, metrics, and heads over training."""
     total = train.epochs * train.steps_per_epoch
     checkpoint = 3 * (8 if train.dtype == "float64" else 4) * estimate(task, model, train).parameters
     records = total // train.log_every if train.log_every else min(total, 2000)
     curve = 120 * (records + 2 * train.epochs)
-    looks = min(48, max(8, total // 45)) + total.bit_length()
+    snapshots = min(48, max(8, total // 45)) + total.bit_length()
     size = min(task.seq_len, 32)
-    heads = model.n_layers * model.n_heads * (looks * (700 + 2 * size * size) + 20 * task.seq_len**2)
+    heads = model.n_layers * model.n_heads * (snapshots * (700 + 2 * size * size) + 20 * task.seq_len**2)
     return int(checkpoint + curve + heads + 50_000)

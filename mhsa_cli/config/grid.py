@@ -1,4 +1,4 @@
-"""A grid of runs: comma lists of values times seeds, expanded into configs that are all known to be valid."""
+"""The grid of a sweep: lists of values times seeds, expanded into valid configs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config import overrides as changes
+from mhsa_cli.config.fields import all_keys
 from mhsa_cli.config.load import check
+from mhsa_cli.config.overrides import SEED_LIST_REFUSED, bracketed_list_problem, split_values
 from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, clip
-from mhsa_cli.config.pydantic_errors import all_keys
 from mhsa_cli.config.reader import read_file
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.value_lists import SEED_LIST_REFUSED, bracketed_list_problem, split_values
 from mhsa_cli.config.yaml_events import Document
 from mhsa_cli.errors import UsageError
 
@@ -26,7 +26,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination of values: the keys that vary, whole and with the text as typed; a config for each seed."""
+    """One combination of values: dotted keys with values as typed, and a config for each seed."""
 
     overrides: Mapping[str, str]
     configs: tuple[Config, ...]
@@ -34,23 +34,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every cell that can be trained, the last key varying fastest, and those that cannot with the reason."""
+    """The valid cells, the last key varying fastest, and the invalid ones with the reason."""
 
     cells: tuple[Cell, ...]
     invalid: tuple[tuple[Mapping[str, str], str], ...] = ()
 
     @property
     def trials(self) -> int:
-        """Count the runs: cells times seeds."""
+        """The number of runs: cells times seeds."""
         return sum(len(cell.configs) for cell in self.cells)
 
 
 def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, skip_invalid: bool = False) -> Grid:
     """Expand `KEY=V1,V2,...` overrides times `seeds` seeds, counted up from the config's `train.seed`.
 
-    A comma inside [], {} or quotes belongs to its value. The grid is counted before anything of it is made.
-    Raises: UsageError for a grid that is empty, too large or has cells that are not valid (unless `skip_invalid`
-    and some are); ConfigError for what is wrong with the file or with an override itself.
+    A comma inside [], {} or quotes belongs to its value. The size is checked before anything is expanded.
+    Raises: UsageError for a grid that is too large or has invalid cells (with `skip_invalid`, only invalid ones);
+    ConfigError for problems of the file or of an override.
     """
     if seeds < 1:
         raise UsageError(f"found --seeds {seeds}, wanted 1 or more", "16 seeds show a spread; 1 shows none")
@@ -67,7 +67,7 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
             config = _config(data, [override for _, override in chosen])
         except ConfigError as error:
             invalid.append((named, _in_a_line(error)))
-            # The sentences of the first are enough: with every cell invalid they are shown instead of the cells.
+            # The first problems are enough: they are shown if every cell is invalid.
             problems += error.problems if len(problems) <= SHOWN else ()
         else:
             cells.append(Cell(named, _seeded(config, seeds)))
@@ -86,12 +86,12 @@ def _count(sizes: Sequence[int], seeds: int) -> None:
     if trials > MAX_TRIALS:
         lists = " x ".join(f"{size:,}" for size in sizes if size > 1)
         values = f"{lists} values x {seeds:,} seeds" if lists else f"{seeds:,} seeds"
-        message = f"the grid has {trials:,} trials ({values}), at most {MAX_TRIALS:,} are trained"
-        raise UsageError(message, "leave values out, or lower --seeds")
+        message = f"the grid has {trials:,} trials ({values}), wanted at most {MAX_TRIALS:,}"
+        raise UsageError(message, "use fewer values, or lower --seeds")
 
 
 def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Values]:
-    """Read every argument, by its dotted key; everything that is wrong with any of them is said at once."""
+    """Read the arguments by their dotted keys. Raises: ConfigError with all problems."""
     axes: dict[str, Values] = {}
     first: dict[str, str] = {}
     problems: list[Problem] = []
@@ -116,10 +116,10 @@ def _axes(texts: Sequence[tuple[str, list[tuple[int, str]]]]) -> dict[str, Value
 
 
 def _axis(text: str, items: list[tuple[int, str]]) -> tuple[str, Values, list[Problem]]:
-    """Read an argument: its dotted key, its values, and what is wrong with it."""
+    """Read an argument: its dotted key, values and problems."""
     key, equals, whole = text.partition("=")
-    if equals and (told := bracketed_list_problem(key.strip(), whole)):
-        return key, [], [_mark(text, len(key) + 1, len(whole)).problem("list", *told)]
+    if equals and (refusal := bracketed_list_problem(key.strip(), whole)):
+        return key, [], [_mark(text, len(key) + 1, len(whole)).problem("list", *refusal)]
     first = changes.read(f"{key}={items[0][1]}" if equals and len(items) > 1 else text)
     dotted = ".".join(first.path)
     if len(items) == 1:
@@ -131,10 +131,9 @@ def _axis(text: str, items: list[tuple[int, str]]) -> tuple[str, Values, list[Pr
     for at, item in items:
         mark = _mark(text, len(key) + 1 + at, max(1, len(item)))
         if not item:
-            if not gap:  # said once, however many there are
-                problems.append(
-                    mark.problem("list", "found a comma without a value beside it", "remove it, or write null")
-                )
+            if not gap:  # reported once
+                message = "found a comma without a value beside it"
+                problems.append(mark.problem("list", message, "remove it, or write null"))
             gap = True
             continue
         try:
@@ -147,7 +146,7 @@ def _axis(text: str, items: list[tuple[int, str]]) -> tuple[str, Values, list[Pr
         if same in seen and not override.value.problems:
             twin = seen[same]
             message = f"found `{clip(item)}` twice" if twin == item else f"`{clip(item)}` is the same as `{clip(twin)}`"
-            problems.append(mark.problem("value-twice", message, "remove one: each value is trained once a seed"))
+            problems.append(mark.problem("value-twice", message, "remove one: each value is trained once per seed"))
         seen.setdefault(same, item)
         values.append((item, override))
     return dotted, values, problems
@@ -158,7 +157,7 @@ def _mark(text: str, at: int, span: int) -> Mark:
 
 
 def _hashable(value: Any) -> Any:
-    """Make a stand-in that is equal for equal values: 1 and 1.0 are, 1 and true are not."""
+    """Return a hashable key of a value, equal for 1 and 1.0, but not for 1 and true."""
     if isinstance(value, list):
         return ("list", *map(_hashable, value))
     if isinstance(value, dict):
@@ -167,7 +166,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _refuse_unknown(document: Document, axes: Mapping[str, Values]) -> None:
-    """Say once, not for each of its values, that no section has a key."""
+    """Report unknown keys once, not for each of their values. Raises: ConfigError."""
     known = set(all_keys())
     problems: list[Problem] = []
     for key, values in axes.items():
@@ -182,7 +181,7 @@ def _refuse_unknown(document: Document, axes: Mapping[str, Values]) -> None:
 
 
 def _config(document: Document, overrides: Sequence[changes.Override]) -> Config:
-    """Check a copy of the document with the overrides in it: the file is read once, not once a cell."""
+    """Check a copy of the document with the overrides applied: the file is read only once."""
     data = {key: dict(value) if isinstance(value, dict) else value for key, value in document.data.items()}
     marks, keys = dict(document.marks), dict(document.keys)
     copy = Document(document.source, data, marks, keys, list(document.problems), set(document.bad))
@@ -200,21 +199,21 @@ def _seeded(config: Config, seeds: int) -> tuple[Config, ...]:
 
 
 def _in_a_line(error: ConfigError) -> str:
-    """Say what is wrong with a cell without the places, which are its values."""
+    """Write the problems of a cell in one line, without places."""
     hints = ["; ".join((problem.hint or "").splitlines()) for problem in error.problems]
-    told = zip(error.problems, hints, strict=True)
-    return "; ".join(f"{problem.message} ({hint})" if hint else problem.message for problem, hint in told)
+    pairs = zip(error.problems, hints, strict=True)
+    return "; ".join(f"{problem.message} ({hint})" if hint else problem.message for problem, hint in pairs)
 
 
-def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int, way_out: str) -> UsageError:
-    """List the cells that are not valid under their reasons."""
+def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int, hint: str) -> UsageError:
+    """List invalid cells under their reasons."""
     order = {message: number for number, message in enumerate(dict.fromkeys(message for _, message in invalid))}
     lines = [f"{len(invalid):,} of the grid's {total:,} cells cannot be trained"]
-    told = ""
+    last = ""
     for overrides, message in sorted(invalid, key=lambda cell: order[cell[1]])[:SHOWN]:
         named = " ".join(f"{key}={clip(text)}" for key, text in overrides.items())
-        lines += [f"  {message}"] * (message != told) + [f"    {named}"]
-        told = message
+        lines += [f"  {message}"] * (message != last) + [f"    {named}"]
+        last = message
     if len(invalid) > SHOWN:
         lines.append(f"  ... and {len(invalid) - SHOWN:,} more cells")
-    return UsageError("\n".join(lines), way_out)
+    return UsageError("\n".join(lines), hint)

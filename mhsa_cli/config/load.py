@@ -1,4 +1,4 @@
-"""The way in: a file and overrides become a `Config`, or every problem at once."""
+"""Load a config from a file and overrides, or report all its problems."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.reader import read_document, read_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
-from mhsa_cli.config.yaml_events import BAD, Document, Path
+from mhsa_cli.config.yaml_events import INVALID, Document, Path
 
 
 def load_config(path: str | None, overrides: Sequence[str] = (), *, files: bool = True) -> Config:
-    """Read a config file, apply `KEY=VALUE` overrides, and check everything. None is all defaults.
+    """Read a config file (None: all defaults), apply `KEY=VALUE` overrides, and check everything.
 
-    With `files` a block of one's own must be where the config says; it is looked for, not run.
-    Raises: ConfigError with every problem, in the order of the file.
+    With `files` the file of custom attention must exist; it is not run. Raises: ConfigError with all problems.
     """
     return _validate(read_file(path), overrides, files)
 
 
 def parse(data: bytes, name: str, overrides: Sequence[str] = (), *, files: bool = False) -> Config:
-    """Read a config from the bytes of a file called `name`, by itself without looking for the files that it names.
-
-    Raises: ConfigError with every problem, in the order of the file.
-    """
+    """Read a config from the bytes of a file called `name`. Raises: ConfigError with all problems."""
     return _validate(read_document(data, name), overrides, files)
 
 
@@ -39,12 +35,8 @@ def _validate(document: Document, overrides: Sequence[str], files: bool) -> Conf
 
 
 def check(document: Document, *, files: bool = True) -> Config:
-    """Check a document that has been read; its sections of nothing become sections of defaults.
-
-    Raises: ConfigError with every problem, those met while reading included.
-    """
+    """Check a document; an empty section is all defaults. Raises: ConfigError, with the problems of reading, too."""
     for section in ("task", "model", "train"):
-        # A section whose lines are all commented out is a section of defaults, as an empty file is.
         if document.data.get(section, {}) is None:
             document.data[section] = {}
     problems = list(document.problems)
@@ -62,7 +54,7 @@ def check(document: Document, *, files: bool = True) -> Config:
 
 
 def _without_odd_keys(data: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
-    """Leave out keys that hold a lone surrogate, at which pydantic gives up the whole mapping; give their paths too."""
+    """Remove keys with a lone surrogate, for which pydantic rejects the whole mapping; also return their paths."""
     kept: dict[str, Any] = {}
     odd: list[Path] = []
     for key, value in data.items():
@@ -81,10 +73,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def _seq_len(data: dict[str, Any]) -> int | None:
-    """Return the task's length if it is known, even where the task has other faults."""
+    """Return the task's seq_len if it is known, even if the task has problems."""
     task = data.get("task", {})
     schema = TASK_SCHEMAS.get(task_name(task))
-    if task is BAD or not isinstance(task, dict) or schema is None:
+    if task is INVALID or not isinstance(task, dict) or schema is None:
         return None
     value = task.get("seq_len", schema.model_fields["seq_len"].default)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

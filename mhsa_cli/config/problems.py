@@ -1,4 +1,4 @@
-"""What is wrong with a config, and where: plain text with a caret, never markup."""
+"""Problems of a config with their places, as plain text with a caret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
 
 EXCERPT = 100  # characters of a source line that are shown
-SHOWN = 50  # problems that are printed; a thousand more would only hide the first
+SHOWN = 50  # problems that are printed
 
 
 def _columns(text: str) -> int:
@@ -22,15 +22,15 @@ def _columns(text: str) -> int:
 
 
 def clip(text: str, limit: int = 60) -> str:
-    """Show at most `limit` characters of `text`, escaped."""
+    """Return at most `limit` characters of `text`, escaped."""
     return escape(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault, whose kind `code` names. `line` and `col` count from 1 in characters, `span` of them are faulty.
+    """One problem; `code` is its kind. `line` and `col` count from 1 in characters, `span` is its length.
 
-    For an override, `override` is true, `file` is the whole `KEY=VALUE` and `source_line` the same text.
+    For an override, `file` and `source_line` are the whole `KEY=VALUE`.
     """
 
     file: str
@@ -45,17 +45,17 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """Name the place as `file:line:col`, or as the override that was typed."""
+        """The place as `file:line:col`, or the override as typed."""
         if self.override:
             return clip(self.file, EXCERPT) or "''"
         parts = [escape(self.file), *(str(n) for n in (self.line, self.col) if n is not None)]
         return ":".join(parts)
 
     def __str__(self) -> str:
-        return self.told(excerpt=True)
+        return self.describe(excerpt=True)
 
-    def told(self, *, excerpt: bool) -> str:
-        """Say the fault and the way out; the excerpt has a caret, which means something on lines of its own alone."""
+    def describe(self, *, excerpt: bool) -> str:
+        """Return message and hint; the excerpt with its caret needs lines of its own."""
         lines = [f"{self.place}: {self.message}"]
         if excerpt and self.source_line is not None and self.col is not None:
             lines += [f"    {text}".rstrip() for text in self._excerpt(self.source_line, self.col - 1)]
@@ -75,7 +75,7 @@ class Problem:
 
 
 class ConfigError(UsageError):
-    """Every problem of a config at once, in the order of the file; overrides come last."""
+    """All problems of a config, in the order of the file; overrides come last."""
 
     code = "config"
 
@@ -84,14 +84,14 @@ class ConfigError(UsageError):
         files = list(dict.fromkeys(problem.file for problem in given))
         order = sorted(given, key=lambda p: (p.override, files.index(p.file), p.line or 0, p.col or 0))
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(order))
-        super().__init__(self.told(excerpt=True))
+        super().__init__(self.describe(excerpt=True))
 
     def __reduce__(self) -> Any:
         return type(self), (self.problems,)
 
-    def told(self, *, excerpt: bool) -> str:
-        """Say every problem, or the first of very many."""
-        shown = [problem.told(excerpt=excerpt) for problem in self.problems[:SHOWN]]
+    def describe(self, *, excerpt: bool) -> str:
+        """Return the text of all problems, or of the first SHOWN."""
+        shown = [problem.describe(excerpt=excerpt) for problem in self.problems[:SHOWN]]
         if len(self.problems) > SHOWN:
             shown.append(f"... and {len(self.problems) - SHOWN:,} more problems")
         return "\n".join(shown)
@@ -108,7 +108,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a source. `line` and `col` count from 1; None is the source as a whole."""
+    """A place in a source. `line` and `col` count from 1; None means the whole source."""
 
     source: Source
     line: int | None = None
@@ -117,15 +117,15 @@ class Mark:
 
     @property
     def text(self) -> str | None:
-        """Return the marked line, or None where there is none."""
+        """The marked line, or None."""
         lines = self.source.lines
         return lines[self.line - 1] if self.line is not None and 0 < self.line <= len(lines) else None
 
     def problem(self, code: str, message: str, hint: str | None = None) -> Problem:
-        """Make the problem of this place."""
+        """Return a problem at this place."""
         source = self.source
         return Problem(source.name, self.line, self.col, message, hint, self.text, self.span, source.override, code)
 
     def error(self, code: str, message: str, hint: str | None = None) -> ConfigError:
-        """Make the error of this one problem."""
+        """Return the error of one problem at this place."""
         return ConfigError([self.problem(code, message, hint)])

@@ -1,18 +1,16 @@
-"""From pydantic's errors to problems at their place in the file, with a way out."""
+"""Problems at their place in the file, with a hint, from the errors of pydantic."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any, get_origin
 
 from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.aliases import list_keys, normalise, suggest
-from mhsa_cli.config.expected import base_type, describe, options, wanted
+from mhsa_cli.config.fields import all_keys, base_type, describe, expected, field_of, options
 from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
-from mhsa_cli.config.schema import ModelConfig, TrainConfig
 from mhsa_cli.config.spelling import did_you_mean
 from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
 from mhsa_cli.config.yaml_events import Document, Path
@@ -23,55 +21,18 @@ SPELLINGS = {
     "ln": "layernorm", "rms": "rmsnorm", "sin": "sinusoidal", "sine": "sinusoidal", "sinusoid": "sinusoidal",
     "learnt": "learned", "rotary": "rope", "cos": "cosine", "lin": "linear", "halves": "half",
 }  # fmt: skip
-OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # a letter from ours, and something else
+OTHER_KINDS = frozenset({"geglu", "glu", "elu", "siglu"})  # one letter from ours, but no misspelling of it
 _THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 
-@cache
-def _fields() -> dict[str, list[FieldInfo]]:
-    """Find the fields of every dotted key of the schema: a task's may have one in each task."""
-    found: dict[str, list[FieldInfo]] = {}
-    tasks = [("task", schema) for schema in TASK_SCHEMAS.values()]
-    for section, schema in [*tasks, ("model", ModelConfig), ("train", TrainConfig)]:
-        for name, field in schema.model_fields.items():
-            found.setdefault(f"{section}.{name}", []).append(field)
-    return found
-
-
-def all_keys() -> list[str]:
-    """List every dotted key of the schema, those of all tasks included."""
-    return list(_fields())
-
-
-def field_of(key: str) -> FieldInfo:
-    """Return the field of a dotted key of ours; of a task's, that of the first task that has it."""
-    return _fields()[key][0]
-
-
-def _kinds(path: Path) -> list[Any]:
-    """List the plain types that a key has; an unknown one has none."""
-    return [base_type(field) for field in _fields().get(".".join(map(str, path)), ())]
-
-
-@cache
-def is_text(path: Path) -> bool:
-    """Tell whether the key at `path` takes any text, as it is written."""
-    return str in _kinds(path)
-
-
-def is_list(path: Path) -> bool:
-    """Tell whether the key at `path` takes a list."""
-    return any(get_origin(kind) is tuple for kind in _kinds(path))
-
-
 def _field(path: Path, task: str) -> FieldInfo:
-    """Return the field at a path, of a task's key that of this task; one that is not known counts as the lesson's."""
+    """Return the field at a path; of a task's key, that of this task, or of the default task if it is unknown."""
     schema = TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"])
     return schema.model_fields[str(path[1])] if path[0] == "task" else field_of(f"{path[0]}.{path[1]}")
 
 
 def problem(error: Any, document: Document) -> Problem | None:
-    """Translate one of pydantic's errors; None when the value was complained about already."""
+    """Translate an error of pydantic; None if the value has a problem already."""
     task = task_name(document.data.get("task", {}))
     path: Path = tuple(error["loc"])
     if path[0] == "task" and len(path) > 1:  # pydantic names the schema it chose: (task, copy, seq_len)
@@ -96,7 +57,7 @@ def problem(error: Any, document: Document) -> Problem | None:
 
 
 def find(document: Document, *paths: Path) -> Mark:
-    """Find the first of `paths` that is written in the document, else its section, else the document."""
+    """Return the mark of the first of `paths` in the document, else of a section, else of the document."""
     sections = [path[:end] for path in paths for end in range(len(path) - 1, 0, -1)]
     marks = [document.marks[path] for path in paths if path in document.marks]
     marks += [document.keys[path] for path in sections if path in document.keys]
@@ -108,22 +69,22 @@ def _dotted(path: Path) -> str:
 
 
 def _is_bad(path: Path, document: Document) -> bool:
-    """Tell whether a value, or what holds it, was complained about already."""
+    """Return whether a value, or one that holds it, has a problem already."""
     return any(path[:n] in document.bad for n in range(1, len(path) + 1))
 
 
 def unknown(path: Path, document: Document) -> Problem | None:
-    """Say that no section has the key at `path`; None when its value, or its task, was complained about already."""
+    """Return the problem of an unknown key; None if its value or its task has a problem already."""
     task = task_name(document.data.get("task", {}))
     if _is_bad(path, document) or (path[0] == "task" and len(path) > 1 and task not in TASK_SCHEMAS):
         return None
     *home, key = (str(part) for part in path)
     section = ".".join(home)
-    # An override writes `optimizer.lr` and no `optimizer`: then its whole key is the place.
+    # An override has the key `optimizer.lr`, but no `optimizer`: then the whole key is the place.
     mark = next((key for at, key in document.keys.items() if at[: len(path)] == path), None) or find(document, path)
     value = _get(document.data, path)
-    if section == "task" and (answer := _task_knob(key, task)):
-        return mark.problem("unknown-knob", f"task `{task}` has no knob `{clip(key)}`", answer)
+    if section == "task" and (hint := _task_setting(key, task)):
+        return mark.problem("unknown-setting", f"task `{task}` has no setting `{clip(key)}`", hint)
     suggestion = suggest(key, section, all_keys(), value)
     hint = suggestion.text
     if suggestion.kind == "sections" and mark.source.override and not isinstance(value, dict):
@@ -138,19 +99,19 @@ def unknown(path: Path, document: Document) -> Problem | None:
     return mark.problem("unknown-key", f"unknown key `{clip(key)}`{where}", hint)
 
 
-def _task_knob(key: str, task: str) -> str | None:
-    """Answer a knob that another task has; None leaves the key to the general search."""
+def _task_setting(key: str, task: str) -> str | None:
+    """Return the hint about a setting that the task does not have; None leaves it to the general search."""
     name = normalise(key)
     names = sorted(TASK_SCHEMAS[task].model_fields, key=lambda field: field != "name")
-    knobs = f"knobs of `{task}`: " + ", ".join(names)
+    settings = f"settings of `{task}`: " + ", ".join(names)
     if task == "text" and name == "vocab_size":
         return "the vocabulary of `text` comes from its file: remove the line"
     owners = [other for other, schema in TASK_SCHEMAS.items() if name in schema.model_fields]
     if owners and name not in TASK_SCHEMAS[task].model_fields:
-        return f"it is a knob of {', '.join(f'`{owner}`' for owner in owners)}; {knobs}"
+        return f"it is a setting of {', '.join(f'`{owner}`' for owner in owners)}; {settings}"
     keys = [f"task.{field}" for field in TASK_SCHEMAS[task].model_fields]
     hint = suggest(key, "task", [*keys, *(k for k in all_keys() if not k.startswith("task."))])
-    return knobs if hint.kind == "keys" else f"{hint.text}\n{knobs}"
+    return settings if hint.kind == "keys" else f"{hint.text}\n{settings}"
 
 
 def _get(data: Any, path: Path) -> Any:
@@ -179,20 +140,20 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
     known = _get(document.data, path[:1])
     if isinstance(known, dict) and path[1] not in known:
         where = find(document, ("task", "name"), path)
-        return where.problem("missing", f"`{name}` is missing: wanted {wanted(field)}")
+        return where.problem("missing", f"`{name}` is missing: wanted {expected(field)}")
     if len(path) > 2 and value is None and path not in document.marks:  # the list is too short
         path = path[:2]
         name, value = _dotted(path), _get(document.data, path)
     mark = find(document, path)
     found = _as_written(value, mark) if path in document.marks else describe(value)
-    message = f"`{name}`: found {found}, wanted {wanted(field)}"
+    message = f"`{name}`: found {found}, wanted {expected(field)}"
     if len(path) > 2:
-        message = f"`{name}`: found {found}; `{_dotted(path[:2])}` wants {wanted(field)}"
+        message = f"`{name}`: found {found}; `{_dotted(path[:2])}` wants {expected(field)}"
     return mark.problem("value", message, _value_hint(value, str(path[1]), field, mark))
 
 
 def _as_written(value: Any, mark: Mark) -> str:
-    """Say what was found; of a number the characters, not what they come to: 1e999 is no `inf` to whoever wrote it."""
+    """Describe the value found; a number by its characters in the file: 1e999, not inf."""
     start = (mark.col or 1) - 1
     written = (mark.text or "")[start : start + mark.span]
     try:
@@ -221,7 +182,7 @@ def _value_hint(value: Any, key: str, field: FieldInfo, mark: Mark) -> str | Non
 
 
 def _is_null(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value in NULLS)  # of a key of kind text it is read as a text
+    return value is None or (isinstance(value, str) and value in NULLS)  # the value of a text key is a text
 
 
 def _default_hint(field: FieldInfo) -> str | None:
@@ -229,7 +190,7 @@ def _default_hint(field: FieldInfo) -> str | None:
 
 
 def _several(value: Any, mark: Mark) -> str | None:
-    """Answer an override that lists several values where one is wanted, in brackets or not: a sweep takes them."""
+    """Return the hint about an override with several values, in brackets or not: a sweep takes them."""
     listed = isinstance(value, list) or (isinstance(value, str) and not _THOUSANDS.fullmatch(value))
     if not (mark.source.override and listed):
         return None

@@ -1,4 +1,4 @@
-"""From a file, bytes or an override to a document: plain data in which every key and value knows its place."""
+"""A config file, bytes or an override read into a document: plain data with the place of every key and value."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import re
 import stat
 from typing import Any, cast
 
-from mhsa_cli.config import not_yaml
+from mhsa_cli.config.fields import is_text
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
-from mhsa_cli.config.pydantic_errors import is_text
-from mhsa_cli.config.yaml_events import Document, Path, Walk
+from mhsa_cli.config.yaml_events import OTHER_FORMATS, Document, Path, YamlReader, not_yaml, other_format
 
 MAX_BYTES = 256 * 1024
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
@@ -21,23 +20,20 @@ _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks that PyYAM
 
 
 def read_file(path: str | None) -> Document:
-    """Read a config file; None is all defaults. Raises: ConfigError as `read_document`, or if it cannot be read."""
+    """Read a config file; None means all defaults. Raises: ConfigError as `read_document`, or if it is unreadable."""
     return Document(Source("the defaults")) if path is None else read_document(_read_bytes(path), path)
 
 
 def _read_bytes(path: str) -> bytes:
-    """Read a config file's bytes; never waits on a pipe or a device.
-
-    Raises: ConfigError when it is missing, unreadable or not a regular file; what is too large is cut.
-    """
+    """Read at most MAX_BYTES + 1 bytes of a config file, without waiting on a pipe or device. Raises: ConfigError."""
     whole = Mark(Source(path or "''"))
     if not path or "\0" in path:
-        raise whole.error("no-file", "the name is empty or contains a NUL, wanted that of a YAML file")
+        raise whole.error("no-file", "the file name is empty or contains a NUL, wanted a YAML file")
     try:
         mode = pathlib.Path(path).stat().st_mode
         if not stat.S_ISREG(mode):
             raise whole.error("no-file", f"found {_KINDS.get(stat.S_IFMT(mode), 'a device')}, wanted a YAML file")
-        # Without O_NONBLOCK, a pipe put there since the look above would make open() wait for ever.
+        # Without O_NONBLOCK, open() would wait for ever on a pipe created since the check above.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -49,45 +45,41 @@ def _read_bytes(path: str) -> bytes:
 
 
 def read_document(data: bytes, name: str) -> Document:
-    """Read a whole config. An empty file is an empty mapping: every setting at its default.
-
-    Raises: ConfigError where nothing sensible can be said about the rest of the file.
-    """
+    """Read a config; an empty file is all defaults. Raises: ConfigError if the rest of the file cannot be read."""
     whole = Mark(Source(name))
     if len(data) > MAX_BYTES:
         raise whole.error("size", f"is larger than {MAX_BYTES // 1024} kB: this is no config")
-    if alien := not_yaml.KINDS.get(name[name.rfind(".") :].lower()):
-        raise whole.error("not-yaml", *not_yaml.refusal(alien))
+    if other := OTHER_FORMATS.get(name[name.rfind(".") :].lower()):
+        raise ConfigError([not_yaml(whole, other)])
     text = _decode(data, whole)
     source = Source(name, _BREAK.split(text))
     if found := _CONTROL.search(text):
         line, col = _place(text[: found.start()])
-        message = f"found the invisible character U+{ord(found.group()):04X}, which has no place in a config"
+        message = f"found the invisible character U+{ord(found.group()):04X}, which is not allowed in a config"
         raise Mark(source, line, col).error("character", message)
-    walk = Walk(Document(source), text, is_text)
-    root = walk.run(())
+    document = Document(source)
+    root = YamlReader(document, text, is_text).read(())
     if root is not None and not isinstance(root, dict):
-        raise ConfigError(walk.document.problems or [_not_a_mapping(walk.document, root, text)])
-    walk.document.data = root or {}
-    return walk.document
+        raise ConfigError(document.problems or [_not_a_mapping(document, root, text)])
+    document.data = root or {}
+    return document
 
 
 def read_value(text: str, source: Source, col: int, path: Path) -> Document:
-    """Read the value of an override as if it stood after `key: ` in a file; `col` is where it starts.
+    """Read the value of an override, which starts at column `col`, like the value of a key in a file.
 
-    The value of a key of kind text is all that was typed, unless it is in quotes.
+    The value of a text key is taken as typed, unless it is in quotes.
     """
     document = Document(source)
     if found := _CONTROL.search(text) or _BREAK.search(text):
         mark = Mark(source, 1, col + found.start())
         raise mark.error("character", f"found the control character U+{ord(found.group()):04X}")
     typed = text.strip(" ")
-    if typed and is_text(path) and typed[0] not in "'\"" and "${" not in typed:  # no brackets, no comments: only text
+    if typed and is_text(path) and typed[0] not in "'\"" and "${" not in typed:
         document.marks[path] = Mark(source, 1, col + text.index(typed), len(typed))
         document.data = cast(Any, typed)
         return document
-    walk = Walk(document, "x: " + text, is_text, shift=col - 4, at=path)
-    document.data = walk.run(())["x"]
+    document.data = YamlReader(document, "x: " + text, is_text, shift=col - 4, at=path).read(())["x"]
     return document
 
 
@@ -97,7 +89,7 @@ def _decode(data: bytes, whole: Mark) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # A BOM is cut off before decoding, so the position counts from behind it.
+        # The position counts from behind the byte order mark.
         body = data.removeprefix(b"\xef\xbb\xbf")
         line, col = _place(body[: error.start].decode("utf-8", "replace"))
         source = Source(whole.source.name, _BREAK.split(body.decode("utf-8", "surrogateescape")))
@@ -114,8 +106,8 @@ def _not_a_mapping(document: Document, root: Any, text: str) -> Problem:
     mark = document.marks[()]
     if isinstance(root, list):
         return mark.problem("sections", "found a list, wanted sections: `task:`, `model:`, `train:`")
-    if alien := not_yaml.guess(text):
-        return mark.problem("not-yaml", *not_yaml.refusal(alien))
+    if other := other_format(text):
+        return not_yaml(mark, other)
     hint = "a space is needed after the colon" if re.match(r"[\w-]+:\S", str(root)) else None
     return mark.problem(
         "sections", f"found the text `{clip(str(root))}`, wanted sections: `task:`, `model:`, `train:`", hint

@@ -1,11 +1,11 @@
-"""What an unquoted word of YAML means: the YAML 1.2 core rules, and how to write a value so that 1.1 agrees."""
+"""Unquoted YAML scalars by the YAML 1.2 core schema, and values written so that 1.1 readers agree."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-MAX_DIGITS = 20  # more cannot be meant, and int() itself refuses some thousands
+MAX_DIGITS = 20  # int() refuses some thousands
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -14,13 +14,13 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _OTHER_BASE = re.compile(r"[-+]?0[xX][0-9a-fA-F]+\Z|[-+]?0[oO][0-7]+\Z|[-+]?0[bB][01]+\Z")
 
-# Words that no YAML version may read as something else than text.
+# Words that every YAML version reads as text.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*\Z")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 class ScalarError(ValueError):
-    """A word that could be read in two ways; `hint` says how to write what is meant."""
+    """An ambiguous scalar; `hint` says how to write it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -28,10 +28,10 @@ class ScalarError(ValueError):
 
 
 def resolve(text: str) -> Any:
-    """Read an unquoted word: null, bool, int, float or, for everything else, the text itself.
+    """Read an unquoted scalar as null, bool, int, float or, if it is none, text.
 
-    `no`, `on`, `12:30` and dates are text; `1e-3` is a float.
-    Raises: ScalarError for leading zeros, other bases and endless integers.
+    `no`, `on`, `12:30` and dates are text; `1e-3` is a float. Raises: ScalarError for leading zeros, other bases and
+    integers that are too long.
     """
     if text in NULLS:
         return None
@@ -62,7 +62,7 @@ def _integer(text: str) -> int:
 
 
 def write(value: Any) -> str:
-    """Write a value on one line so that YAML 1.1 and 1.2 readers both read it back equal."""
+    """Write a value on one line so that YAML 1.1 and 1.2 readers read it back equal."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -77,7 +77,7 @@ def write(value: Any) -> str:
 
 
 def _float(value: float) -> str:
-    # YAML 1.1 reads 1e-05 as text: it wants a dot in the mantissa.
+    # YAML 1.1 reads 1e-05 as text: the mantissa needs a dot.
     mantissa, e, exponent = repr(value).partition("e")
     return mantissa if not e else f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
 

@@ -1,4 +1,4 @@
-"""Every setting, its type, its default and the reason for it. A new setting is one line here."""
+"""Every setting with its type, default and description."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 from mhsa_cli.config import custom_attention, estimate
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.spelling import did_you_mean
-from mhsa_cli.config.tasks import AnyTask, Repeat, Section, SeqLen, Wanted, rule
+from mhsa_cli.config.tasks import AnyTask, Expected, Repeat, Section, SeqLen, rule
 
-# The option lists, in one place.
 Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "swiglu"]
 RopeLayout = Literal["interleaved", "half"]
@@ -44,32 +43,32 @@ def _device(value: str) -> str:
 def _attention(value: str, info: ValidationInfo) -> str:
     if not custom_attention.is_file(value):
         return value
-    if ":" not in value and not value.lower().endswith(custom_attention.SUFFIXES):  # it was not meant as a file
+    if ":" not in value and not value.lower().endswith(custom_attention.SUFFIXES):  # not meant as a file
         hint = did_you_mean(value, custom_attention.KINDS)
         raise rule("value", f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
     problem = custom_attention.form_problem(value)
-    if problem is None and (info.context or {}).get("files"):  # a run is read also where its file is gone
+    if problem is None and (info.context or {}).get("files"):  # a run is readable without its file
         problem = custom_attention.file_problem(value)
     if problem is not None:
         raise rule(*problem, at=("attention",) if problem.code == custom_attention.FILE else ())
     return value
 
 
-_ATTENTION = "one of softmax, linear, uniform, or your own block: FILE.py:Class"
+_ATTENTION = "one of softmax, linear, uniform, or custom attention: FILE.py:Class"
 _FORMS = {"anyOf": [{"enum": list(custom_attention.KINDS)}, {"type": "string", "pattern": r"\.(py|ipynb|md):\w+$"}]}
-Attention = Annotated[str, AfterValidator(_attention), Wanted(_ATTENTION), WithJsonSchema(_FORMS)]
+Attention = Annotated[str, AfterValidator(_attention), Expected(_ATTENTION), WithJsonSchema(_FORMS)]
 _DEVICES = "one of auto, cpu, mps, cuda, cuda:N"
-Device = Annotated[str, AfterValidator(_device), Wanted(_DEVICES)]
-# YAML knows lists only; a frozen config holds tuples.
+Device = Annotated[str, AfterValidator(_device), Expected(_DEVICES)]
+# YAML has lists; a frozen config has tuples.
 Betas = Annotated[
     tuple[Rate, Rate],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-    Wanted("a list of two numbers in [0, 1)"),
+    Expected("a list of two numbers in [0, 1)"),
 ]
 
 
 def divisors(number: int) -> list[int]:
-    """List the divisors of `number`, ascending."""
+    """List the divisors of `number` in ascending order."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
 
@@ -80,31 +79,29 @@ def _next_to(number: int, options: list[int]) -> str:
 
 
 class ModelConfig(Section):
-    """The network. With d_mlp 0, no residual and no norm it is attention and nothing else."""
+    """The network; with d_mlp 0, no residual and no norm it is attention alone."""
 
-    d_model: Width = Field(default=32, description="width of the stream between the parts")
-    n_heads: Width = Field(default=4, description="heads; each is d_model / n_heads wide")
-    n_kv_heads: Width | None = Field(
-        default=None, description="heads of keys and values; null = n_heads, 1 = multi-query"
-    )
+    d_model: Width = Field(default=32, description="model width")
+    n_heads: Width = Field(default=4, description="attention heads, each d_model / n_heads wide")
+    n_kv_heads: Width | None = Field(default=None, description="key/value heads; null = n_heads, 1 = multi-query")
     n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="attention blocks")
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
-    mlp: Mlp = Field(default="gelu", description="gelu | swiglu: the MLP's kind")
-    residual: bool = Field(default=False, description="add each part's input to its output")
-    norm: Norm = Field(default="none", description="none | layernorm | rmsnorm, before each part")
+    mlp: Mlp = Field(default="gelu", description="gelu | swiglu: type of the MLP")
+    residual: bool = Field(default=False, description="residual connections")
+    norm: Norm = Field(default="none", description="none | layernorm | rmsnorm, pre-norm")
     positions: Positions = Field(default="sinusoidal", description=" | ".join(SCHEMES))
-    rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of rope's angles")
-    rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: which features rope pairs")
+    rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of the rope angles")
+    rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: pairs that rope rotates")
     attention: Attention = Field(
-        default="softmax", description="softmax | linear | uniform (heads that cannot choose) | FILE.py:Class, your own"
+        default="softmax", description="softmax | linear | uniform (frozen control) | FILE.py:Class (custom)"
     )
     window: SeqLen | None = Field(
-        default=None, description="softmax looks at the last so many tokens only; null = at all"
+        default=None, description="sliding window of softmax attention in tokens; null = none"
     )
     bias: bool = Field(default=True, description="biases in the linear layers")
-    dropout: Rate = Field(default=0.0, description="share of weights dropped in training")
-    max_seq_len: SeqLen | None = Field(default=None, description="longest row the positions reach; null = task.seq_len")
-    tie_embeddings: bool = Field(default=False, description="one matrix for the embedding and the output")
+    dropout: Rate = Field(default=0.0, description="dropout probability in training")
+    max_seq_len: SeqLen | None = Field(default=None, description="longest row the model takes; null = task.seq_len")
+    tie_embeddings: bool = Field(default=False, description="tie the input and output embeddings")
 
     @field_validator("n_heads")
     @classmethod
@@ -131,7 +128,7 @@ class ModelConfig(Section):
     def _turns_pairs(cls, value: str, info: ValidationInfo) -> str:
         d_model, n_heads = info.data.get("d_model"), info.data.get("n_heads")
         if value == "rope" and d_model and n_heads and d_model // n_heads % 2:
-            message = f"`model.positions` (rope) turns pairs, but `model.d_model` ({d_model}) / `model.n_heads`"
+            message = f"`model.positions` (rope) rotates pairs, but `model.d_model` ({d_model}) / `model.n_heads`"
             near = _next_to(n_heads, [n for n in divisors(d_model) if d_model // n % 2 == 0])
             way = f"nearest n_heads with an even width: {near}" if near else "make d_model even"
             at = ("positions", "n_heads", "d_model")
@@ -148,13 +145,13 @@ class ModelConfig(Section):
             raise rule("positions", message, way, at=("attention", "positions"))
         if custom_attention.is_file(value):
             if SCHEMES.get(positions, "") in ("rotate", "bias"):
-                message = f"`model.positions` ({positions}) acts inside our attention, not in your own block"
-                way = "use learned, sinusoidal or none; a block may have its own"
+                message = f"`model.positions` ({positions}) belongs to the built-in attention, not to custom attention"
+                way = "use learned, sinusoidal or none; custom attention may have its own"
                 raise rule("positions", message, way, at=("positions", "attention"))
             if info.data.get("n_kv_heads") is not None:
-                message = "`model.n_kv_heads` belongs to our attention, not to your own block"
-                way = "leave the line out; a block may share keys by itself"
-                raise rule("own-block", message, way, at=("n_kv_heads", "attention"))
+                message = "`model.n_kv_heads` belongs to the built-in attention, not to custom attention"
+                way = "leave the line out; custom attention may share keys itself"
+                raise rule("custom-attention", message, way, at=("n_kv_heads", "attention"))
         return value
 
     @field_validator("window")
@@ -170,44 +167,42 @@ class ModelConfig(Section):
     @field_validator("max_seq_len")
     @classmethod
     def _reaches(cls, value: int | None, info: ValidationInfo) -> int | None:
-        # The context carries the task's length, so that this is said even while another setting is wrong.
+        # The context has the task's length, so that this is checked even if another setting is wrong.
         return _check_reach(value, (info.context or {}).get("seq_len"))
 
 
 def _check_reach(max_seq_len: int | None, seq_len: int | None) -> int | None:
     if max_seq_len is not None and seq_len is not None and max_seq_len < seq_len:
         message = f"found {max_seq_len}, wanted `task.seq_len` ({seq_len}) or more"
-        raise rule("reach", message, "leave the line out: null means as long as the task")
+        raise rule("reach", message, "leave the line out: null means `task.seq_len`")
     return max_seq_len
 
 
 class TrainConfig(Section):
-    """How long, how fast, and what is written down on the way."""
+    """Optimisation, and what is recorded on the way."""
 
     epochs: Count = Field(default=3, description="0 = save the untrained model")
-    steps_per_epoch: Steps = Field(default=120, description="updates in an epoch")
-    batch_size: Rows = Field(default=16, description="rows in an update")
-    lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak step size of Adam")
-    schedule: Schedule = Field(default="constant", description="constant | cosine | linear: lr after the warm-up")
-    warmup_steps: Count = Field(default=0, description="updates until lr is at its peak")
-    weight_decay: Annotated[float, Field(ge=0, le=1e4)] = Field(
-        default=0.0, description="pull towards zero, as in AdamW"
-    )
-    betas: Betas = Field(default=(0.9, 0.999), description="memory of Adam's two means")
+    steps_per_epoch: Steps = Field(default=120, description="optimizer steps per epoch")
+    batch_size: Rows = Field(default=16, description="rows per step")
+    lr: Annotated[float, Field(gt=0, le=1e4)] = Field(default=5e-3, description="peak learning rate of Adam")
+    schedule: Schedule = Field(default="constant", description="constant | cosine | linear: decay of lr after warm-up")
+    warmup_steps: Count = Field(default=0, description="steps until lr reaches its peak")
+    weight_decay: Annotated[float, Field(ge=0, le=1e4)] = Field(default=0.0, description="weight decay, as in AdamW")
+    betas: Betas = Field(default=(0.9, 0.999), description="beta1 and beta2 of Adam")
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
-        default=None, description="largest gradient norm; null = any"
+        default=None, description="maximum gradient norm; null = no clipping"
     )
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="same seed, same weights")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="random seed")
     device: Device = Field(default="auto", description="auto | cpu | mps | cuda | cuda:N")
     dtype: DType = Field(default="float32", description="float32 | float64 | bfloat16")
     threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=1, description="CPU threads; their number changes the last bits"
+        default=1, description="CPU threads; their number changes results in the last bits"
     )
     log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
-    eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once an epoch")
-    eval_sequences: Rows = Field(default=512, description="rows in an evaluation")
-    save_every: Steps | None = Field(default=None, description="steps between checkpoints; null = once an epoch")
-    keep: Steps = Field(default=2, description="newest checkpoints that stay on disk")
+    eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once per epoch")
+    eval_sequences: Rows = Field(default=512, description="rows per evaluation")
+    save_every: Steps | None = Field(default=None, description="steps between checkpoints; null = once per epoch")
+    keep: Steps = Field(default=2, description="checkpoints kept on disk, the newest ones")
 
     @field_validator("steps_per_epoch")
     @classmethod
@@ -215,14 +210,14 @@ class TrainConfig(Section):
         epochs = info.data.get("epochs")
         if epochs is not None and epochs * value > MAX_STEPS:
             product = f"`train.epochs` x `train.steps_per_epoch` is {epochs * value:,} steps"
-            raise rule("steps", f"{product}, at most {MAX_STEPS:,} are run", at=("steps_per_epoch", "epochs"))
+            raise rule("steps", f"{product}, wanted at most {MAX_STEPS:,}", at=("steps_per_epoch", "epochs"))
         return value
 
     @field_validator("warmup_steps")
     @classmethod
     def _warms_up(cls, value: int, info: ValidationInfo) -> int:
         epochs, per_epoch = info.data.get("epochs"), info.data.get("steps_per_epoch")
-        # An untrained run (0 epochs) has no schedule to be wrong.
+        # An untrained run (0 epochs) has no schedule.
         if epochs and per_epoch is not None and value > epochs * per_epoch:
             message = f"found {value:,}, wanted at most {epochs * per_epoch:,}: the run has no more steps"
             raise rule("warmup", message, "steps are epochs x steps_per_epoch")
@@ -237,11 +232,11 @@ class TrainConfig(Section):
 
 
 class Config(Section):
-    """A whole, valid run: the task, the model, the training. Frozen."""
+    """A complete, valid run: task, model and training."""
 
-    task: AnyTask = Field(default=Repeat(), description="what is learned")
-    model: ModelConfig = Field(default=ModelConfig(), description="the network that learns it")
-    train: TrainConfig = Field(default=TrainConfig(), description="how it is trained")
+    task: AnyTask = Field(default=Repeat(), description="the task")
+    model: ModelConfig = Field(default=ModelConfig(), description="the network")
+    train: TrainConfig = Field(default=TrainConfig(), description="the training")
 
     @field_validator("model")
     @classmethod
@@ -261,16 +256,16 @@ class Config(Section):
 
     @property
     def total_steps(self) -> int:
-        """Count the updates of the run."""
+        """The optimizer steps of the run."""
         return self.train.epochs * self.train.steps_per_epoch
 
     @property
     def max_seq_len(self) -> int:
-        """Return the longest row the model takes: `model.max_seq_len`, or the task's."""
+        """The longest row the model takes: `model.max_seq_len`, or the task's."""
         return self.model.max_seq_len or self.task.seq_len
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data (dicts, lists, text, numbers), the sections in the order of the schema."""
+        """Return plain data, in the order of the schema."""
         return {name: _section(getattr(self, name)) for name in ("task", "model", "train")}
 
 

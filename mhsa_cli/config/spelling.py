@@ -1,4 +1,4 @@
-"""Which known word a misspelt one was meant to be: one slip of a finger is near, looking alike is not."""
+"""Suggestions for misspelt words: only words that are one slip away."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ SHORTEST = 4  # letters of a word in which one may be wrong: of three, one lette
 
 
 def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]:
-    """List the known words that `word` may be a slip of: the same letters, a plural, or one letter off.
+    """List the known words with the same letters as `word`, or else those one slip away.
 
-    Case, `_` and `-` do not count. The first letter is hardly ever the wrong one, and d_heads are not n_heads.
+    Case, `_` and `-` do not count. The first letter must be right: d_heads is not n_heads.
     """
     typed = _letters(word)
     pairs = [(name, _letters(name)) for name in known]
@@ -19,13 +19,13 @@ def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]
 
 
 def nearest(word: str, known: Iterable[str], shortest: int = SHORTEST) -> str | None:
-    """Return the one known word that `word` is a slip of; None where there is none, or more than one."""
+    """Return the only known word that is near `word`; None if there is none, or more than one."""
     found = near(word, known, shortest)
     return found[0] if len(found) == 1 else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Offer the one known word that `word` is a slip of; None where there is none, or more than one."""
+    """Return the suggestion of the only known word that is near; None if there is none, or more than one."""
     close = nearest(word, known)
     return f"did you mean `{close}`?" if close else None
 
@@ -35,9 +35,9 @@ def _letters(word: str) -> str:
 
 
 def _is_slip(one: str, other: str, shortest: int) -> bool:
-    """Tell whether one letter was added, left out or replaced behind the first, or two neighbours were swapped.
+    """Return whether a letter after the first was added, omitted or replaced, or two neighbours swapped.
 
-    Of a word that is too short for that, the plural counts.
+    Of words that are too short for that, only the plural counts.
     """
     short, long = sorted((one, other), key=len)
     if len(short) >= SHORTEST - 1 and short + "s" == long:

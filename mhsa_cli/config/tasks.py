@@ -1,4 +1,4 @@
-"""What each task may be asked: one small schema per task, and the table that lists them."""
+"""The settings of each task: a schema per task, and the table of tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SEQ_LEN = 65536
 
 
 class Section(BaseModel):
-    """A part of a config: nothing is converted, nothing unknown is let through, nothing changes afterwards."""
+    """A section of a config: strict types, no unknown keys, frozen."""
 
     model_config = ConfigDict(
         strict=True,
@@ -27,16 +27,16 @@ class Section(BaseModel):
     )
 
 
-class Wanted(str):
-    """Says in words what a field takes, where its type does not say it."""
+class Expected(str):
+    """The values that a field takes, in words, where its type does not tell."""
 
     __slots__ = ()
 
 
 def rule(code: str, message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
-    """Make the error of a rule. `at` names the fields it is between, the first that is written is pointed at.
+    """Make the error of a rule. Its place is the first field of `at` that is in the file.
 
-    Without it the message says of the field's own value what was found, and its key is put before it.
+    Without `at` the message is about the value of the field itself, whose key is put before it.
     """
     return PydanticCustomError("rule", "{message}", {"code": code, "message": message, "hint": hint, "at": at})
 
@@ -46,9 +46,9 @@ SeqLen = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
 
 
 class Repeat(Section):
-    """One random id in every place: the answer is found wherever a head looks."""
+    """One random id in every place: every position holds the answer."""
 
-    name: Literal["repeat"] = Field(default="repeat", description="one random id said over and over")
+    name: Literal["repeat"] = Field(default="repeat", description="one random id repeated over the row")
     vocab_size: VocabSize = Field(default=64, description="number of different tokens")
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 
@@ -56,12 +56,10 @@ class Repeat(Section):
 class PrefixTask(Section):
     """A prefix, a separator, and an answer as long as the prefix: seq_len + 1 tokens, seq_len of them inputs."""
 
-    vocab_size: VocabSize = Field(
-        default=64, description="ids, the separator (and with min_length the padding) included"
-    )
-    seq_len: SeqLen = Field(default=12, description="input tokens, even: half of them are the prefix")
+    vocab_size: VocabSize = Field(default=64, description="ids, including the separator (and padding with min_length)")
+    seq_len: SeqLen = Field(default=12, description="input tokens (even); half of them are the prefix")
     min_length: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN // 2)] | None = Field(
-        default=None, description="shortest prefix where lengths vary; null = always seq_len / 2"
+        default=None, description="shortest prefix if lengths vary; null = always seq_len / 2"
     )
 
     @field_validator("seq_len")
@@ -72,7 +70,7 @@ class PrefixTask(Section):
             message = f"found {value}, which leaves task `{name}` no target positions"
             raise rule("targets", message, "write an even number, 2 or more")
         if value % 2:
-            message = f"found {value}, wanted an even number: a row of `{name}` is a prefix and an answer as long"
+            message = f"found {value}, wanted an even number: prefix and answer of `{name}` are equally long"
             raise rule("even", message, f"{value - 1} and {value + 1} are even")
         return value
 
@@ -92,24 +90,24 @@ class PrefixTask(Section):
 
 
 class Copy(PrefixTask):
-    """The prefix once more behind the separator."""
+    """The prefix again after the separator."""
 
-    name: Literal["copy"] = Field(default="copy", description="say the prefix again after the separator")
+    name: Literal["copy"] = Field(default="copy", description="repeat the prefix after the separator")
 
 
 class Reverse(PrefixTask):
-    """The prefix backwards behind the separator."""
+    """The prefix backwards after the separator."""
 
-    name: Literal["reverse"] = Field(default="reverse", description="say the prefix backwards after the separator")
+    name: Literal["reverse"] = Field(default="reverse", description="reverse the prefix after the separator")
 
 
 Period = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN - 1)]
 
 
 class Induction(Section):
-    """A block of distinct symbols, repeated to the end of the row; its length is drawn for each row."""
+    """A block of distinct symbols, repeated to the end of the row; its length is random in each row."""
 
-    name: Literal["induction"] = Field(default="induction", description="go on with a block of hidden length")
+    name: Literal["induction"] = Field(default="induction", description="continue a repeated block of random length")
     vocab_size: VocabSize = Field(default=32, description="number of different tokens")
     seq_len: Annotated[int, Field(ge=2, le=MAX_SEQ_LEN)] = Field(default=24, description="tokens in a row")
     min_period: Period | None = Field(default=None, description="shortest block; null = a quarter of seq_len")
@@ -124,10 +122,12 @@ class Induction(Section):
         longest = value or seq_len // 2
         shortest = info.data["min_period"] or max(1, seq_len // 4)
         if longest >= seq_len:
-            message = f"found {value}, wanted at most {seq_len - 1}: `task.seq_len` is {seq_len}, and a block repeats"
+            message = (
+                f"found {value}, wanted at most {seq_len - 1}: a block must repeat within `task.seq_len` ({seq_len})"
+            )
             raise rule("periods", message)
         if shortest > longest:
-            message = f"periods from {shortest} to {longest}: the shortest is longer than the longest"
+            message = f"periods from {shortest} to {longest}: the shortest exceeds the longest"
             way = "set both `task.min_period` and `task.max_period`"
             raise rule("periods", message, way, at=("min_period", "max_period"))
         if longest > vocab_size:
@@ -138,15 +138,15 @@ class Induction(Section):
 
 
 class Shift(Section):
-    """Counting upwards: the answer at each position is the token's successor, modulo vocab_size."""
+    """Counting: the answer at each position is the token plus one, modulo vocab_size."""
 
-    name: Literal["shift"] = Field(default="shift", description="count upwards: each answer is its token plus one")
+    name: Literal["shift"] = Field(default="shift", description="count: each answer is its token plus one")
     vocab_size: VocabSize = Field(default=64, description="number of different tokens")
     seq_len: SeqLen = Field(default=12, description="tokens in a row")
 
 
 def _path(value: Any) -> str:
-    # pydantic's own str refuses file names that are not UTF-8, which exist.
+    # pydantic's str refuses file names that are not UTF-8.
     if not isinstance(value, str):
         raise PydanticCustomError("string_type", "wanted text")
     if not value:
@@ -157,19 +157,19 @@ def _path(value: Any) -> str:
 
 
 class Text(Section):
-    """The next character of a text file."""
+    """Next-character prediction on a text file."""
 
-    name: Literal["text"] = Field(default="text", description="say the next character of a text file")
+    name: Literal["text"] = Field(default="text", description="predict the next character of a text file")
     path: Annotated[
-        str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"}), Wanted("the path of a text file")
-    ] = Field(description="the text file, from the directory you are in")
+        str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"}), Expected("the path of a text file")
+    ] = Field(description="text file, relative to the working directory")
     seq_len: SeqLen = Field(default=64, description="characters in a row")
     eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        default=0.1, description="end of the file kept for evaluation"
+        default=0.1, description="fraction held out for evaluation, at the end of the file"
     )
 
 
-# Every task, in the order in which they are shown. The work of each is in core.tasks.TASKS.
+# Every task, in the order in which they are listed; core.tasks.TASKS implements them.
 TaskConfig = Repeat | Copy | Reverse | Induction | Shift | Text
 TASK_SCHEMAS: dict[str, type[TaskConfig]] = {
     schema.model_fields["name"].default: schema for schema in get_args(TaskConfig)
@@ -177,7 +177,7 @@ TASK_SCHEMAS: dict[str, type[TaskConfig]] = {
 
 
 def task_name(value: Any) -> str:
-    """Tell which task's schema applies; without a name it is the lesson's."""
+    """Return the task whose schema applies; the default task without a name."""
     name = value.get("name", "repeat") if isinstance(value, dict) else getattr(value, "name", "")
     return name if isinstance(name, str) else ""
 

@@ -122,7 +122,7 @@ def _on_one_line(error: MhsaError) -> str:
     """Say what is wrong with a config without the excerpts, whose carets say nothing where lines are set anew."""
     told, cause = error.message, error.__cause__
     if isinstance(cause, ConfigError):
-        told = told.removesuffix(cause.message) + cause.told(excerpt=False)
+        told = told.removesuffix(cause.message) + cause.describe(excerpt=False)
     return " ".join(told.split())
 
 

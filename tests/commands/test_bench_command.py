@@ -73,7 +73,7 @@ def test_tables_come_without_json() -> None:
     [
         (["train.threads=0"], "wanted a whole number"),
         (["n_heads=5"], "not divisible"),
-        (["seq_len=65536", "batch_size=4096"], "this asks for about"),
+        (["seq_len=65536", "batch_size=4096"], "this config needs about"),
         (["n_head=8"], "did you mean `n_heads`"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["tiny.yaml"], "tiny.yaml"),

@@ -56,20 +56,20 @@ def test_notebooks_and_markdown_are_searched_for_the_word(name: str) -> None:
     Path(name).write_text("class Mine(nn.Module)")
     assert file_problem(f"{name}:Mine") is None
     (fault,) = wrong(f"{name}:Yours")
-    assert fault.code == "own-block-file" and "`Yours`" in fault.message
+    assert fault.code == "custom-attention-file" and "`Yours`" in fault.message
 
 
 @pytest.mark.parametrize(
     ("attention", "code", "hint"),
     [
-        ("mine.py:Inside", "own-block-file", "classes in it: Mine"),
-        ("mine.py", "own-block", "write mine.py:Mine"),
-        ("gone.py:Mine", "own-block", "the path counts from the folder you are in"),
-        ("here.py:Mine", "own-block", "the path counts from the folder you are in"),
-        ("mine.txt:Mine", "own-block", "files may end in .py, .ipynb, .md"),
-        ("mine.py:2x", "own-block", "write mine.py:Mine"),
-        ("odd.py:Mine", "own-block-file", "python -m py_compile odd.py"),
-        ("bytes.py:Mine", "own-block-file", None),
+        ("mine.py:Inside", "custom-attention-file", "classes in it: Mine"),
+        ("mine.py", "custom-attention", "write mine.py:Mine"),
+        ("gone.py:Mine", "custom-attention", "the path is relative to the working directory"),
+        ("here.py:Mine", "custom-attention", "the path is relative to the working directory"),
+        ("mine.txt:Mine", "custom-attention", "files may end in .py, .ipynb, .md"),
+        ("mine.py:2x", "custom-attention", "write mine.py:Mine"),
+        ("odd.py:Mine", "custom-attention-file", "python -m py_compile odd.py"),
+        ("bytes.py:Mine", "custom-attention-file", None),
         ("sofmax", "value", "did you mean `softmax`?"),
         ("mine", "value", None),
     ],
@@ -94,7 +94,7 @@ def test_the_words_of_a_block_that_is_not_there() -> None:
         ("positions=rope", "positions"),
         ("positions=alibi", "positions"),
         ("window=3", "window"),
-        ("n_kv_heads=2", "own-block"),
+        ("n_kv_heads=2", "custom-attention"),
     ],
 )
 def test_switches_of_our_attention_are_refused_beside_it(setting: str, code: str) -> None:

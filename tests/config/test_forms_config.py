@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mhsa_cli.config.aliases import suggest
-from mhsa_cli.config.pydantic_errors import all_keys
+from mhsa_cli.config.fields import all_keys
 from mhsa_cli.config.schema import Config
 
 Load = Callable[..., Config]
@@ -17,7 +17,7 @@ Complain = Callable[..., str]
 
 def test_rope_needs_pairs_of_features(complain: Complain) -> None:
     assert complain("model:\n  d_model: 36\n  n_heads: 4\n  positions: rope\n") == (
-        "c.yaml:4:14: `model.positions` (rope) turns pairs, but `model.d_model` (36) / `model.n_heads` (4) is odd\n"
+        "c.yaml:4:14: `model.positions` (rope) rotates pairs, but `model.d_model` (36) / `model.n_heads` (4) is odd\n"
         "      positions: rope\n"
         "                 ^^^^\n"
         "  nearest n_heads with an even width: 3 and 6; or use other positions"

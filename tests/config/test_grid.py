@@ -10,8 +10,8 @@ import pytest
 
 from mhsa_cli.config.grid import MAX_TRIALS, Grid, expand
 from mhsa_cli.config.load import load_config
+from mhsa_cli.config.overrides import split_values
 from mhsa_cli.config.problems import ConfigError
-from mhsa_cli.config.value_lists import split_values
 from mhsa_cli.errors import UsageError
 
 TEXT = """\

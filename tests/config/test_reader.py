@@ -68,7 +68,7 @@ def test_other_top_levels_are_refused_at_their_place(text: str, code: str, line:
 
 def test_a_key_given_twice_names_both_lines(complain: Complain) -> None:
     assert complain("train:\n  lr: 0.1\n  seed: 3\n  lr: 0.2\n") == (
-        "c.yaml:4:3: found the key `lr` a second time; it stands on line 2 already\n"
+        "c.yaml:4:3: found the key `lr` a second time; the first is on line 2\n"
         "      lr: 0.2\n      ^^\n  keep one of them"
     )
 
@@ -114,9 +114,16 @@ def test_what_yaml_allows_and_a_config_does_not(text: str, code: str, col: int) 
         ("x: 'open", "is a quote or bracket left open?"),
         ("x: a: b", "is there a second `: ` on this line, or is the indentation off? Quote text that holds `: `"),
         ("x: @a", "quote text that begins with this character"),
+        ("x: [1 2\ny: 3", "is a bracket left open, or a comma missing?"),
+        ("x:\n  y: 1\n z: 2", "is the indentation of this line the same as of its neighbours?"),
+        ("x: 1\ny\nz: 2", "is the colon missing, or the space after it? Wanted `key: value`"),
+        ('x: 1\n"y"\nz: 2', "is the colon missing, or the space after it? Wanted `key: value`"),
+        ('x: "\n\\q"', None),
+        ("x: [", None),
+        ("x: 1\n%", None),
     ],
 )
-def test_syntax_has_its_usual_cause(text: str, hint: str) -> None:
+def test_syntax_has_its_usual_cause(text: str, hint: str | None) -> None:
     assert [fault.hint for fault in faults(text)] == [hint]
 
 

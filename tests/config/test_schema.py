@@ -71,7 +71,7 @@ def test_rules_between_fields_fire_while_another_field_fails() -> None:
     assert codes(
         "task: {seq_len: 19, foo: 1}\nmodel: {n_layers: x, d_model: 34, max_seq_len: 11}\n"
         "train: {lr: abc, epochs: 2, steps_per_epoch: 5, warmup_steps: 13, seed: -1}\n"
-    ) == ["unknown-knob", "value", "heads", "reach", "value", "warmup", "value"]
+    ) == ["unknown-setting", "value", "heads", "reach", "value", "warmup", "value"]
 
 
 @pytest.mark.parametrize("value", [".nan", "1.0", "1.5", "-0.1", ".inf", "true", "'0.5'"])
@@ -229,12 +229,12 @@ def test_a_section_that_is_no_mapping(text: str) -> None:
 
 
 def test_every_field_has_a_reason_and_words_for_what_it_takes() -> None:
-    from mhsa_cli.config.expected import wanted
+    from mhsa_cli.config.fields import expected
 
     for schema in (ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):
         for name, field in schema.model_fields.items():
             assert field.description, name
-            assert wanted(field), name
+            assert expected(field), name
 
 
 @pytest.mark.parametrize("value", [True, 3.0, "3", None, [3]])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.aliases import ALIASES, setting, suggest
-from mhsa_cli.config.pydantic_errors import all_keys
+from mhsa_cli.config.fields import all_keys
 from mhsa_cli.config.spelling import nearest
 
 Complain = Callable[..., str]

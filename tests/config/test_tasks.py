@@ -45,18 +45,18 @@ def test_shortest_prefix_fits_in_half_a_row(complain: Complain, load: Load) -> N
 
 def test_a_knob_of_another_task_is_given_back_to_it() -> None:
     (fault,) = faults("task: {name: copy, path: a.txt}")
-    knobs = "it is a knob of `text`; knobs of `copy`: name, vocab_size, seq_len, min_length"
-    assert (fault.code, fault.hint) == ("unknown-knob", knobs)
+    knobs = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length"
+    assert (fault.code, fault.hint) == ("unknown-setting", knobs)
 
 
 def test_an_unknown_knob_lists_the_tasks_own() -> None:
     (fault,) = faults("task: {name: text, path: a, seq_length: 9}")
-    knobs = "did you mean `seq_len`?\nknobs of `text`: name, path, seq_len, eval_fraction"
-    assert (fault.code, fault.hint) == ("unknown-knob", knobs)
+    knobs = "did you mean `seq_len`?\nsettings of `text`: name, path, seq_len, eval_fraction"
+    assert (fault.code, fault.hint) == ("unknown-setting", knobs)
 
 
 def test_text_takes_its_vocabulary_from_the_file() -> None:
-    assert codes("task: {name: text, path: a, vocab_size: 65}") == ["unknown-knob"]
+    assert codes("task: {name: text, path: a, vocab_size: 65}") == ["unknown-setting"]
 
 
 def test_text_needs_a_path() -> None:
@@ -83,7 +83,7 @@ def test_a_misspelt_task_is_recognised(complain: Complain) -> None:
 
 def test_another_task_by_override_keeps_the_files_knobs_as_errors(load: Load) -> None:
     text = "task: {name: copy, seq_len: 14, min_length: 3}"
-    assert codes(text, "task.name=shift") == ["unknown-knob"]
+    assert codes(text, "task.name=shift") == ["unknown-setting"]
     assert load(text, "task.name=reverse").task.name == "reverse"
 
 

@@ -155,7 +155,7 @@ model: d-model | did you mean `d_model`?
 model: zzz | keys of `model`: d_model
 task: d_vocab | did you mean `vocab_size`?
 task: context_length | did you mean `seq_len`?
-task: path | it is a knob of `text`
+task: path | it is a setting of `text`
 top: n_heads | `n_heads` belongs under `model:`
 top: Train | did you mean `train:`?
 top: tokenizer | not supported
@@ -202,7 +202,7 @@ WHOLES = [
     Text("train: {[lr]: 4}", 1, 9, ("as a key",)),
     Text('train:\n  "\\uD800": 1', 2, 3, (r"unknown key `\ud800` in `train`", "keys of `train`")),
     Text('"\\uDC80": {lr: 1}', 1, 1, (r"unknown key `\x80`", "sections are")),
-    Text('task: {name: shift, "\\uD83D\\uDE00": [1]}', 1, 21, (r"has no knob `\ud83d\ude00`",)),
+    Text('task: {name: shift, "\\uD83D\\uDE00": [1]}', 1, 21, (r"has no setting `\ud83d\ude00`",)),
     Text("'': 3", 1, 1, ("found an empty key",)),
     Text("model: {_target_: a.b}", 1, 9, ("object creation are not supported",)),
     Text("train: {lr: 'open", 1, 18, ("is a quote or bracket left open?",)),
@@ -238,7 +238,7 @@ WHOLES = [
          ("`name`", "4800 batches", "`dtype` under `train:`")),
     Text("model:\n  d_model: 1600\n  n_heads: 48", 3, 12, ("nearest n_heads that divide 1600: 40 and 50",)),
     Text("model: {n_heads: 6, d_model: 36, n_kv_heads: 4}", 1, 46, ("n_kv_heads that divide 6: 1, 2, 3, 6",)),
-    Text("model: {d_model: 9, n_heads: 3, positions: rope}", 1, 44, ("turns pairs", "is odd")),
+    Text("model: {d_model: 9, n_heads: 3, positions: rope}", 1, 44, ("rotates pairs", "is odd")),
     Text("model: {positions: alibi, attention: linear}", 1, 38, ("adds to the scores of a softmax",)),
     Text("model: {attention: uniform, window: 3}", 1, 37, ("belongs to softmax",)),
     Text("task: {seq_len: 29}\nmodel: {max_seq_len: 15}", 2, 22, ("`task.seq_len` (29) or more",)),
@@ -250,7 +250,7 @@ WHOLES = [
     Text("task: {name: text}", 1, 14, ("`task.path` is missing",)),
     Text("task: {name: text, path: ''}", 1, 26, ("found an empty text",)),
     Text("task: {name: copy, path: a}\ntrain: {lr: x}\nlr: 3", 1, 20,
-         ("task `copy` has no knob `path`", "c.yaml:2:13", "c.yaml:3:1")),
+         ("task `copy` has no setting `path`", "c.yaml:2:13", "c.yaml:3:1")),
 ]  # fmt: skip
 
 OVERRIDES = """

@@ -171,7 +171,7 @@ def arranged(settings: dict[str, str], order: str, cwd: Path) -> list[str]:
     """Give the settings on the command line or in a file, in this order."""
     if "file" not in order:
         return pairs(dict(reversed(settings.items()))) if order == "backwards" else pairs(settings)
-    from mhsa_cli.config.pydantic_errors import all_keys
+    from mhsa_cli.config.fields import all_keys
 
     homes = {key.partition(".")[2]: key.partition(".")[0] for key in all_keys()}
     lines: dict[str, list[str]] = {"train": [], "model": [], "task": []}

@@ -1,25 +1,64 @@
-"""What a setting takes, in words, read off its type: so that every message about it says the same."""
+"""The fields of the schema by their dotted keys, and the values each takes, in words."""
 
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.problems import clip
-from mhsa_cli.config.tasks import Wanted
+from mhsa_cli.config.schema import ModelConfig, TrainConfig
+from mhsa_cli.config.tasks import TASK_SCHEMAS, Expected
+from mhsa_cli.config.yaml_events import Path
 
 
-def wanted(field: FieldInfo) -> str:
+@cache
+def _fields() -> dict[str, list[FieldInfo]]:
+    """Return the fields of every dotted key; a key of tasks has one for each task."""
+    found: dict[str, list[FieldInfo]] = {}
+    tasks = [("task", schema) for schema in TASK_SCHEMAS.values()]
+    for section, schema in [*tasks, ("model", ModelConfig), ("train", TrainConfig)]:
+        for name, field in schema.model_fields.items():
+            found.setdefault(f"{section}.{name}", []).append(field)
+    return found
+
+
+def all_keys() -> list[str]:
+    """List every dotted key, those of all tasks included."""
+    return list(_fields())
+
+
+def field_of(key: str) -> FieldInfo:
+    """Return the field of a dotted key; of a task's key, that of the first task that has it."""
+    return _fields()[key][0]
+
+
+def _kinds(path: Path) -> list[Any]:
+    return [base_type(field) for field in _fields().get(".".join(map(str, path)), ())]
+
+
+@cache
+def is_text(path: Path) -> bool:
+    """Return whether the key at `path` takes text."""
+    return str in _kinds(path)
+
+
+def is_list(path: Path) -> bool:
+    """Return whether the key at `path` takes a list."""
+    return any(get_origin(kind) is tuple for kind in _kinds(path))
+
+
+def expected(field: FieldInfo) -> str:
     """Describe the values of a field: `a whole number from 1 to 1,024`."""
     base, metadata, nullable = _unwrap(field)
-    words = next((str(item) for item in metadata if isinstance(item, Wanted)), None) or _words(base, metadata)
+    words = next((str(item) for item in metadata if isinstance(item, Expected)), None) or _words(base, metadata)
     return words + (", or null" if nullable else "")
 
 
 def options(field: FieldInfo) -> tuple[str, ...]:
-    """List the options of a Literal field; empty for any other."""
+    """List the options of a Literal field; none for any other."""
     base, _, _ = _unwrap(field)
     return tuple(get_args(base)) if get_origin(base) is Literal else ()
 
@@ -66,7 +105,7 @@ def _number(value: float) -> str:
 
 
 def describe(value: Any) -> str:
-    """Say what was found."""
+    """Describe a value that was found."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
