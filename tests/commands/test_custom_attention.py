@@ -61,7 +61,7 @@ def test_it_is_trained_measured_and_recorded_as_ours_is(marker: Marker) -> None:
     said = train("Mine")
     assert said.code == 0, said.err
     assert "is it right? mhsa check mine.py:Mine" in said.err
-    assert "What the patterns are worth was not measured" in said.out and "effect" not in said.out
+    assert "custom attention" in said.out and "effect:" not in said.out
     info = facts(RUN)
     assert info["status"] == "finished" and info["attention"]["name"] == "Mine"
     assert len(info["attention"]["sha256"]) == 64
