@@ -7,7 +7,7 @@ import math
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
 
-NO = "no difference that this number of seeds could show"
+NO = "no difference shown, -0.4 to +0.2 nats"
 COPY, SPREAD, SHARP, UNDECIDED = (
     Label("offset", Role.SHOWN, 6),
     Label("near-uniform"),
@@ -27,12 +27,12 @@ GROUPS = [
     GroupStats({"model.n_heads": "8"}, 15, 15, 16, (0.717, 0.989), (84, 91, 97), (0.0021, 0.0024, 0.0029), SETS[3]),
 ]
 SAID = [
-    "2 heads against 1 head, steps to 90 % accuracy: 3 seeds are too few to show a difference, 6 could "
-    "(3 seeds; 13 left out: a run never got there)",
+    "2 heads vs. 1 head, steps to 90% accuracy: 3 seeds are too few, 6 are needed "
+    "(3 seeds; 13 excluded: goal not reached)",
     "2 heads end 0.71 to 1.6 nats lower than 1 head (16 seeds)",
-    "4 heads need 92 to 171 fewer steps to 90 % accuracy than 2 heads (12 seeds; 4 left out: a run never got there)",
-    f"4 heads against 2 heads, final loss: {NO} (16 seeds)",
-    "8 heads need 34 to 60 fewer steps to 90 % accuracy than 4 heads (15 seeds; 1 left out: a trial did not finish)",
+    "4 heads need 92 to 171 fewer steps to 90% accuracy than 2 heads (12 seeds; 4 excluded: goal not reached)",
+    f"4 heads vs. 2 heads, final loss: {NO} (16 seeds)",
+    "8 heads need 34 to 60 fewer steps to 90% accuracy than 4 heads (15 seeds; 1 excluded: unfinished trial)",
 ]
 KEY = "model.n_heads"
 NONE, FEWER = Difference(-0.1, -0.4, 0.2, 16), Difference(-47.0, -60.0, -34.0, 15)

@@ -57,7 +57,7 @@ def test_no_number_is_cut_at_few_columns(width: int) -> None:
         assert "…" not in " ".join(lines[2:]).split(), text  # all that is left of a number that was cut
         assert max(map(len, lines)) <= width
     attention = " ".join(bench_section(SECTIONS[3], on(40, "none")).plain.split())
-    assert "64 0.470 0.920 0.370 4096 104 94.40" in attention and "no room for: MB" in attention
+    assert "64 0.470 0.920 0.370 4096 104 94.40" in attention and "hidden columns: MB " in attention
 
 
 def test_the_tables_in_ascii() -> None:
@@ -76,7 +76,7 @@ def test_a_gpu_is_named_and_needs_no_choice_of_threads() -> None:
     machine = replace(MACHINE, device="cuda", gpu="Some Card")
     assert "cuda (Some Card)" in bench_section([machine], on(80, "none")).plain
     one = [record for record in SECTIONS[1] if isinstance(record, StepSpeed) and record.threads == 1]
-    assert "to choose" not in bench_section(one, on(80, "none")).plain
+    assert "recommended" not in bench_section(one, on(80, "none")).plain
 
 
 def test_a_section_of_which_nothing_was_measured_still_says_so() -> None:

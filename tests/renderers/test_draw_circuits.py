@@ -74,35 +74,38 @@ def test_a_head_in_a_line() -> None:
 
 def test_only_what_is_known_gets_a_column_and_a_meaning() -> None:
     text = circuits_table(TWO, COLOR).plain
-    assert "\nposition:" not in text and "\ntoken:" not in text and "eigen:" in text
+    assert "position: share" not in text and "token: share" not in text and "eigen:" in text
     narrow = circuits_table(LESSON, on(30)).plain
-    assert "no room for: position, token,\nmixed, eigen" in narrow and "position:" not in narrow and "direct:" in narrow
+    assert "columns: position, token,\nmixed, eigen" in narrow and "position:" not in narrow and "direct:" in narrow
     bare = [HeadCircuits(0, h, None, None, None, None) for h in range(2)]
     empty = circuits_table(Circuits(0, bare, [], None, "1 row", ["The weights hold NaN."]), COLOR)
-    assert empty.plain.splitlines()[1:] == ["no circuit of these heads is known", "The weights hold NaN."]
+    assert len(empty) == 3 and empty[-1].plain == "The weights hold NaN."
 
 
-def test_the_strongest_compositions_come_first_and_noise_is_not_told() -> None:
-    lines = [line for line in circuits_table(TWO, COLOR).plain.splitlines() if " reads " in line]
-    assert len(lines) == 8
-    assert lines[0] == "L1.H0 reads L0.H0 through its keys: 0.31 above chance"
-    figures = [float(line.split()[6]) for line in lines]
-    assert figures == sorted(figures, reverse=True)
-    assert "the strongest 8 of 27 figures" in circuits_table(TWO, COLOR).plain
+def pairs_of(circuits: Circuits) -> list[list[str]]:
+    return [line.split() for line in circuits_table(circuits, COLOR).plain.splitlines() if "-composition " in line]
+
+
+def test_the_strongest_compositions_come_first_and_noise_is_not_drawn() -> None:
+    rows = pairs_of(TWO)
+    assert len(rows) == 8 and rows[0] == ["K-composition", "L1.H0", "L0.H0", "0.31"]
+    figures = [float(row[-1]) for row in rows]
+    assert figures == sorted(figures, reverse=True) and "8 of 27 " in circuits_table(TWO, COLOR).plain
     weak = [
         Composition(Head(0, 0), Head(1, 2), 0.004, -0.3, math.nan),
         Composition(Head(0, 1), Head(1, 2), math.nan, math.nan, 0.2),
     ]
-    text = circuits_table(replace(TWO, compositions=weak), COLOR).plain
-    assert text.count(" reads ") == 1 and "L1.H2 reads L0.H1 through its values: 0.20 above chance" in text
-    assert "the strongest 1 of 3 figures" in text
-    none = circuits_table(replace(TWO, compositions=weak[:1]), on(120)).plain
-    assert "no head reads what an earlier one writes more than random heads of this shape would" in none
+    two = replace(TWO, compositions=weak)
+    assert (
+        pairs_of(two) == [["V-composition", "L1.H2", "L0.H1", "0.20"]] and "1 of 3 " in circuits_table(two, COLOR).plain
+    )
+    none, nothing = (circuits_table(replace(TWO, compositions=left), COLOR) for left in (weak[:1], []))
+    assert pairs_of(replace(TWO, compositions=weak[:1])) == [] and len(none) == len(nothing) + 2  # a line says so
 
 
 def test_wild_figures_and_names_break_nothing() -> None:
     heads = [HeadCircuits(0, 0, {"tok-tok": math.nan}, math.nan, math.inf, math.nan), HeadCircuits(0, 1, {}, 0, 0, 3e9)]
     wild = Circuits(1, heads, [], 1e300, "3 rows of \x1b[31mred", ["\x07 and \u202e"])
     picture = circuits_table(wild, on(60))
-    assert "\x1b" not in picture.plain and "\x07" not in picture.plain and "+3.0e+09" in picture.plain
+    assert "\x1b" not in picture.plain and "\x07" not in picture.plain and "+3e9" in picture.plain
     assert "nan" not in picture.plain and "inf" not in picture.plain

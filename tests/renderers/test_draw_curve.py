@@ -145,8 +145,8 @@ def test_values_above_a_fixed_frame_are_said() -> None:
 
 def test_zero_has_no_place_on_a_log_scale_and_that_is_said() -> None:
     series = [Series("train", range(3), [4.0, 0.0, 1.0])]
-    assert "no place on a log scale" in loss_curve(series, on(60), log=True).plain
-    assert "no place on a log scale" not in loss_curve(series, on(60)).plain
+    assert "not on the log scale" in loss_curve(series, on(60), log=True).plain
+    assert "not on the log scale" not in loss_curve(series, on(60)).plain
 
 
 @pytest.mark.parametrize("end", [0.5, 3.0, 6.0])

@@ -139,7 +139,7 @@ def test_one_scale_serves_all_heads() -> None:
     weak = [[1.0, 0.0], [0.5, 0.5]]
     sharp = [[1.0, 0.0], [0.0, 1.0]]
     picture = head_maps(replace(one(weak), weights=[[weak, sharp]]), COLOR)
-    painted = [back for line in picture if "weight 0" not in line.plain for back in backgrounds(line)]
+    painted = [back for line in picture if "one scale" not in line.plain for back in backgrounds(line)]
     assert "#fde725" in painted and len({back for back in painted if back}) == 3
     assert "one scale for all heads" in picture.plain
 
@@ -196,8 +196,8 @@ def test_nothing_is_cut_at_any_width(
     assert text.count("(uniform 0.11)") == (heads * layers if source else 0)
     caption = words(text)
     phrases = ["blank: masked future"] if length > 1 else []
-    phrases += ["entropy: of this row, 0 one key, 1 uniform", "copy, step 360"]
-    phrases += ["source: weight on the answer's position, mean of many rows"] if source else []
+    phrases += ["entropy: this row, 0 one key, 1 uniform", "copy, step 360"]
+    phrases += ["answer: weight on the position of the answer, mean over the probe rows"] if source else []
     for phrase in phrases:
         assert phrase in caption
     if " columns: each" not in caption:
@@ -220,7 +220,7 @@ def test_extreme_shapes_draw(length: int, heads: int, width: int, surface: str) 
 @pytest.mark.parametrize("length", [5, 19, 131])
 def test_nan_is_a_question_mark_and_a_warning(surface: str, length: int) -> None:
     picture = head_maps(maps(length, 2, nan_at=True), on(80, surface)).plain
-    assert picture.count("?") == 2 and "? is not a finite number: L0.H0" in words(picture)
+    assert picture.count("?") == 2 and "? not finite: L0.H0" in words(picture)
     assert "?" not in head_maps(maps(length, 2), on(80, surface)).plain
 
 

@@ -74,7 +74,7 @@ def status(shown: LiveSweep, width: int = 80) -> str:
 
 def share(shown: LiveSweep) -> float:
     """How much of the bar is full."""
-    bar = status(shown).partition(" ")[0]
+    bar = status(shown, 100).partition(" ")[0]
     return bar.count("━") / len(bar)
 
 
@@ -82,10 +82,10 @@ def test_the_status_says_trials_steps_loss_and_time() -> None:
     # 16 * (240 + 120) of 56 * 360 steps took 2 * 20 s of two processes: the other 14,400 take 100 s, in two 50 s.
     clock = Clock()
     shown = view(clock)
-    assert status(shown) == "─" * 24 + "  trials 8/64  0:00 < ?"
+    assert status(shown) == "─" * 24 + "  trials 8/64  0:00 elapsed"
     loss = short(median([*losses(240), *losses(120)]))
-    assert status(midway()).endswith(f"  trials 8/64  step 120–240/360  loss {loss}  0:20 < 0:50")
-    assert status(midway(), 40).endswith("  trials 8/64  0:20 < 0:50")
+    assert status(midway()).endswith(f"  trials 8/64  0:50 left  step 120–240/360  loss {loss}  0:20 elapsed")
+    assert status(midway(), 40).endswith("  trials 8/64  0:50 left")
 
 
 def test_results_count_in_the_time_that_is_left() -> None:
@@ -94,12 +94,12 @@ def test_results_count_in_the_time_that_is_left() -> None:
     shown.begin(ChunkPlan(0, "", 16, STEPS))
     clock.now += 30
     feed(shown, clock, 0, [STEPS])
-    assert status(shown).endswith("step 360/360  loss 0.0040  0:30 < 0:00")
+    assert status(shown).endswith("trials 0/16  step 360/360  loss 0.0040  0:30 elapsed")
     clock.now += 4
     shown.add(ChunkProgress(0, STEPS, (), 30.0, 4, 4.0))
-    assert status(shown).endswith("trials 0/16  written 4/16  0:34 < 0:12") and share(shown) == 1
+    assert status(shown).endswith("trials 0/16  0:12 left  written 4/16  0:34 elapsed") and share(shown) == 1
     shown.end(0, 16)
-    assert status(shown).endswith("trials 16/16  0:34 < 0:00")
+    assert status(shown).endswith("trials 16/16  0:34 elapsed")
 
 
 def test_a_resumed_chunk_counts_from_where_it_goes_on() -> None:
@@ -109,7 +109,9 @@ def test_a_resumed_chunk_counts_from_where_it_goes_on() -> None:
     assert share(shown) == 0 and "step 300/360" in status(shown)
     clock.now += 10
     feed(shown, clock, 0, [330])
-    assert share(shown) == pytest.approx(0.5, abs=0.03) and status(shown).endswith("0:10 < 0:10")
+    assert share(shown) == pytest.approx(0.5, abs=0.03) and status(shown).endswith(
+        "0:10 left  step 330/360  loss 0.0042  0:10 elapsed"
+    )
 
 
 def test_a_chunk_that_ended_without_results_is_work_again() -> None:
@@ -154,7 +156,7 @@ def test_a_loss_that_is_not_finite_is_left_out_of_the_median() -> None:
     nothing = view(clock)
     nothing.begin(ChunkPlan(0, "g", 16, STEPS))
     nothing.add(ChunkProgress(0, 4, [math.nan] * 16))
-    assert "a gap" in nothing.picture(60, 24).plain and "loss nan" not in status(nothing)
+    assert "gap: " in nothing.picture(60, 24).plain and "loss nan" not in status(nothing)
 
 
 def test_groups_that_find_no_room_are_counted() -> None:
@@ -185,9 +187,9 @@ def plain(hours: float, *, chunks: int = 9, trials: int = 72) -> list[str]:
 
 
 def test_a_pipe_gets_a_line_now_and_then_and_the_last_one() -> None:
-    assert plain(5 / 3600) == ["trials 72/72  0:05 < 0:00", "a word\\x1b"]
+    assert plain(5 / 3600) == ["trials 72/72  0:05 elapsed", "a word\\x1b"]
     lines = plain(65 / 3600)
-    assert len(lines) == 6 + 1 + 1 and lines[0].startswith("trials 8/72  step 140/360")
+    assert len(lines) == 6 + 1 + 1 and lines[0].startswith("trials 8/72  ") and "  step 140/360  " in lines[0]
     assert len(plain(24.0)) < 200 and len(plain(24.0, chunks=1000, trials=1000)) < 200
 
 

@@ -99,13 +99,13 @@ def test_gaps_are_gaps_and_said() -> None:
     size = len(lines[1 + ROWS].strip()) - 1
     column = round(175 / 360 * size)
     assert all(row[column] == " " for row in panel) and any(row[column // 3] != " " for row in panel)
-    assert any("a gap: the median is not finite there" in line for line in lines)
-    assert not any("a gap" in line for line in plain())
+    assert any("gap: median not finite" in line for line in lines)
+    assert not any("gap: " in line for line in plain())
 
 
 def test_zero_has_no_place_on_a_log_scale() -> None:
     lines = plain([("a", [1, 2, 3], [1.0, 0.0, 0.5], [1.0, 0.0, 0.5], [1.0, 0.0, 0.5])], 59)
-    assert any("values of 0 or less have no place on a log scale" in line for line in lines)
+    assert any("not on the log scale" in line for line in lines)
 
 
 @pytest.mark.parametrize(

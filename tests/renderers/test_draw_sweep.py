@@ -6,6 +6,7 @@ import pytest
 
 from mhsa_cli.records.sweep import GroupStats, SweepReport
 from mhsa_cli.renderers.pictures.sweep import interval, sweep_table
+from mhsa_cli.renderers.pictures.sweep_words import ONE_SEED
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import FAILED, FEWER, GROUPS, NONE, PAIRS, REPORT, SAID, TRIALS
 
@@ -45,54 +46,54 @@ def test_a_sweep_keeps_within_its_width(width: int, surface: str) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_nothing_that_was_found_is_lost_in_a_narrow_terminal(width: int) -> None:
     text = joined(plain(width=width))
-    for part in [*SAID, FAILED, "15/16", "72–99 %", "131 (118–141)", "0.0040", "4 x offset 6 (11 of 16)", "(6 of 15)"]:
+    for part in [*SAID, FAILED, "15/16", "72–99%", "131 (118–141)", "0.0040", "4 x offset 6 (11 of 16)", "(6 of 15)"]:
         assert part in text
-    assert "no room for" not in text
+    assert "hidden columns" not in text
 
 
 def test_a_line_of_the_table_by_hand() -> None:
     row = next(line for line in plain().splitlines() if "15/16" in line)
     assert row.split("  ")[-1] == "6 x offset 6; 2 x focused, no known pattern (6 of"
-    assert row.split()[:8] == ["8", "15/16", "72–99", "%", "91", "(84–97)", "0.0024", "(0.0021–0.0029)"]
+    assert row.split()[:7] == ["8", "15/16", "72–99%", "91", "(84–97)", "0.0024", "(0.0021–0.0029)"]
 
 
 def test_what_never_got_there_is_said_in_words() -> None:
     text = plain()
-    assert "288 (202–never)" in text and "never: so many did not get there" in text
+    assert "288 (202–never)" in text and "never: goal not reached" in text
     one = next(line for line in text.splitlines() if "3/16" in line)
-    assert one.split()[4] == "never"
-    assert "so many" not in plain(replace(REPORT, groups=GROUPS[2:], pairs=[]))
+    assert one.split()[3] == "never"
+    assert "never" not in plain(replace(REPORT, groups=GROUPS[2:], pairs=[]))
 
 
 def test_intervals_are_whole_per_cent() -> None:
-    assert interval((0.7168, 0.9887), "-") == "72-99 %"
-    assert interval((0.0, 1.0), "-") == "0-100 %"
+    assert interval((0.7168, 0.9887), "-") == "72-99%"
+    assert interval((0.0, 1.0), "-") == "0-100%"
 
 
 def test_one_seed_says_that_it_shows_no_spread() -> None:
     group = GroupStats({"model.n_heads": "4"}, 1, 1, 1, (0.207, 1.0), (131, 131, 131), (0.004, 0.004, 0.004))
     text = plain(SweepReport([group], [], TRIALS[:1], 0.9))
-    assert "one seed shows nothing about spread" in text
+    assert ONE_SEED in text
     assert "131" in text and "131 (" not in text  # no quartiles of one number
-    assert "heads" not in text.splitlines()[0].replace("n_heads", "")  # no labels, no column of them
-    assert "one seed" not in plain()
+    assert "labels" not in text  # no labels, no column of them
+    assert ONE_SEED not in plain()
 
 
 def test_two_keys_of_one_name_are_written_whole() -> None:
     group = GROUPS[0]
     both = replace(group, overrides={"a.size": "1", "b.size": "2", "train.lr": "1e-3"})
     head = plain(SweepReport([both], [], [], 0.875)).splitlines()[0]
-    assert head.split()[:3] == ["a.size", "b.size", "lr"] and "steps to 87.5 %" in head
+    assert head.split()[:3] == ["a.size", "b.size", "lr"] and "steps to 87.5%" in head
 
 
 def test_many_pairs_tell_only_the_differences_and_count_the_rest() -> None:
     pairs = [replace(PAIRS[1], unfinished=100 + i, difference=FEWER if i % 10 == 0 else NONE) for i in range(60)]
     text = joined(plain(replace(REPORT, pairs=pairs)))
-    assert [f"{i} left out" in text for i in (100, 110, 150, 111)] == [True, True, True, False]
-    assert "54 of 60 comparisons: no difference that this number of seeds could show" in text
-    assert "of 60 such sentences about equal groups, about 3 would name a difference" in text
+    assert [f"{i} excluded" in text for i in (100, 110, 150, 111)] == [True, True, True, False]
+    assert "54 of 60 comparisons: " in text
+    assert "of 60 comparisons of equal groups, about 3 would" in text
     twelve = joined(plain(replace(REPORT, pairs=pairs[:12])))
-    assert "111 left out" in twelve and "of 20 such sentences" in twelve and "comparisons" not in twelve
+    assert "111 excluded" in twelve and "of 20 comparisons of equal groups" in twelve and "of 12 " not in twelve
 
 
 def test_where_nothing_finished_nothing_is_compared() -> None:
@@ -102,8 +103,8 @@ def test_where_nothing_finished_nothing_is_compared() -> None:
 
 
 def test_no_intervals_no_sentence_about_them() -> None:
-    assert "each at 95 %" not in plain(replace(REPORT, pairs=PAIRS[:1]))
-    assert "each at 95 %" in plain()
+    assert "95% CIs" not in plain(replace(REPORT, pairs=PAIRS[:1]))
+    assert "95% CIs" in plain()
 
 
 def test_trials_that_did_not_finish_are_listed_with_their_reason() -> None:

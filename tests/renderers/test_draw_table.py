@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from mhsa_cli.records.training import TaskInfo
 from mhsa_cli.renderers.kit.glyphs import ASCII, BLOCKS, FULL
 from mhsa_cli.renderers.kit.palette import PLAIN
-from mhsa_cli.renderers.kit.table import Column, legend, table
+from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Grid, cut, pad, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.heads import bars, by_distance
@@ -27,7 +27,7 @@ def cell(place: int) -> Callable[[Sequence[str]], str]:
 
 
 COLUMNS = [
-    Column("run", cell(0), flexible=True, legend="runs here"),
+    Column("run", cell(0), legend="runs here"),
     Column("task", cell(1)),
     Column("steps", cell(2), "right", drop=1, legend="steps: how many"),
     Column("loss", cell(3), "right"),
@@ -61,17 +61,19 @@ def test_user_text_is_never_markup() -> None:
     assert "[/x]" in text and ":smile: [red]x [n_heads]" in text
 
 
-def test_the_least_important_columns_go_first_and_are_named() -> None:
-    narrow = table(COLUMNS, ROWS, on(42)).plain
-    head = narrow.splitlines()[0]
-    assert "steps" in head and "started" not in head and "note" not in head
-    assert narrow.splitlines()[-1] == "no room for: started, note"
-    assert "no room" not in table(COLUMNS, ROWS, on(120)).plain
+def test_the_least_important_columns_go_first_and_those_that_are_there_are_explained() -> None:
+    narrow, wide = (table(COLUMNS, ROWS, on(width), notes=["note"]).plain.splitlines() for width in (42, 120))
+    assert narrow[0].split() == ["run", "task", "loss"]
+    assert narrow[-2:] == ["hidden columns: steps, started, note", "runs here   note"]
+    assert wide[-1] == "runs here   steps: how many   started: when   note" and len(wide) == len(ROWS) + 2
 
 
-def test_a_legend_explains_the_columns_that_are_there() -> None:
-    assert legend(COLUMNS, ROWS, on(120), "note").plain == "note   runs here   steps: how many   started: when"
-    assert legend(COLUMNS, ROWS, on(42)).plain == "runs here   steps: how many"
+def test_columns_of_one_number_are_hidden_together() -> None:
+    columns = [Column("name", cell(0)), *(Column("MB", cell(i), "right", drop=1) for i in (1, 2, 3))]
+    rows = [["a", "123", "456", "789"]]
+    assert table(columns, rows, on(20)).plain.splitlines() == ["name   MB   MB   MB", "a     123  456  789"]
+    rows = [["a long name", "123", "456", "789"]]
+    assert table(columns, rows, on(20)).plain.splitlines() == ["name", "a long name", "hidden columns: MB"]
 
 
 @settings(max_examples=80)
@@ -173,9 +175,9 @@ def test_signs_are_kept_where_they_are_wanted() -> None:
 
 
 RUNS = [
-    Column("run", cell(0), whole=True, legend="runs here"),
+    Column("run", cell(0), whole=True),
     Column("status", cell(1), wraps=True),
-    Column("task", cell(2), drop=1, legend="task: of the run"),
+    Column("task", cell(2), drop=1),
     Column("loss", cell(3), "right"),
 ]
 LISTED = [
@@ -190,7 +192,7 @@ def test_what_may_have_to_be_typed_is_never_cut_and_no_word_is_broken(width: int
     text = table(RUNS, LISTED, replace(on(width), bounded=bounded)).plain
     words = text.split()
     assert all(word in words for row in LISTED for word in (*row[0].split(), *row[1].split(), row[3]) if word)
-    assert "…" not in text and ("no room for: task" in text) == (bounded and 54 <= width < 60)
+    assert "…" not in text and ("hidden columns: task" in text) == (bounded and 54 <= width < 60)
     if not bounded:  # a pipe: a row a line, and every column
         assert [line.split() for line in text.splitlines()[1:]] == [" ".join(row).split() for row in LISTED]
     elif width < 54:  # not even the columns that stay have room
@@ -209,9 +211,6 @@ def test_only_a_single_word_is_wider_than_a_table_that_cuts_nothing(rows: list[l
 def test_a_table_of_figures_keeps_to_the_width_of_a_pipe() -> None:
     piped = replace(on(42), bounded=False)
     assert table(COLUMNS, ROWS, piped).plain == table(COLUMNS, ROWS, on(42)).plain
-    assert legend(RUNS, LISTED, replace(piped, width=57)).plain.endswith("task: of the run")
-    assert legend(RUNS, LISTED, on(57)).plain == "runs here"
-    assert legend(RUNS, LISTED, on(30)).plain.endswith("task: of the run")
 
 
 @given(st.text(alphabet="ab日 ", max_size=70), st.integers(4, 40))

@@ -31,7 +31,7 @@ def history(head: int, lifts: list[float | None], target: str = "previous", labe
 
 
 def heads(long: bool = False) -> list[HeadHistory]:
-    idle = "looks like offset 6, but idle" if long else "offset 6"
+    idle = "offset 6 pattern, no effect shown" if long else "offset 6"
     gaps: list[float | None] = [None, None, *rising(80, 20, 0.9)[2:]]
     return [
         HeadHistory(0, 0, "previous", "previous token", STEPS, rising(40, 9, 0.97), 48, 30, 32),
@@ -128,11 +128,11 @@ def test_only_a_label_is_told_without_closest_to() -> None:
     for width in (60, 80, 120):
         lines = timeline_picture([], heads(True), on(width, "none"))
         rows = rows_of(lines)
-        assert ("closest to induction" in rows["L0.H2"]) == ("ended as" in lines.plain)
-        assert "looks like offset 6, but idle" in lines.plain  # in its row or below, never cut
+        assert ("closest to induction" in rows["L0.H2"]) == ("final label" in lines.plain)
+        assert "offset 6 pattern, no effect shown" in lines.plain  # in its row or below, never cut
         assert "previous token" in lines.plain
         bare = timeline_picture([], [replace(h, label="") for h in heads()], on(width, "none"))
-        assert "closest to" in bare.plain and "ended as" not in bare.plain and "token" not in bare.plain
+        assert "closest to" in bare.plain and "final label" not in bare.plain and "token" not in bare.plain
     asked = timeline_picture([], heads(), on(120), target="induction").plain
     assert "lift on induction" in asked and "closest" not in asked and "token" not in asked
     nothing = timeline_picture([], [history(0, [None, None], target="")], COLOR).plain
@@ -150,8 +150,8 @@ def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
     assert "an onset may be up to 32 steps earlier" in lines  # 160 came after 128, 96 after 64, 48 after 32
     assert "steps earlier" not in timeline_picture([], zero, on(120, "none")).plain
     narrow = timeline_picture([], heads(), on(60, "none")).plain
-    assert "no room for: lift, width" in narrow and "onset" in narrow
-    assert "no room" not in "\n".join(wide.values())
+    assert "hidden columns: lift, width" in narrow and "onset" in narrow
+    assert "hidden" not in "\n".join(wide.values())
 
 
 def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
@@ -176,7 +176,7 @@ _histories = st.lists(
         st.integers(0, 99),
         _lifts,
         st.sampled_from(["previous", "offset", ""]),
-        st.sampled_from(["", "previous token", "looks like duplicate token, but idle", "\x1b[31m"]),
+        st.sampled_from(["", "previous token", "duplicate token pattern, no effect shown", "\x1b[31m"]),
         st.one_of(st.none(), st.integers(0, 10**7)),
         st.one_of(st.none(), st.integers(1, 99)),
     ),

@@ -31,18 +31,17 @@ _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """Describe one column: its heading, the text of a record in it, and what becomes of it where there is no room.
+    """One column: its heading, the text of a record in it, and what happens to it where there is no room.
 
-    A column that `wraps` is set in several lines, broken between words; one that is `flexible` is cut with an ellipsis;
-    one that is `whole` holds what may have to be typed. After that, columns are dropped from the highest `drop` number
-    down; those with 0 stay. `legend` explains it, a phrase a line. Without `when` it is not there at all.
+    A column that `wraps` is set in several lines, broken between words; one that is `whole` holds what may have to be
+    typed. Then columns are hidden from the highest `drop` number down, those of one number together; 0 stays. `legend`
+    explains a visible column, a phrase a line. `when=False` removes the column.
     """
 
     title: str
     value: Callable[[R], str]
     align: Literal["left", "right"] = "left"
     wraps: bool = False
-    flexible: bool = False
     whole: bool = False
     drop: int = 0
     dim: bool = False
@@ -68,43 +67,37 @@ class _Measured:
 
 
 def table(
-    columns: Sequence[Column[R]], records: Sequence[R], surface: Surface, *, under: Callable[[R], str] | None = None
+    columns: Sequence[Column[R]],
+    records: Sequence[R],
+    surface: Surface,
+    *,
+    notes: Sequence[str] = (),
+    under: Callable[[R], str] | None = None,
 ) -> Lines:
-    """Set a row for each record under headings.
+    """Set a row for each record under headings; below, the hidden columns, the legends of the visible ones, and `notes`.
 
-    `under` gives what is set below a row, over the whole width. A note names the columns that had no room.
+    `under` gives what is set below a row, over the whole width.
     """
     width = table_width(columns, surface)
     below = [escape(under(record)) if under else "" for record in records]
     every, kept = _layout(columns, records, width)
-    if not kept:
-        return _key_value_lines(every, below, width)
-    mark = surface.glyphs.cut_text
-    lines = _set_row([[_cut_cell(one.title, one.width, mark)] for one in kept], kept, DIM)
-    for number, text in enumerate(below):
-        lines += _set_row([_cell_lines(one, number, mark) for one in kept], kept, PLAIN)
-        lines += [Text(INDENT) + line for line in wrap_phrases([text], width - len(INDENT))]
-    hidden = [one.title for one in every if one not in kept]
+    lines = _rows(kept, below, width, surface.glyphs.cut_text) if kept else _key_value_lines(every, below, width)
+    hidden = dict.fromkeys(one.title for one in every if kept and one not in kept)
     if hidden and records:
-        lines += wrap_phrases(["no room for: " + ", ".join(hidden)], max(20, width), DIM)
-    return lines
+        lines += wrap_phrases(["hidden columns: " + ", ".join(hidden)], width, DIM)
+    legends = [phrase for one in kept or every for phrase in one.column.legend.splitlines()]
+    return lines + wrap_phrases([*legends, *notes], surface.width, DIM)
 
 
-def table_width(columns: Sequence[Column[R]], surface: Surface) -> int:
-    """Return how wide a table may be: as wide as it likes in a pipe, if it holds what may have to be typed."""
-    return surface.width if surface.bounded or not any(column.whole for column in columns) else _UNBOUNDED
-
-
-def shown(columns: Sequence[Column[R]], records: Sequence[R], surface: Surface) -> list[Column[R]]:
+def visible(columns: Sequence[Column[R]], records: Sequence[R], surface: Surface) -> list[Column[R]]:
     """List the columns that a table has room for."""
     every, kept = _layout(columns, records, table_width(columns, surface))
     return [one.column for one in kept or every]
 
 
-def legend(columns: Sequence[Column[R]], records: Sequence[R], surface: Surface, *notes: str) -> Lines:
-    """Explain a table: notes, and what the columns mean that it has room for."""
-    meanings = [phrase for column in shown(columns, records, surface) for phrase in column.legend.splitlines()]
-    return wrap_phrases([*notes, *meanings], surface.width, DIM)
+def table_width(columns: Sequence[Column[R]], surface: Surface) -> int:
+    """Return how wide a table may be: in a pipe without limit, if it has a column that is `whole`."""
+    return surface.width if surface.bounded or not any(column.whole for column in columns) else _UNBOUNDED
 
 
 def _layout(columns: Sequence[Column[R]], records: Sequence[R], width: int) -> tuple[list[_Measured], list[_Measured]]:
@@ -112,13 +105,12 @@ def _layout(columns: Sequence[Column[R]], records: Sequence[R], width: int) -> t
 
     None stays where not even those that may not be dropped fit, and one of them must not be cut.
     """
-    width = max(20, width)
     every = [_measure(column, records) for column in columns if column.when]
     kept = list(every)
     while not (fits := _shrink(kept, [one.roomy for one in kept], width)):
-        if len(kept) == 1 or not any(one.column.drop for one in kept):
+        if not any(one.column.drop for one in kept):
             break
-        kept.remove(max(reversed(kept), key=lambda one: one.column.drop))
+        kept = [one for one in kept if one.column.drop < max(one.column.drop for one in kept)]
     if not fits and not _shrink(kept, [one.least for one in kept], width):
         if any(one.column.whole for one in kept):
             return every, []
@@ -129,10 +121,9 @@ def _layout(columns: Sequence[Column[R]], records: Sequence[R], width: int) -> t
 def _measure(column: Column[R], records: Sequence[R]) -> _Measured:
     title, cells = escape(column.title), [escape(column.value(record)) for record in records]
     natural = max(map(cell_len, [title, *cells]))
-    if not (column.wraps or column.flexible):
-        return _Measured(column, title, cells, natural, natural)
-    words = [cell_len(word) for cell in cells for word in cell.split(" ")] if column.wraps else []
-    return _Measured(column, title, cells, natural, max([_LEAST_ELASTIC, cell_len(title), *words]))
+    words = [cell_len(word) for cell in cells for word in cell.split(" ")]
+    least = max([_LEAST_ELASTIC, cell_len(title), *words]) if column.wraps else natural
+    return _Measured(column, title, cells, natural, least)
 
 
 def _shrink(kept: Sequence[_Measured], limits: Sequence[int], width: int) -> bool:
@@ -147,23 +138,21 @@ def _shrink(kept: Sequence[_Measured], limits: Sequence[int], width: int) -> boo
     return True
 
 
-def _key_value_lines(every: Sequence[_Measured], below: Sequence[str], width: int) -> Lines:
-    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone.
+def _rows(kept: Sequence[_Measured], below: Sequence[str], width: int, mark: str) -> Lines:
+    lines = _set_row([[_cut_cell(one.title, one.width, mark)] for one in kept], kept, DIM)
+    for number, text in enumerate(below):
+        lines += _set_row([_cell_lines(one, number, mark) for one in kept], kept, PLAIN)
+        lines += [Text(INDENT) + line for line in wrap_phrases([text], width - len(INDENT))]
+    return lines
 
-    What stands in a column without a heading belongs to the value before it.
-    """
+
+def _key_value_lines(every: Sequence[_Measured], below: Sequence[str], width: int) -> Lines:
+    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone."""
     lines = Lines()
     for number, under in enumerate(below):
-        texts: list[str] = []
-        for one in every:
-            cell = one.cells[number]
-            if cell and texts and not one.title:
-                texts[-1] += f" {cell}"
-            elif cell:
-                texts.append(f"{one.title}: {cell}")
+        texts = [f"{one.title}: {one.cells[number]}" for one in every if one.cells[number]]
         lines += [Text()] if number else []
-        texts += [under] if under else []
-        lines += [Text(row) for text in texts for row in wrap_words(text, width, INDENT)]
+        lines += [Text(row) for text in [under, *texts] if text for row in wrap_words(text, width, INDENT)]
     return lines
 
 

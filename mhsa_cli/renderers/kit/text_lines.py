@@ -47,15 +47,8 @@ def cut(text: str, width: int, mark: str = "…") -> str:
     """Shorten text to `width` columns, ending in `mark`; wide characters count two."""
     if cell_len(text) <= width:
         return text
-    if width <= cell_len(mark):
-        return mark[:width]
-    kept, used = [], 0
-    for char in text:
-        used += cell_len(char)
-        if used > width - cell_len(mark):
-            break
-        kept.append(char)
-    return "".join(kept) + mark
+    room = width - cell_len(mark)
+    return (chop_cells(text, room)[0] if room > 0 else "") + mark[:width]
 
 
 def cut_middle(text: str, width: int, mark: str = "…") -> str:
@@ -76,6 +69,7 @@ def pad(text: str, width: int, align: str = "left") -> str:
 
 
 INDENT = "  "
+_CONSOLE = Console(width=80, height=25, force_jupyter=False)  # asked for nothing by `Text.wrap`
 Piece = tuple[str, Style]
 Phrase = str | Sequence[Piece]
 
@@ -91,24 +85,21 @@ def assemble(pieces: Iterable[Piece]) -> Text:
 
 
 def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, gap: int = 3) -> Lines:
-    """Set phrases side by side, a new line where the next does not fit; only a phrase wider than a line is broken,
-    and then between words. A phrase is text in `style`, or styled pieces; none moves the cursor."""
-    rows: list[list[Piece]] = [[]]
-    used = 0
+    """Set phrases side by side, each on a new line where it does not fit; only a phrase wider than a line is broken.
+
+    A phrase is text in `style`, or styled pieces; control characters are escaped.
+    """
+    lines = Lines()
     for phrase in phrases:
         pieces = [(phrase, style)] if isinstance(phrase, str) else phrase
-        whole = [(escape(text), own) for text, own in pieces if text]
-        for number, part in enumerate(_fit(whole, width) if whole else []):
-            size = width_of(part)
-            if number == 0 and used and used + gap + size <= width:
-                rows[-1].append((" " * gap, PLAIN))
-                used += gap
-            elif used:
-                rows.append([])
-                used = 0
-            rows[-1].extend(part)
-            used += size
-    return Lines(assemble(row) for row in rows if row)
+        text = assemble([(escape(part), own) for part, own in pieces])
+        if lines and text and lines[-1].cell_len + gap + text.cell_len <= width:
+            lines[-1].append(" " * gap).append_text(text)
+        elif text:
+            for line in text.wrap(_CONSOLE, width, no_wrap=False):
+                line.rstrip()
+                lines += [line] if line else []
+    return lines
 
 
 def hanging(sentence: Phrase, width: int, style: Style = PLAIN, indent: str = "") -> Lines:
@@ -131,29 +122,6 @@ def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
         else:
             rows.append(indent + word if rows else word)
     return rows
-
-
-def _fit(phrase: Sequence[Piece], width: int) -> list[list[Piece]]:
-    if width_of(phrase) <= width:
-        return [list(phrase)]
-    rows: list[list[Piece]] = [[]]
-    used = 0
-    for text, style in phrase:
-        for word in _words(text, width):
-            if used + cell_len(word) > width and used:
-                rows.append([])
-                used = 0
-            word = word if used else word.lstrip(" ")
-            rows[-1].append((word, style))
-            used += cell_len(word)
-    return [row for row in rows if any(text for text, _ in row)]
-
-
-def _words(text: str, width: int) -> Iterator[str]:
-    """Split before each space; a word longer than a line is cut into lines."""
-    first, *rest = text.split(" ")
-    for word in (first, *(f" {word}" for word in rest)):
-        yield from chop_cells(word, width)
 
 
 class Grid:

@@ -105,16 +105,19 @@ def short(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3f}" if size >= 0.01 else f"{value:.4f}"
 
 
-def fixed(value: float, decimals: int, sign: str = "") -> str:
-    """Write a number with so many decimals, as tables do; one of more than six digits before them as `short` does."""
-    if abs(value) < 1e6 or not math.isfinite(value):
-        return f"{value:{sign}.{decimals}f}"
-    return f"{sign if value > 0 else ''}{short(value)}"
+def fixed(value: float | None, decimals: int, sign: str = "") -> str:
+    """Write a number with so many decimals, as tables do: zero without a sign, a million and more as `short` does."""
+    if value is None:
+        return ""
+    if abs(value) >= 1e6 and math.isfinite(value):
+        return f"{sign if value > 0 else ''}{short(value)}"
+    text = f"{value:{sign}.{decimals}f}"
+    return text if text.strip("+-0.") else text.lstrip("+-")
 
 
-def percents(share: float, decimals: int = 1) -> str:
+def percents(share: float | None, decimals: int = 1) -> str:
     """Write a share of 1 in per cent: 97.5%."""
-    return f"{fixed(100 * share, decimals)}%"
+    return "" if share is None else f"{fixed(100 * share, decimals)}%"
 
 
 def tick_texts(ticks: Sequence[float]) -> list[str]:
@@ -152,8 +155,3 @@ def step_text(step: float) -> str:
         if step >= size:
             return f"{step / (1000.0 if unit == 'k' else size):.6g}{unit}"
     return f"{step:.6g}"
-
-
-def nats(loss: float) -> str:
-    """Write a loss; one that has exploded is written short."""
-    return f"{loss:.4g}" if abs(loss) >= 1e6 else f"{loss:.4f}"

@@ -1,9 +1,8 @@
-"""What `mhsa bench` measured, as tables: one section after another, each as soon as it is known."""
+"""Tables of `mhsa bench`, one for each section, drawn as soon as it is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -12,19 +11,18 @@ from mhsa_cli.records.bench import BenchRecord, NotMeasured, Spread
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, paragraphs, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.text import plural
 
-_UNBOUNDED = 1_000_000  # columns
-QUARTILES_FROM = 72  # columns; below, times are medians alone
+QUARTILES_FROM = 72  # columns; below, times are medians only
 
 
 def bench_section(records: Sequence[BenchRecord], surface: Surface) -> Lines:
-    """Draw the records of one section: a heading, a table, what its columns mean, and what was left out."""
+    """Draw the records of one section: a heading, a table, what its columns mean, and what was not measured."""
     measured = [record for record in records if not isinstance(record, NotMeasured)]
-    left_out = [f"not measured: {r.what} ({r.why})" for r in records if isinstance(r, NotMeasured)]
-    return SECTIONS[records[0].section](measured, surface) + wrap_phrases(left_out, surface.width, DIM)
+    missing = [f"not measured: {r.what} ({r.why})" for r in records if isinstance(r, NotMeasured)]
+    return SECTIONS[records[0].section](measured, surface) + wrap_phrases(missing, surface.width, DIM)
 
 
 def _machine(records: Sequence[BenchRecord], surface: Surface) -> Lines:
@@ -40,17 +38,17 @@ def _machine(records: Sequence[BenchRecord], surface: Surface) -> Lines:
 def _steps(records: Sequence[BenchRecord], surface: Surface) -> Lines:
     rows = [r for r in records if isinstance(r, bench.StepSpeed)]
     columns: list[Column[bench.StepSpeed]] = [
-        Column("size", lambda r: r.name, flexible=True),
+        Column("size", lambda r: r.name, wraps=True),
         Column("threads", lambda r: str(r.threads), "right"),
-        Column("ms a step", lambda r: spread_text(r.step_ms, surface), "right"),
+        Column("ms/step", lambda r: spread_text(r.step_ms, surface), "right", legend=_ms(surface)),
         Column("steps/s", lambda r: rate(r.steps_per_second), "right", drop=1),
         Column("tokens/s", lambda r: rate(r.tokens_per_second), "right", drop=2),
     ]
-    notes = [_times(surface), *dict.fromkeys(_size(r) for r in rows)]
+    notes = list(dict.fromkeys(map(_size, rows)))
     if len({r.threads for r in rows}) > 1:
         chosen = ", ".join(f"{r.threads} for {r.name}" for r in rows if r.recommended)
-        notes.append(f"train.threads to choose, with this machine as busy as it is now: {chosen}")
-    return _titled("training step", table(columns, rows, surface), notes, surface)
+        notes.append(f"recommended train.threads at the current load: {chosen}")
+    return _title("training step", surface) + table(columns, rows, surface, notes=notes)
 
 
 def _size(r: bench.StepSpeed) -> str:
@@ -63,16 +61,16 @@ def _size(r: bench.StepSpeed) -> str:
 def _stacks(records: Sequence[BenchRecord], surface: Surface) -> Lines:
     columns: list[Column[bench.StackSpeed]] = [
         Column("models", lambda r: str(r.models), "right"),
-        Column("ms a step of all", lambda r: spread_text(r.step_ms, surface), "right"),
+        Column("ms/step", lambda r: spread_text(r.step_ms, surface), "right", legend=_ms(surface)),
         Column("model-steps/s", lambda r: rate(r.model_steps_per_second), "right", drop=1),
     ]
-    picture = table(columns, [r for r in records if isinstance(r, bench.StackSpeed)], surface)
-    return _titled("models of the config as one stack", picture, [_times(surface)], surface)
+    rows = [r for r in records if isinstance(r, bench.StackSpeed)]
+    return _title("models of the config trained as one stack", surface) + table(columns, rows, surface)
 
 
 def _attention(records: Sequence[BenchRecord], surface: Surface) -> Lines:
     found = {(r.path, r.seq_len): r for r in records if isinstance(r, bench.AttentionSpeed)}
-    lengths = sorted({T for _, T in found})
+    paths = list(dict.fromkeys(path for path, _ in found))
 
     def speed(path: str, T: int) -> str:
         return short(found[path, T].ms[1]) if (path, T) in found else ""
@@ -81,19 +79,18 @@ def _attention(records: Sequence[BenchRecord], surface: Surface) -> Lines:
         extra = found[path, T].extra_mb if (path, T) in found else None
         return "" if extra is None else short(extra)
 
-    paths = list(dict.fromkeys(path for path, _ in found))
     first: Column[int] = Column("T", str, "right")
-    times = [Column(f"{path} ms", partial(speed, path), "right", drop=number) for number, path in enumerate(paths)]
-    sizes = [Column("MB", partial(memory, path), "right") for path in paths]
+    times = [Column(f"{path} ms", partial(speed, path), "right", drop=i) for i, path in enumerate(paths)]
+    sizes = [Column("MB", partial(memory, path), "right", drop=len(paths)) for path in paths]
+    notes = [
+        "fused, linear: forward and backward",
+        "weights: exact weights returned, forward only",
+        "ms: median",
+        "MB: peak memory of the call",
+    ]
     columns = [first, *chain(*zip(times, sizes, strict=True))]
-    notes = [*PATHS, "medians; MB: memory beyond what was held"]
-    if table(columns, lengths, replace(surface, width=_UNBOUNDED)).columns > surface.width:
-        columns = [first, *times]  # memory goes first, of all ways together
-        notes = [*PATHS, "medians; no room for: MB"]
-    return _titled("one attention block, one row of T tokens", table(columns, lengths, surface), notes, surface)
-
-
-PATHS = ["fused, linear: forward and backward", "weights: every exact weight read, forward only"]
+    title = _title("one attention block, one row of T tokens", surface)
+    return title + table(columns, sorted({T for _, T in found}), surface, notes=notes)
 
 
 def _import(records: Sequence[BenchRecord], surface: Surface) -> Lines:
@@ -110,12 +107,12 @@ SECTIONS: Mapping[str, Callable[[Sequence[BenchRecord], Surface], Lines]] = {
 }
 
 
-def _titled(title: str, picture: Lines, notes: Sequence[str], surface: Surface) -> Lines:
-    return wrap_phrases([title], surface.width, BOLD) + picture + paragraphs(notes, surface.width, DIM)
+def _title(text: str, surface: Surface) -> Lines:
+    return wrap_phrases([text], surface.width, BOLD)
 
 
-def _times(surface: Surface) -> str:
-    return "ms: median (25 % - 75 %)" if surface.width >= QUARTILES_FROM else "ms: median"
+def _ms(surface: Surface) -> str:
+    return "ms: median (quartiles)" if surface.width >= QUARTILES_FROM else "ms: median"
 
 
 def spread_text(values: Spread, surface: Surface) -> str:

@@ -67,7 +67,7 @@ def _tried(grade: Grade, width: int) -> Lines:
 
 def _detected(grade: Grade, surface: Surface) -> Lines:
     columns: list[Column[tuple[str, str]]] = [
-        Column("detected", itemgetter(0), flexible=True),
+        Column("detected", itemgetter(0), wraps=True),
         Column("", lambda pair: words.on_one_line(pair[1]), wraps=True),
     ]
     return table(columns, list(grade.detected.items()), surface) if grade.detected else Lines()

@@ -1,4 +1,4 @@
-"""Two runs beside each other: settings, figures, curves, and which head goes with which."""
+"""Two runs side by side: settings, results, curves, and matched heads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, paragraphs, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
@@ -19,20 +18,20 @@ Names = tuple[str, str]
 Labels = Mapping[Head, str]
 Pair = tuple[Head, Head, float]
 SAME = 0.005  # a cost that is written as 0
-HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain tells nothing
+HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain shows nothing
 
 
 def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], names: Names, surface: Surface) -> Lines:
-    """Set the settings that differ in two columns, as YAML writes them; blank where a run has no such setting."""
+    """Draw the settings that differ in two columns, as YAML writes them; blank where a run has no such setting."""
     keys = dict.fromkeys([*first, *second])
     if not keys:
-        return wrap_phrases(["the configs are equal"], surface.width)
+        return wrap_phrases(["no setting differs"], surface.width)
     rows = [[key, *(_value(run[key]) if key in run else "" for run in (first, second))] for key in keys]
-    return beside("differs", rows, names, surface)
+    return beside("setting", rows, names, surface)
 
 
 def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Surface) -> Lines:
-    """Set rows (what, first, second) under the names of two runs."""
+    """Draw rows (what, first, second) under the names of two runs."""
     columns: list[Column[Sequence[str]]] = [Column(title, itemgetter(0), whole=True)]
     columns += [Column(name, itemgetter(i), "right", whole=True) for i, name in enumerate(names, 1)]
     return table(columns, rows, surface)
@@ -41,52 +40,48 @@ def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Sur
 def matched_heads(
     matching: Matching, labels: tuple[Labels, Labels], names: Names, surface: Surface, note: str = ""
 ) -> Lines:
-    """List the pairs with their costs and, where there are any, labels; the heads left over; and what it means.
+    """Draw the pairs with costs and labels, the unmatched heads, and the mean cost beside that of random pairings.
 
-    `note` is what else must be known of the maps.
+    `note` is a reservation about the maps.
     """
     (first, second), (own, other) = names, labels
     columns: list[Column[Pair]] = [
         Column(first, lambda pair: str(pair[0]), whole=True),
-        Column("looks at", lambda pair: own.get(pair[0], ""), wraps=True, drop=2, when=any(labels)),
+        Column("pattern", lambda pair: own.get(pair[0], ""), wraps=True, drop=1, when=any(labels)),
         Column(second, lambda pair: str(pair[1]), whole=True),
-        Column("looks at", lambda pair: other.get(pair[1], ""), wraps=True, drop=1, when=any(labels)),
-        Column("cost", lambda pair: fixed(pair[2], 2), "right"),
+        Column("pattern", lambda pair: other.get(pair[1], ""), wraps=True, drop=1, when=any(labels)),
+        Column(
+            "cost",
+            lambda pair: fixed(pair[2], 2),
+            "right",
+            legend="cost: 0 equal maps, 1 no key in common\nan optimal matching never costs more than a random one",
+        ),
     ]
-    told = [f"heads matched by their maps on {matching.inputs}", note]
     left = zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True)
+    before = [f"heads matched by their attention maps on {matching.inputs}", note]
     after = [f"unmatched in {name}: {', '.join(map(str, heads))}" for name, heads in left if heads]
     return (
-        paragraphs(told, surface.width)
+        paragraphs(before, surface.width)
         + table(columns, matching.pairs, surface)
         + paragraphs([*after, matching_sentence(matching)], surface.width)
-        + _notes(matching, surface)
     )
 
 
 def unmatched(reason: str, surface: Surface) -> Lines:
-    """Say in words why there are no pairs."""
-    return wrap_phrases([f"heads cannot be matched: {reason}"], surface.width)
+    """Say why there are no pairs."""
+    return wrap_phrases([f"heads not matched: {reason}"], surface.width)
 
 
 def matching_sentence(matching: Matching) -> str:
-    """Say how well the heads go together, beside what random pairings come to."""
-    said = f"mean cost {fixed(matching.cost, 2)}; random pairings: {fixed(matching.random_cost, 2)}"
-    alone = len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second
-    if alone:
-        return f"cost {fixed(matching.cost, 2)}; each run has one head, so there is no other pairing to compare it with"
+    """Say how well the heads match, beside random pairings."""
+    if len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second:
+        return f"cost {fixed(matching.cost, 2)}; with one head each there is no other pairing"
+    costs = f"mean cost {fixed(matching.cost, 2)}; random pairings: {fixed(matching.random_cost, 2)}"
     if matching.random_cost < SAME:
-        return f"{said}. All these heads have the same maps: any pairing fits"
+        return f"{costs}; all maps are equal, any pairing fits"
     if matching.random_cost - matching.cost < HARDLY:
-        return f"{said}. That is hardly lower: these maps do not tell which head belongs to which"
-    return said
-
-
-def _notes(matching: Matching, surface: Surface) -> Lines:
-    notes = ["cost: 0 the same map, 1 no key in common"]
-    if matching.random_cost - matching.cost >= HARDLY:
-        notes.append("the best pairing never costs more than random ones, whatever the heads do")
-    return wrap_phrases(notes, surface.width, DIM)
+        return f"{costs}; hardly lower, so the maps do not identify the heads"
+    return costs
 
 
 def _value(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The loss curve: a line for training, points for evaluation, and words for all that a line cannot say."""
+"""The loss curve: a line for training, points for evaluation, and notes on what neither can show."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
 
 
 def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]:
-    """Say in words what was not drawn where it belongs."""
+    """Write what was not drawn where it belongs."""
     notes: list[Phrase] = []
     if not any(line.points for line in lines):
         notes.append("no steps recorded yet")
@@ -186,5 +186,5 @@ def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]
         if finite and (top := max(finite))[0] > axis.high:
             notes.append(f"above the frame: {short(top[0])} at step {step_text(top[1])}{owner}")
         if axis.log and any(value <= 0 for value, _ in finite):
-            notes.append(f"values of 0 or less have no place on a log scale{owner}")
+            notes.append(f"values of 0 or less are not on the log scale{owner}")
     return notes

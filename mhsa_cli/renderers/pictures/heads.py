@@ -1,8 +1,8 @@
-"""What was measured of heads, in tables: a summary line each, all scores, and what is lost without some of them."""
+"""Tables of heads: a summary line each, all scores, and losses with heads ablated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from rich.text import Text
@@ -11,76 +11,80 @@ from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, He
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import DIM, clamp
-from mhsa_cli.renderers.kit.table import Column, legend, table
+from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.text import Head
 
-DISTANCES = 16  # of them at most is the weight drawn
-WAYS = {
-    "none": "untouched",
-    "uniform": "spread evenly",
-    "zero": "set to zero",
-    "mean": "set to its mean",
-    "resample": "look as in another row",
-}
+DISTANCES = 16  # the most that are drawn
+LIFT = "lift: 0 uniform, 1 all weight on the target, below 0 avoids it"
 
 
 def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None = None) -> Lines:
-    """Summarise heads in a line each: what it looks at, how much, how spread, what it causes, weight by distance.
+    """Draw a line for each head, or for those at the addresses `heads`: pattern, weight, entropy, effect, distances.
 
-    `heads` are addresses; left out, all. What is withheld or was not measured is missing.
+    A cell is empty where a value is withheld or was not measured.
     """
-    scores = {} if maps.report is None else {h.address: h for h in maps.report.heads}
+    scores = {} if maps.report is None else {score.address: score for score in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
-    caused = bool(scores) and not (labelled and all(s.uniform_delta_nats is None for s in scores.values()))
-    mean = "mean of many rows" if scores else "of this row"
+    caused = any(score.uniform_delta_nats is not None for score in scores.values())
+    over = "mean over the probe rows" if scores else "this row"
 
     def label(head: HeadSummary) -> str:
         score = scores.get(head.address)
         return "" if score is None or score.label is None else score.label.text
 
-    def part(name: str) -> Callable[[HeadSummary], str]:
-        def text(head: HeadSummary) -> str:
-            score = scores.get(head.address)
-            target = None if score is None else score.scores.get(score.target or "")
-            return "" if target is None else fixed(getattr(target, name), 2)
-
-        return text
-
-    def entropy(head: HeadSummary) -> str:
-        return figure(scores[head.address].entropy if head.address in scores else head.entropy)
+    def part(name: str, head: HeadSummary) -> str:
+        score = scores.get(head.address)
+        target = None if score is None else score.scores.get(score.target or "")
+        return fixed(getattr(target, name, None), 2)
 
     def effect(head: HeadSummary) -> str:
         score = scores.get(head.address)
-        return "" if score is None or score.uniform_delta_nats is None else fixed(score.uniform_delta_nats, 3, "+")
+        return "" if score is None else fixed(score.uniform_delta_nats, 3, "+")
 
     def distances(head: HeadSummary) -> str:
         return bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)
 
-    back = "by distance"
+    back = "by distance: attention 0, 1, 2 ... tokens back in this row"
     columns: list[Column[HeadSummary]] = [
         Column("head", lambda h: h.name, whole=True),
         Column("pattern", label, wraps=True, when=labelled),
-        Column("weight", part("mass"), "right", legend="weight: mean weight on the pattern's target", when=labelled),
         Column(
-            "uniform", part("uniform"), "right", drop=2, legend="uniform: what a uniform head has there", when=labelled
+            "weight",
+            partial(part, "mass"),
+            "right",
+            legend="weight: mean weight on the target of the pattern",
+            when=labelled,
         ),
-        Column("entropy", entropy, "right", drop=1, legend=f"entropy: {mean}, 0 one key, 1 uniform"),
+        Column(
+            "uniform",
+            partial(part, "uniform"),
+            "right",
+            drop=2,
+            legend="uniform: weight of a uniform head there",
+            when=labelled,
+        ),
+        Column(
+            "entropy",
+            lambda h: fixed(scores.get(h.address, h).entropy, 2),
+            "right",
+            drop=1,
+            legend=f"entropy: {over}, 0 one key, 1 uniform",
+        ),
         Column("effect", effect, "right", legend="effect: loss added by making this head uniform, nats", when=caused),
-        Column(back, distances, drop=3, legend=f"{back}: attention 0, 1, 2 ... tokens back in this row"),
+        Column("by distance", distances, drop=3, legend=back),
     ]
-    chosen = [head for head in maps.heads if heads is None or head.address in heads]
-    return table(columns, chosen, surface) + legend(columns, chosen, surface)
+    return table(columns, [head for head in maps.heads if heads is None or head.address in heads], surface)
 
 
 def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, float] | None = None) -> Lines:
-    """Set every head's lift on every target, and its other scores, in a table; induction also at other distances.
+    """Draw every head's lift on every target and its other scores, then its induction lift at other distances.
 
     `papers` adds a column: the prefix matching score of Olsson et al. 2022, by address.
     """
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
-    # The offset, the one with a distance, stays longest beside the head's name.
+    # The offset, the only score with a distance, stays longest beside the head's name.
     last = ("offset", "induction", "previous", "duplicate")
 
     def lift(name: str, head: HeadScore | None) -> str:
@@ -91,56 +95,44 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
             return ""
         return fixed(score.lift, 2) + (f" ({score.distance})" if score.distance is not None else "")
 
-    def other(name: str, head: HeadScore | None) -> str:
-        return "" if head is None else figure(getattr(head, name))
-
-    def olsson(head: HeadScore | None) -> str:
-        return "" if head is None or papers is None else fixed(papers[head.address], 2)
+    def other(name: str, drop: int, legend: str = "") -> Column[HeadScore | None]:
+        return Column(
+            name, lambda h: "" if h is None else fixed(getattr(h, name), 2), "right", drop=drop, legend=legend
+        )
 
     columns: list[Column[HeadScore | None]] = [
-        Column("head", lambda h: "random" if h is None else h.name, whole=True),
+        Column("head", lambda h: "untrained" if h is None else h.name, whole=True, legend=LIFT),
         *(
             Column(name, partial(lift, name), "right", drop=last.index(name) if name in last else len(last))
             for name in names
         ),
-        Column("entropy", partial(other, "entropy"), "right", drop=9),
-        Column("even", partial(other, "uniformity"), "right", drop=8, legend="even: likeness to the uniform head"),
-        Column("sure", partial(other, "confidence"), "right", drop=7, legend="sure: mean largest weight"),
-        Column(
-            "position",
-            partial(other, "positionality"),
-            "right",
-            drop=6,
-            legend="position: likeness of its maps on different random rows",
-        ),
+        other("entropy", 9),
+        other("uniformity", 8, "uniformity: similarity to uniform attention"),
+        other("confidence", 7, "confidence: mean largest weight"),
+        other("positionality", 6, "positionality: similarity of the maps of different random rows"),
         Column(
             "Olsson 2022",
-            olsson,
+            lambda h: "" if h is None or papers is None else fixed(papers[h.address], 2),
             "right",
-            legend="Olsson 2022: mean weight on what followed earlier repeats, 4 x 25 random tokens; not a lift",
+            legend="Olsson 2022: prefix matching score on 4 x 25 random tokens; not a lift",
             when=papers is not None,
         ),
     ]
-    rows = [*report.heads, None]  # the last one: random heads
-    notes = (
-        "lift: 0 as an even head, 1 all weight on the target, below 0 avoids it",
-        "random: 99 % of untrained heads stay below",
-    )
-    return table(columns, rows, surface) + legend(columns, rows, surface, *notes) + gap_table(report, surface)
+    notes = ["untrained: 99th percentile of untrained heads"]
+    return table(columns, [*report.heads, None], surface, notes=notes) + gap_table(report, surface)
 
 
 def gap_table(report: HeadReport, surface: Surface) -> Lines:
-    """Set each head's induction lift by distance between repeats; `*` marks distances that training used."""
+    """Draw each head's induction lift by distance between repeats; `*` marks the distances of training."""
     trained = {gap for head in report.heads for gap in head.trained_gaps}
     gaps = {gap for head in report.heads for gap in head.unseen_gaps} | trained
     if not gaps:
-        return wrap_phrases(["The rows are too short to try heads at other distances."], surface.width, DIM)
-    # The farthest are lost first in a narrow terminal, those of the training last.
+        return wrap_phrases(["rows too short to test induction at other distances"], surface.width, DIM)
+    # The farthest are hidden first in a narrow terminal, those of training last.
     drops = sorted(gaps, key=lambda gap: (gap not in trained, gap))
 
     def lift(gap: int, head: HeadScore) -> str:
-        lifts = {**head.trained_gaps, **head.unseen_gaps}
-        return fixed(lifts[gap], 2) if gap in lifts else ""
+        return fixed({**head.trained_gaps, **head.unseen_gaps}.get(gap), 2)
 
     columns: list[Column[HeadScore]] = [
         Column("induction at", lambda h: h.name, whole=True),
@@ -149,27 +141,32 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
             for gap in sorted(gaps)
         ),
     ]
-    said = "lift where a random block of so many symbols repeats"
-    said += "; * training used this distance" if trained else ""
-    return Lines([Text()]) + table(columns, report.heads, surface) + wrap_phrases([said], surface.width, DIM)
+    notes = ["induction lift by distance between repeats, on random tokens"]
+    notes += ["*: a distance of training"] if trained else []
+    return Lines([Text()]) + table(columns, report.heads, surface, notes=notes)
 
 
 def ablation_table(ablations: Sequence[Ablation], surface: Surface) -> Lines:
-    """Set loss and accuracy with heads acted on in every way beside those of the model as it is."""
+    """Draw loss and accuracy with heads ablated in every way, and without ablation."""
     columns: list[Column[Ablation]] = [
-        Column("these heads", lambda one: WAYS.get(one.way, one.way)),
-        Column("loss", lambda one: fixed(one.loss, 4), "right"),
+        Column("ablation", lambda one: one.way),
+        Column("loss", lambda one: fixed(one.loss, 4), "right", legend="loss in nats"),
         Column("change", lambda one: "" if one.way == "none" else fixed(one.delta_nats, 4, "+"), "right"),
-        Column("+-", lambda one: "" if one.way == "none" else fixed(one.delta_se, 4), "right", drop=1),
+        Column(
+            "+-",
+            lambda one: "" if one.way == "none" else fixed(one.delta_se, 4),
+            "right",
+            drop=1,
+            legend="+-: standard error over the rows",
+        ),
         Column("accuracy", lambda one: percents(one.accuracy), "right"),
     ]
-    said = "nats on the probe rows; +-: standard error over the rows"
-    return table(columns, ablations, surface) + wrap_phrases([said], surface.width, DIM)
-
-
-def figure(value: float | None) -> str:
-    """Write a figure in 0..1, or nothing."""
-    return "" if value is None else fixed(value, 2)
+    notes = [
+        "uniform: uniform attention",
+        "resample: attention of another row",
+        "zero, mean: output set to zero, its mean",
+    ]
+    return table(columns, ablations, surface, notes=notes)
 
 
 def bars(values: Sequence[float], glyphs: Glyphs) -> str:

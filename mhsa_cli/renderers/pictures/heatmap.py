@@ -1,4 +1,4 @@
-"""Attention maps of all heads side by side, on one colour scale, with nothing cut and nothing hidden."""
+"""Attention maps of all heads side by side, on one colour scale."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
 
 
 def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
-    """Say what is shown; the sample stands here in full when its tokens do not fit beside the maps."""
+    """Write task and step; also the whole sample if its tokens do not fit beside the maps."""
     said: list[Phrase] = [[("attention weights", BOLD)], f"{maps.task}, step {maps.step}"]
     lines = wrap_phrases(said, surface.width, DIM)
     if plan.axis or not maps.tokens:
@@ -95,9 +95,9 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: 
     if any(value is None for value in cells):
         phrases.append("blank: masked future")
     if any(panel.summary.entropy is not None for panel in panels):
-        phrases.append("entropy: of this row, 0 one key, 1 uniform")
+        phrases.append("entropy: this row, 0 one key, 1 uniform")
     if any(panel.summary.answer_weight is not None for panel in panels):
-        phrases.append("source: weight on the answer's position, mean of many rows")
+        phrases.append("answer: weight on the position of the answer, mean over the probe rows")
     if plan.size > 1:
         columns = f"{length}{glyphs.right_text}{math.ceil(length / plan.size)} columns"
         said = f"{columns}: each cell is the largest weight of {plan.size}{glyphs.times}{plan.size}"
@@ -105,7 +105,7 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: 
     broken = [panel.summary.name for panel in panels if not all(map(_is_fine, chain(*panel.cells)))]
     if broken:
         names = ", ".join(broken[:6]) + (f" and {len(broken) - 6} more" if len(broken) > 6 else "")
-        phrases.append([(f"? is not a finite number: {names}", alarm)])
+        phrases.append([(f"? not finite: {names}", alarm)])
     if any(value is not None and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6 for value in cells):
         phrases.append([("weights outside 0..1 are drawn as 0 or 1", alarm)])
     return wrap_phrases(phrases, surface.width, DIM)
@@ -116,9 +116,9 @@ def _is_fine(value: float | None) -> bool:
 
 
 def _scale(plan: Plan, surface: Surface) -> Phrase:
-    """Draw the colour bar, or say how to read digits and percents."""
+    """Draw the colour bar, or explain digits and percents."""
     if surface.paints:
-        return [("weight 0 ", DIM), *color_bar(surface), (" 1", DIM)]
+        return [("0 ", DIM), *color_bar(surface), (" 1", DIM)]
     dot = surface.glyphs.dot
     if plan.kind.name == "percent":
         return f"weight in percent, {dot} is under 0.5"

@@ -23,10 +23,10 @@ LOG_LINES = 20
 
 
 class LiveTraining(LiveView):
-    """Show one training run; give it every record the engine yields.
+    """The view of one training run; `add` takes every record of the engine.
 
-    `baseline` is the loss of guessing (nats) and its label; `history` is what a resumed run drew before. `trained`
-    gives the tokens trained on so far and the seconds that took, with nothing else in them.
+    `baseline` is the loss at chance level (nats) and its label; `history` is the curve of a resumed run so far.
+    `trained` returns the tokens trained on so far and the seconds spent on them.
     Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
     """
 
@@ -59,12 +59,12 @@ class LiveTraining(LiveView):
     ) -> None:
         if self._live is None:
             if self._pending is None and self._last is not None and self._last.step < self._total:
-                self._pending = self._last  # stopped early: the last step is said all the same
+                self._pending = self._last  # stopped early: print the last step
             self._write_pending()
         super().__exit__(kind, error, trace)
 
     def add(self, record: Record) -> None:
-        """Take one record; it is drawn at most five times a second, or printed at about twenty steps of a run."""
+        """Add a record; the picture is redrawn five times a second at most, or a line printed at about twenty steps."""
         if isinstance(record, StepRecord):
             self._train.add(record.step, record.loss)
             self._last = record
@@ -76,14 +76,14 @@ class LiveTraining(LiveView):
         elif isinstance(record, EvalRecord):
             self._eval.add(record.step, record.loss)
             self._pending_eval = record
-        elif (  # an epoch that was not evaluated brings NaN
+        elif (  # an epoch without evaluation has NaN
             isinstance(record, EpochRecord) and self._eval.last_step < record.step and not math.isnan(record.eval_loss)
         ):
             self.add(EvalRecord(record.step, record.eval_loss, record.eval_accuracy))
         self.redraw_if_due()
 
     def series(self) -> list[Series]:
-        """Give the history as series; of a long one, thinned so that every peak is kept."""
+        """Return the curve so far; a long one is thinned, but keeps every peak."""
         found = [self._train.series("train", "train"), self._eval.series("eval", "eval")]
         return [one for one in found if one.steps]
 
@@ -104,7 +104,7 @@ class LiveTraining(LiveView):
         return curve + status
 
     def _top(self) -> float | None:
-        """Fix the frame's top by the first losses, so that it does not jump; twice the loss of guessing is the cap."""
+        """Choose the top of the frame by the first losses, so that it does not jump; at most twice the chance level."""
         first = [value for _, value in self._train.points[:20] if value is not None and math.isfinite(value)]
         if not first:
             return None
@@ -117,20 +117,20 @@ class LiveTraining(LiveView):
         return self._last.step if self._last else self._first_step
 
     def _facts(self) -> list[str]:
-        """Say step, loss, accuracy, speed, time gone and time to go."""
+        """List the facts of the status line, the most important first."""
         seconds, done = self.clock() - self._started, self._step - self._first_step
         facts = [f"step {self._step}/{self._total}"]
         if self._last is not None:
             facts += [f"loss {short(self._last.loss)}", f"acc {percents(self._last.accuracy)}"]
         if done > 0 and seconds > 0:
+            facts.append(f"{duration(seconds / done * max(0, self._total - self._step))} left")
             if speed := self._tokens_a_second():
                 facts.append(f"{with_unit(speed, 1000)} tok/s")
-            left = seconds / done * max(0, self._total - self._step)
-            facts.append(f"{duration(seconds)} < {duration(left)}")
+            facts.append(f"{duration(seconds)} elapsed")
         return facts
 
     def _tokens_a_second(self) -> float:
-        """Measure how fast it has trained since this was asked last; 0 if that is not known yet."""
+        """Measure the speed since the last call; 0 if unknown."""
         now = self._trained()
         tokens, seconds = now[0] - self._measured[0], now[1] - self._measured[1]
         if tokens > 0 and seconds > 0:
@@ -141,7 +141,7 @@ class LiveTraining(LiveView):
         return step >= self._total or step * LOG_LINES // self._total > (step - 1) * LOG_LINES // self._total
 
     def _write_pending(self) -> None:
-        """Print the waiting line; it waited for the evaluation of its own step."""
+        """Print the pending line, which waited for the evaluation of its step."""
         record, self._pending = self._pending, None
         if record is None:
             return

@@ -1,4 +1,4 @@
-"""A sweep as it trains: small median curves that redraw themselves on a terminal, a line now and then anywhere else."""
+"""A sweep as it trains: median curves redrawn on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class _Running:
 
     @property
     def work(self) -> int:
-        """Steps of all its trials that are done here."""
+        """Steps made here, over all trials of the chunk."""
         return self.plan.trials * (self.step - self.plan.first)
 
 
 class LiveSweep(LiveView):
-    """Show a sweep at work; tell it of every chunk that begins and ends, and pass on what chunks say.
+    """The view of a running sweep; `begin`, `add` and `end` take the events of its chunks.
 
     `trials` of which `done` had a result before; `work` counts the steps that all missing trials have to make; `slots`
     chunks train at the same time.
@@ -67,12 +67,12 @@ class LiveSweep(LiveView):
         self._told = -math.inf  # when the last plain line was written
 
     def begin(self, plan: ChunkPlan) -> None:
-        """Take a chunk that begins."""
+        """Add a chunk that begins."""
         self._running[plan.chunk] = _Running(plan, plan.first)
         self._show()
 
     def add(self, progress: ChunkProgress) -> None:
-        """Take what a running chunk says of itself."""
+        """Add the progress of a running chunk."""
         chunk = self._running.get(progress.chunk)
         if chunk is None:
             return
@@ -83,7 +83,7 @@ class LiveSweep(LiveView):
         self._show()
 
     def end(self, chunk: int, done: int) -> None:
-        """Take the end of a chunk, of which so many trials have a result."""
+        """Remove a chunk that ended with results for `done` trials."""
         ended, sums = self._running.pop(chunk), self._ended
         self._done += done
         work = done * (ended.plan.steps - ended.plan.first)
@@ -91,7 +91,7 @@ class LiveSweep(LiveView):
         self._show(ended=True)
 
     def hear(self, message: ChunkProgress | str) -> None:
-        """Take whatever a chunk tells: how far it is, or a message."""
+        """Take a message of a chunk: its progress, or a text to print."""
         self.say(message) if isinstance(message, str) else self.add(message)
 
     def _show(self, ended: bool = False) -> None:
@@ -105,9 +105,9 @@ class LiveSweep(LiveView):
                 self.say("  ".join(self._facts()))
 
     def picture(self, width: int, height: int) -> Lines:
-        """Compose the curves of the running groups and the status line, for so many columns and rows."""
+        """Compose the curves of the running groups and the status line."""
         width = max(16, width - FREE_COLUMNS)
-        status = self.status(self._facts(), self._sums()[0] / self._work, width, last_stays=True)
+        status = self.status(self._facts(), self._sums()[0] / self._work, width)
         if height < LEAST_ROWS or width < LEAST_COLUMNS:
             return status
         curves = self._curves()
@@ -120,7 +120,7 @@ class LiveSweep(LiveView):
         return shown + status if len(shown) < height else status
 
     def _curves(self) -> list[Curve]:
-        """Give each running group's median and quartiles, over its trials that were there at a step."""
+        """Compute each running group's median and quartiles over its trials."""
         groups: dict[str, dict[int, list[float]]] = {}
         for chunk in self._running.values():
             steps = groups.setdefault(chunk.plan.group, {})
@@ -139,8 +139,10 @@ class LiveSweep(LiveView):
         return found
 
     def _facts(self) -> list[str]:
-        """Say how many trials are done, where the running ones are, and the time gone and to go."""
-        facts = [f"trials {self._done}/{self._trials}"]
+        """List the facts of the status line, the most important first."""
+        facts, left = [f"trials {self._done}/{self._trials}"], self._left()
+        if left:
+            facts.append(f"{duration(left)} left")
         running = list(self._running.values())
         training = [chunk for chunk in running if not chunk.written]
         if training:
@@ -153,12 +155,10 @@ class LiveSweep(LiveView):
         latest = [loss for c in training for loss in (c.points[-1][1] if c.points else ()) if math.isfinite(loss)]
         if latest:
             facts.append(f"loss {short(median(latest))}")
-        spent, left = self.clock() - self._started, self._left()
-        facts.append(f"{duration(spent)} < {'?' if left is None else duration(left)}")
-        return facts
+        return [*facts, f"{duration(self.clock() - self._started)} elapsed"]
 
     def _left(self) -> float | None:
-        """Estimate the seconds to go: steps and results still missing, at what they cost so far."""
+        """Estimate the seconds left: missing steps and results at their cost so far."""
         done, training, written, writing = self._sums()
         missing = self._trials - self._done - sum(chunk.written for chunk in self._running.values())
         if missing <= 0:
@@ -171,7 +171,7 @@ class LiveSweep(LiveView):
         return (max(0, self._work - done) * training / done + missing * a_result) / side
 
     def _sums(self) -> tuple[float, float, float, float]:
-        """Add up over all chunks: steps done, seconds they took, results written, and seconds these took."""
+        """Sum over all chunks: steps and their seconds, results written and their seconds."""
         running = [(c.work, c.training, c.written, c.writing) for c in self._running.values()]
         work, training, written, writing = map(sum, zip(self._ended, *running, strict=True))
         return work, training, written, writing

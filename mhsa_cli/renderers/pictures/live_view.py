@@ -1,4 +1,4 @@
-"""A picture that is redrawn in place while something goes on; where no line can be redrawn, there is none."""
+"""A picture that is redrawn in place; nothing is drawn where no line can be redrawn."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mhsa_cli.renderers.kit.palette import DIM, PLAIN, line_style
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble
 from mhsa_cli.text import escape
 
-FREE_COLUMNS = 4  # the terminal's echo of ^C would wrap a full line and leave a stale row behind
+FREE_COLUMNS = 4  # the echo of ^C would wrap a full line and leave a stale row
 _BAR, _LEAST_BAR = 24, 8
 
 
 class LiveView:
-    """Show a picture that changes, drawn for the terminal's size of that moment; `stays`: the last one is left there.
+    """A picture redrawn for the current size of the terminal; with `stays` the last one is left there.
 
-    `pause` are the seconds between two pictures at least. Nothing is drawn on a surface that cannot animate.
+    `pause` is the least time between two pictures, in seconds. A surface that cannot animate shows nothing.
     """
 
     pause = 0.0
@@ -66,11 +66,11 @@ class LiveView:
             live.stop()
 
     def say(self, text: str) -> None:
-        """Print a message above the picture, as it is."""
+        """Print a message above the picture."""
         self.console.print(Text(escape(text)), soft_wrap=True)
 
     def redraw_if_due(self) -> None:
-        """Draw, unless that was done a moment ago."""
+        """Draw, unless the last picture is newer than `pause`."""
         if self._live is not None and self.clock() - self._drawn >= self.pause:
             self.redraw()
 
@@ -87,10 +87,10 @@ class LiveView:
         """Compose the picture for a terminal of `width` columns and `height` rows."""
         raise NotImplementedError
 
-    def status(self, facts: list[str], share: float, width: int, *, last_stays: bool = False) -> Lines:
-        """Write a bar, full by `share`, and facts; of these the last go first, or with `last_stays` those before it."""
+    def status(self, facts: list[str], share: float, width: int) -> Lines:
+        """Write a bar, full by `share`, and as many facts as have room."""
         while len(facts) > 1 and len("  ".join(facts)) + 2 + _LEAST_BAR > width:
-            facts.pop(-2 if last_stays and len(facts) > 2 else -1)
+            facts.pop()
         text = "  ".join(facts)
         bar = max(0, min(_BAR, width - len(text) - 2))
         full = round(bar * min(1.0, share))

@@ -88,12 +88,12 @@ def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
     style = line_style(0, surface.depth)
     phrases: list[Phrase] = [
         [(f"{glyphs.line * 2} ", style), ("median", DIM)],
-        [(f"{glyphs.shade * 2} ", style + DIM), ("middle half (25 % - 75 %)", DIM)],
-        "loss (nats), log scale, the same axes in every panel",
+        [(f"{glyphs.shade * 2} ", style + DIM), ("quartiles", DIM)],
+        "loss (nats), log scale, shared axes",
     ]
     linear = Axis(0.0, 1.0)
     if any(linear.shows(value) and value <= 0 for _, _, *bands in curves for value in chain(*bands)):
-        phrases.append("values of 0 or less have no place on a log scale")
+        phrases.append("values of 0 or less are not on the log scale")
     if not all(linear.shows(value) for _, _, median, *_ in curves for value in median):
-        phrases.append("a gap: the median is not finite there")
+        phrases.append("gap: median not finite")
     return wrap_phrases(phrases, surface.width, DIM)

@@ -1,10 +1,10 @@
-"""A sweep as a table: a line for each group of seeds, the differences between neighbours, and what went wrong."""
+"""A sweep as a table: a line for each group of seeds, the differences between neighbours, and failures."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rich.text import Text
@@ -17,96 +17,99 @@ from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
-from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, pair_words
+from mhsa_cli.renderers.pictures.sweep_words import (
+    NO_DIFFERENCE,
+    ONE_SEED,
+    goal_text,
+    group_name,
+    pair_words,
+    short_names,
+)
 from mhsa_cli.text import escape
 
 NEVER = "never"
 FAILED_SHOWN = 10
-SENTENCES = 12  # beyond, those that show no difference are counted only
-QUARTILES_FROM = 72  # columns; below, the final loss is its median alone
+SENTENCES = 12  # beyond, comparisons that show no difference are only counted
+QUARTILES_FROM = 72  # columns; below, the final loss is its median only
 LABELS_FROM = 100  # columns; below, the labels are listed under the table
 
 
 def sweep_table(report: SweepReport, surface: Surface) -> Lines:
-    """Draw the groups, then the sentences of their pairs, then the trials that did not finish."""
-    titles = _short_names(list(dict.fromkeys(key for group in report.groups for key in group.overrides)))
-    labelled = any(group.label_sets for group in report.groups)
+    """Draw the groups, the comparisons of neighbours, and the trials that did not finish."""
     beside = surface.width >= LABELS_FROM
-    groups = _groups(report, titles, surface, labelled=labelled and beside) + _legend(report, surface)
-    labels = _labels(report, titles, surface) if labelled and not beside else Lines()
+    labels = Lines() if beside else _labels(report, surface)
+    groups = _groups(report, surface, labelled=beside)
     return stacked([groups, labels, _pairs(report, surface), _failed(report.trials, surface)])
 
 
-def _groups(report: SweepReport, titles: Mapping[str, str], surface: Surface, *, labelled: bool) -> Lines:
-    dash = surface.glyphs.dash
+def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
+    dash, goal, wide = surface.glyphs.dash, goal_text(report), surface.width >= QUARTILES_FROM
+    quartiles = "median (quartiles)"
+
+    def override(key: str, group: GroupStats) -> str:
+        return group.overrides.get(key, "")
 
     def success(group: GroupStats) -> str:
         return f"{group.k}/{group.n}" if group.n else "not trained"
 
     def final_loss(group: GroupStats) -> str:
-        loss = group.final_loss if surface.width >= QUARTILES_FROM else (group.final_loss[1],) * 3
+        loss = group.final_loss if wide else (group.final_loss[1],) * 3
         return _spread(loss, short, dash) if group.n else dash
 
     columns: list[Column[GroupStats]] = [
-        Column(title, partial(_override, key), "right", whole=True) for key, title in titles.items()
+        Column(title, partial(override, key), "right", whole=True) for key, title in short_names(report).items()
     ]
-    steps = f"steps to {percent(report.goal)}"
     columns += [
-        Column("success", success, "right"),
-        Column("95 %", lambda g: interval(g.wilson95, dash) if g.n else dash, "right", drop=1),
-        Column(steps, lambda g: _spread(g.steps_to_goal, _whole, dash) if g.n else dash, "right", drop=2),
-        Column("final loss", final_loss, "right", drop=3),
-        Column("most common heads", _common, wraps=True, drop=4, when=labelled),
+        Column("success", success, "right", legend=f"success: final accuracy {goal} or above"),
+        Column(
+            "95% CI",
+            lambda g: interval(g.wilson95, dash) if g.n else dash,
+            "right",
+            drop=1,
+            legend="CI: of success, Wilson",
+        ),
+        Column(
+            f"steps to {goal}",
+            lambda g: _spread(g.steps_to_goal, _whole, dash) if g.n else dash,
+            "right",
+            drop=2,
+            legend=f"steps: {quartiles}",
+        ),
+        Column("final loss", final_loss, "right", drop=3, legend=f"loss: {quartiles if wide else 'median'}"),
+        Column(
+            "most common labels",
+            _common,
+            wraps=True,
+            drop=4,
+            when=labelled and any(group.label_sets for group in report.groups),
+        ),
     ]
-    return table(columns, report.groups, surface)
+    notes = []
+    if any(None in group.steps_to_goal for group in report.groups if group.n):
+        notes.append(f"{NEVER}: goal not reached")
+    if report.groups and all(group.n == 1 for group in report.groups):
+        notes.append(ONE_SEED)
+    return table(columns, report.groups, surface, notes=notes)
 
 
-def _override(key: str, group: GroupStats) -> str:
-    return group.overrides.get(key, "")
-
-
-def _labels(report: SweepReport, titles: Mapping[str, str], surface: Surface) -> Lines:
+def _labels(report: SweepReport, surface: Surface) -> Lines:
     """List each group's most common labels where the table has no room for them."""
-    lines = wrap_phrases(["most common heads"], surface.width, DIM)
+    lines = Lines()
     for group in report.groups:
         if group.label_sets:
-            name = " ".join(f"{title}={_override(key, group)}" for key, title in titles.items())
+            name = group_name(report, group)
             lines += _item(f"{name}: {_common(group)}" if name else _common(group), surface)
-    return lines
+    return wrap_phrases(["most common labels"], surface.width, DIM) + lines if lines else lines
 
 
 def _whole(steps: float) -> str:
     return step_text(round(steps)) if math.isfinite(steps) else short(steps)
 
 
-def _legend(report: SweepReport, surface: Surface) -> Lines:
-    wide = surface.width >= QUARTILES_FROM
-    notes = [
-        f"success: ended at {percent(report.goal)} accuracy or above, with the 95 % interval of that share (Wilson)",
-        "steps and loss: median (25 % - 75 %)" if wide else "steps: median (25 % - 75 %)   loss: median",
-    ]
-    if any(None in group.steps_to_goal for group in report.groups if group.n):
-        notes.append(f"{NEVER}: so many did not get there")
-    if report.groups and all(group.n == 1 for group in report.groups):
-        notes.append(ONE_SEED)
-    return wrap_phrases(notes, surface.width, DIM)
-
-
-def _short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Leave the section away where the rest of the key is the only one of its name."""
-    ends = [key.rpartition(".")[2] for key in keys]
-    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
-
-
-def percent(share: float) -> str:
-    """Write a share of 1 as a percentage: 90 %, 87.5 %."""
-    return f"{100 * share:.4g} %"
-
-
 def interval(ends: tuple[float, float], dash: str) -> str:
-    """Write an interval of shares in whole per cent, outwards never beyond what is possible: 72-99 %."""
+    """Write an interval of shares in whole per cent: 72-99%."""
     low, high = (fixed(100 * end, 0) for end in ends)
-    return f"{low}{dash}{high} %"
+    return f"{low}{dash}{high}%"
 
 
 def _spread(values: Quartiles, write: Callable[[float], str], dash: str) -> str:
@@ -132,8 +135,11 @@ def _pairs(report: SweepReport, surface: Surface) -> Lines:
         lines += _item(f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}", surface)
     if any(pair.difference.low is not None for pair in report.pairs):
         total = max(20, count)
-        by_chance = f"of {total} such sentences about equal groups, about {total / 20:.0f} would name a difference"
-        lines += wrap_phrases([f"each at 95 %, paired by seed: {by_chance}"], surface.width, DIM)
+        notes = [
+            "95% CIs, paired by seed, not corrected for multiple comparisons",
+            f"of {total} comparisons of equal groups, about {total / 20:.0f} would show a difference",
+        ]
+        lines += wrap_phrases(notes, surface.width, DIM)
     return lines
 
 

@@ -1,4 +1,4 @@
-"""A task by an example: what goes in, and under it what is asked for."""
+"""A task as an example: an input row over its target row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 8  # columns of a token; a longer one is cut
 
 
 def task_picture(info: TaskInfo, surface: Surface) -> Lines:
-    """Draw a task: its sentence, an input row over its target row in the same columns, and the loss of guessing."""
+    """Draw a task: its summary, an input row over its target row in the same columns, and the chance level."""
     width, mark = surface.width, surface.glyphs.cut_text
     lines = wrap_phrases([[(info.name, BOLD)], info.summary], width)
     pairs = []
@@ -32,5 +32,5 @@ def task_picture(info: TaskInfo, surface: Surface) -> Lines:
         for title, row in (("  input  ", 0), ("  target ", 1)):
             lines.append(assemble([(title, DIM), *((pair[row], PLAIN) for pair in pairs[:count])]))
         pairs = pairs[count:]
-    tail = f"guessing: {fixed(info.chance_loss, 2)} nats, {percents(info.chance_accuracy)} right"
-    return lines + wrap_phrases([tail], width, DIM)
+    chance = f"chance level: loss {fixed(info.chance_loss, 4)} nats, accuracy {percents(info.chance_accuracy)}"
+    return lines + wrap_phrases([chance], width, DIM)

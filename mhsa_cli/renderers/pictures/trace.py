@@ -1,4 +1,4 @@
-"""The tensor story as a table, what was checked in words, and what the parts weigh."""
+"""A trace: every tensor in a table, the checks, the parameters of the parts, and the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mhsa_cli.records.trace import Trace, TracePart, TraceStep
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
-from mhsa_cli.renderers.kit.table import Column, shown, table
+from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, assemble, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents, with_unit
 from mhsa_cli.renderers.pictures.trace_words import check_phrases
@@ -35,47 +35,39 @@ def _heading(trace: Trace, surface: Surface) -> Lines:
 
 
 def _steps(trace: Trace, surface: Surface) -> Lines:
-    """Set every step under the name of its part; a layer that is like the first is told in a line."""
-    told = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
+    """Draw every step under the name of its part; layers equal to the first are summed up in a line."""
+    steps = [step for step in trace.steps if not step.layer or not _like_first(trace, step.layer)]
     loss = f"() = {fixed(trace.loss, 4)} nats"
-    # What a narrow terminal loses first stands last: strides, then bytes, ... The record None is the loss.
-    data: Column[TraceStep | None] = Column("data", lambda s: s.data if s else "", drop=1)
-    std: Column[TraceStep | None] = Column("std", lambda s: _figure(s.std) if s else "", "right", drop=5)
+    masked = "masked: mean and std over unmasked entries" if any(step.name == "masked" for step in steps) else ""
+    # A narrow terminal hides strides first, then bytes, ... The record None is the loss.
     columns: list[Column[TraceStep | None]] = [
         Column("tensor", lambda s: s.name if s else "loss"),
-        Column("how", lambda s: s.how if s else "cross-entropy", drop=4),
+        Column("operation", lambda s: s.how if s else "cross-entropy", drop=4),
         Column("shape", lambda s: _shape(s, surface.glyphs) if s else loss),
-        data,
+        Column("data", lambda s: s.data if s else "", drop=1, legend=DATA),
         Column("FLOPs", lambda s: with_unit(s.flops) if s and s.flops else "", "right", drop=3),
-        std,
+        Column("std", lambda s: _figure(s.std) if s else "", "right", drop=5, legend=masked),
         Column("mean", lambda s: _figure(s.mean) if s else "", "right", drop=6),
         Column("bytes", lambda s: with_unit(s.bytes) if s and s.bytes else "", "right", drop=7),
         Column("strides", lambda s: f"({', '.join(map(str, s.strides))})" if s else "", drop=8, dim=True),
     ]
-    rows = [*told, None]
     indent = "  " if surface.width >= 40 else ""
-    inner = surface.narrow(len(indent))
-    head, *body = (Text(indent) + line for line in table(columns, rows, inner))
+    notes = ["a multiply-add is 2 FLOPs"]
+    head, *body = (
+        Text(indent) + line for line in table(columns, [*steps, None], surface.narrow(len(indent)), notes=notes)
+    )
     lines = Lines([head])
-    for (layer, part), steps in groupby(told, lambda step: (step.layer, step.part)):
+    for (layer, part), group in groupby(steps, lambda step: (step.layer, step.part)):
         if part == "head" and trace.n_layers > 1:
             lines += wrap_phrases([_others(trace)], surface.width, BOLD)
         lines.append(Text.styled(part if layer is None else f"layer {layer}: {part}", BOLD))
-        for _ in steps:
+        for _ in group:
             lines.append(body.pop(0))
     total = f"forward pass: {with_unit(trace.flops)} FLOPs, {with_unit(trace.bytes)} bytes of tensors"
-    there = shown(columns, rows, inner)
-    notes = [*(OF_DATA if data in there else ()), "a multiply and an add are 2 FLOPs"]
-    if std in there and any(step.name == "masked" for step in told):
-        notes.append("masked: mean and std of what stays visible")
-    return lines + body + wrap_phrases([total], surface.width) + wrap_phrases(notes, inner.width, DIM)
+    return lines + body + wrap_phrases([total], surface.width)
 
 
-OF_DATA = (
-    "view: its input's memory, seen in another way",
-    "copy: the same numbers laid out anew",
-    "new: computed",
-)
+DATA = "view: shares the memory of its input\ncopy: the same numbers in a new layout\nnew: computed"
 
 
 def _signature(trace: Trace, layer: int) -> list[tuple[object, ...]]:
@@ -88,13 +80,13 @@ def _like_first(trace: Trace, layer: int) -> bool:
 
 
 def _others(trace: Trace) -> str:
-    """Sum up the layers that are not told because they are like the first."""
+    """Sum up the layers that are not drawn because they equal the first."""
     alike = [layer for layer in range(1, trace.n_layers) if _like_first(trace, layer)]
     if not alike:
-        return "no other layer is like the first"
+        return "no other layer equals the first"
     flops = sum(step.flops for step in trace.steps if step.layer in alike)
     names = f"layer {alike[0]}" if len(alike) == 1 else f"layers {alike[0]}..{alike[-1]}"
-    return f"{names}: the same shapes, {with_unit(flops)} FLOPs" + ("" if len(alike) == 1 else " together")
+    return f"{names}: same shapes, {with_unit(flops)} FLOPs" + ("" if len(alike) == 1 else " in total")
 
 
 def _shape(step: TraceStep, glyphs: Glyphs) -> str:
@@ -103,7 +95,7 @@ def _shape(step: TraceStep, glyphs: Glyphs) -> str:
 
 
 def _times(formula: str, glyphs: Glyphs) -> str:
-    """Write a formula's products as in a book, where there are signs for it."""
+    """Write a formula's products with mathematical signs, where the stream has them."""
     return formula.replace("D*D", "D²").replace("*", "·") if glyphs.name == "full" else formula
 
 
@@ -128,22 +120,22 @@ def _checks(trace: Trace, surface: Surface) -> Lines:
 def _parts(trace: Trace, surface: Surface) -> Lines:
     trained = any(part.gradient_norm is not None for part in trace.parts)
     columns: list[Column[TracePart]] = [
-        Column("parameters of", lambda part: part.name),
-        Column("number", lambda part: f"{part.parameters:,}", "right"),
+        Column("part", lambda part: part.name),
+        Column("parameters", lambda part: f"{part.parameters:,}", "right"),
         Column("gradient norm", lambda part: _figure(part.gradient_norm, 4, 10_000), "right", drop=1, when=trained),
     ]
-    sums = [TracePart("all", trace.parameters, None), TracePart("attention alone", trace.attention_parameters, None)]
+    sums = [TracePart("all", trace.parameters, None), TracePart("attention", trace.attention_parameters, None)]
     return table(columns, [*trace.parts, *sums], surface)
 
 
 def _cache(trace: Trace, surface: Surface) -> Lines:
     cache = trace.cache
     if not cache.grows:
-        text = f"cache of one row: {cache.bytes_at_max:,} bytes, however many tokens it has read"
+        text = f"cache per row: {cache.bytes_at_max:,} bytes, for any number of tokens"
         return wrap_phrases([text], surface.width)
-    phrases = [f"KV cache of one row: {cache.bytes_per_token:,} bytes a token"]
+    phrases = [f"KV cache per row: {cache.bytes_per_token:,} bytes per token"]
     phrases.append(f"{cache.bytes_at_max:,} at max_seq_len = {cache.max_seq_len:,}")
     if cache.bytes_at_max < cache.all_heads_bytes:
         saved = percents(1 - cache.bytes_at_max / cache.all_heads_bytes, 0)
-        phrases.append(f"n_kv_heads saves {saved}: with as many as heads it is {cache.all_heads_bytes:,}")
+        phrases.append(f"n_kv_heads saves {saved}: {cache.all_heads_bytes:,} with n_kv_heads = n_heads")
     return wrap_phrases(phrases, surface.width)

@@ -1,4 +1,4 @@
-"""What the checks of a trace found, in sentences."""
+"""Sentences for the checks of a trace."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from mhsa_cli.records.trace import TraceCheck
 
 WORDS = {
-    "shapes": "{right} of {count} tensors have the shape that their symbols say{wrong}",
+    "shapes": "{right} of {count} tensors have the expected shape{wrong}",
     "gradients": "{right} of {count} parts have a finite gradient{wrong}",
-    "sum to one": "{rows:,} rows of {weights} sum to one, off by {off}",
-    "future is zero": "the largest of the {weights} {where} is {value}",
+    "sum to one": "{rows:,} rows of {weights} sum to one, error {off}",
+    "future is zero": "largest of the {weights} {where}: {value}",
     "scaling": "scores are divided by {divisor:.4g}{wanted} = sqrt(d_head){instead}:\nstd {std[0]:.3g} -> {std[1]:.3g}",
-    "mask first": "the mask comes first:\nsoftmax(masked) and the weights differ by {off}",
-    "causal": "another last token moves earlier logits by {off}",
+    "mask first": "the mask is applied before the softmax:\nsoftmax(masked) and the weights differ by {off}",
+    "causal": "another last token changes earlier logits by {off}",
     "two paths": "{roads} differ by {off}",
-    "logits": "these logits are the model's own, off by {off}",
+    "logits": "traced logits and the logits of the model differ by {off}",
     "parameters": "{counted:,} attention parameters = {product}{which}",
-    "cache": "the cache holds {each:,g} numbers a {per} and layer = {sum}{which}",
+    "cache": "the cache holds {each:,g} numbers per {per} and layer = {sum}{which}",
 }
 
 
 def check_words(check: TraceCheck) -> str:
-    """Say what a check found."""
+    """Write what a check found."""
     return " ".join(check_phrases(check))
 
 
 def check_phrases(check: TraceCheck) -> list[str]:
-    """Say what a check found: what is claimed, and what was measured, where that is long."""
+    """Write what a check found, in two phrases where it is long: the claim and the measurement."""
     facts, value = dict(check.facts), check.figure
     facts["off"] = "exactly 0" if value == 0 else f"at most {value:.1e}"
     facts["value"] = "exactly 0" if value == 0 else f"{value:.1e}"

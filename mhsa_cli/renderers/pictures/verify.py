@@ -1,4 +1,4 @@
-"""What a verification found, a line for each thing."""
+"""Checks of a verification as a table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines
 
-WITH_FOLDER = 72  # columns; below, checkpoints are named without their folder, for their step to be seen
+WITH_FOLDER = 72  # columns; below, checkpoints are named without their folder
 FOLDER = "checkpoints/"
 LOUD = ("wrong", "unreadable", "other version")
 
 
 def verification_table(found: Verification, surface: Surface) -> Lines:
-    """Draw a row for each check: its name, how it stands, and what was found."""
+    """Draw a row for each check: its name, its state, and what was found."""
     narrow = surface.bounded and surface.width < WITH_FOLDER
     columns: list[Column[Check]] = [
         Column("checked", lambda c: c.name.removeprefix(FOLDER) if narrow else c.name, whole=True),
-        Column("", lambda c: c.state.upper() if c.state in LOUD else c.state),
+        Column("state", lambda c: c.state.upper() if c.state in LOUD else c.state),
         Column("found", lambda c: c.found, wraps=True),
     ]
     return table(columns, found.checks, surface)
