@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -38,6 +39,12 @@ def shortened(text: str | os.PathLike[str], most: int) -> str:
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: `1 trial`, `2 trials`, `1,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def either(names: Iterable[str]) -> str:
+    """Write alternatives: `a`, `a or b`, `a, b or c`."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 class Head(NamedTuple):

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mhsa_cli.errors import UsageError, unwanted
-from mhsa_cli.text import escape
+from mhsa_cli.text import either, escape
 
 # What typer raises when it cannot read a command line. It brings its own click, so there is no public name for it.
 _ParseError = cast(type[Exception], typer.BadParameter.__base__)
@@ -128,7 +128,7 @@ def _accepted(param: Any, value: str) -> str | None:
     """Describe the values that an option's type accepts; None if the type accepts this one and a callback does not."""
     kind, least, most = param.type_descriptor.annotation, param.min, param.max
     if issubclass(kind, Enum):
-        return " or ".join(choice.value for choice in kind)
+        return either(choice.value for choice in kind)
     with suppress(ValueError):
         if param.callback is not None and kind(value) is not None:
             return None

@@ -10,9 +10,9 @@ import typer
 from mhsa_cli.errors import unwanted
 from mhsa_cli.renderers.files import ENDINGS
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.text import escape
+from mhsa_cli.text import either, escape
 
-_PICTURES = f"{', '.join(f'.{ending}' for ending in ENDINGS[:-1])} or .{ENDINGS[-1]}"
+_PICTURES = either(f".{ending}" for ending in ENDINGS)
 
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:

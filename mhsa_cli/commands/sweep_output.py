@@ -73,7 +73,7 @@ def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> N
     left = sum(trial.status not in ("finished", "failed", *UNREAD) for trial in ended.report.trials)
     if left:
         missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
-        tell(f"stopped; {missing}; to go on: mhsa sweep --resume {again}")
+        tell(f"stopped; {missing}; continue: mhsa sweep --resume {again}")
     tell_failed(ended.report, again, alone=options.engine == "local" and options.processes == 1)
 
 

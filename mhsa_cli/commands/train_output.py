@@ -51,7 +51,7 @@ def _tell_stopped(training: Training) -> None:
     """Say how to go on with a training that a signal stopped."""
     if training.stopped:
         more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
-        tell(f"stopped after step {training.group.step} of {training.group.total}; to go on: {more}")
+        tell(f"stopped after step {training.group.step} of {training.group.total}; continue: {more}")
 
 
 def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
@@ -59,6 +59,6 @@ def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
     step, config = where.checkpoint.step, where.config
     epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
     more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
-    tell(f"{run.name} is already at step {step} of {config.total_steps}; to go on: {more}")
+    tell(f"{run.name} is already at step {step} of {config.total_steps}; continue: {more}")
     if as_json:
         print_json(result_document(run))

@@ -1,4 +1,4 @@
-"""What two runs have in common: settings, final figures, and which heads do the same."""
+"""Compare two runs: settings, results, and which heads match."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Labels = dict[Head, str]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison found; each pair is the first run's and the second's.
+    """The comparison of two runs; each pair holds the first run's part and the second's.
 
-    `note` says why there is no matching, or which older checkpoint it had to be made of.
+    `note` gives the reason if heads were not matched, or the older checkpoint that was used for it.
     """
 
     folders: tuple[RunDir, RunDir]
@@ -36,27 +36,28 @@ class Comparison:
     labels: tuple[Labels, Labels]
 
 
-def compare_runs(first: RunDir, second: RunDir, given: list[str]) -> Comparison:
-    """Compare two runs. `given` are the blocks of one's own that may be imported for it. Raises: RunError."""
+def compare_runs(first: RunDir, second: RunDir, attentions: list[str]) -> Comparison:
+    """Compare two runs. `attentions` names the custom attention that may be imported. Raises: RunError."""
+    runs = first, second
     configs = run_config(first), run_config(second)
-    settings = _differences(first, second, configs)
-    matching, note = _match(first, second, configs, given)
+    matching, note = _match(runs, configs, attentions)
     labels: tuple[Labels, Labels] = ({}, {}) if matching is None or note else (_labels(first), _labels(second))
-    return Comparison((first, second), settings, (_final(first), _final(second)), matching, note, labels)
+    return Comparison(runs, _differences(runs, configs), (_final(first), _final(second)), matching, note, labels)
 
 
-def _differences(first: RunDir, second: RunDir, configs: tuple[Config, Config]) -> Settings:
-    """Keep of each run's settings those that the other has not, or has otherwise."""
-    one, two = map(flat, configs)
-    texts = [run.read_run_json().get("text_sha256") for run in (first, second)]
-    if texts[0] is not None and texts[0] == texts[1]:  # one text, wherever it lay
-        del one["task.path"], two["task.path"]
-    keys = [key for key in {**one, **two} if key not in one or key not in two or one[key] != two[key]]
-    return {key: one[key] for key in keys if key in one}, {key: two[key] for key in keys if key in two}
+def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) -> Settings:
+    """Select the settings that one run lacks or that differ."""
+    first, second = map(flat, configs)
+    texts = [run.read_run_json().get("text_sha256") for run in runs]
+    if texts[0] is not None and texts[0] == texts[1]:  # the same text, from any path
+        del first["task.path"], second["task.path"]
+    missing = object()
+    keys = [key for key in {**first, **second} if first.get(key, missing) != second.get(key, missing)]
+    return {key: first[key] for key in keys if key in first}, {key: second[key] for key in keys if key in second}
 
 
 def _final(run: RunDir) -> dict[str, Any]:
-    """Collect how a run ended; what its run.json does not know is None."""
+    """Collect the results of a run; unknown ones are None."""
     info = run.read_run_json()
     figures = final_figures(info)
     return {
@@ -70,52 +71,53 @@ def _final(run: RunDir) -> dict[str, Any]:
 
 
 def _match(
-    first: RunDir, second: RunDir, configs: tuple[Config, Config], given: list[str]
+    runs: tuple[RunDir, RunDir], configs: tuple[Config, Config], attentions: list[str]
 ) -> tuple[Matching | None, str]:
-    """Match the heads of both runs; without a matching, the reason. torch is loaded only if there may be one."""
+    """Match the heads of both runs, or give the reason why not. Imports torch only if they can be matched."""
     tasks = configs[0].task, configs[1].task
-    sizes = [getattr(task, "vocab_size", None) for task in tasks]  # a text's is known once the text is read
+    sizes = [getattr(task, "vocab_size", None) for task in tasks]  # unknown for a text before it is read
     reason = why_not_comparable((sizes[0], sizes[1]), (tasks[0].seq_len, tasks[1].seq_len))
     if reason is not None:
         return None, reason
-    for run in (first, second):
+    for run in runs:
         if why := without_maps(run):
             return None, f"{escape(run.name)} has no maps of heads: {why}"
     try:
-        blocks = [_block(run, config, given) for run, config in zip((first, second), configs, strict=True)]
+        blocks = [_block(run, config, attentions) for run, config in zip(runs, configs, strict=True)]
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
-    from mhsa_cli.core.heads.match import compare_models  # torch comes with both
+    from mhsa_cli.core.heads.match import compare_models  # imports torch
     from mhsa_cli.jobs.trained_run import load_trained_run
 
-    one = load_trained_run(first, blocks[0])
-    two = load_trained_run(second, blocks[1]) if second.path != first.path else one
+    first = load_trained_run(runs[0], blocks[0])
+    second = load_trained_run(runs[1], blocks[1]) if runs[1].path != runs[0].path else first
     older = [
         f"the maps of {escape(run.name)} are of step {step}, its newest whole checkpoint"
-        for run, step in ((first, one.step), (second, two.step))
+        for run, step in zip(runs, (first.step, second.step), strict=True)
         if step != run.checkpoints()[-1].step
     ]
     try:
-        return compare_models(one.model, one.task, two.model, two.task, configs[0].train.seed), "; ".join(older)
+        matching = compare_models(first.model, first.task, second.model, second.task, configs[0].train.seed)
+        return matching, "; ".join(older)
     except UsageError as error:
         return None, error.message
 
 
-def _block(run: RunDir, config: Config, given: list[str]) -> str | None:
-    """Find the block that a run was trained with among the given ones; None if it is ours. Raises: UsageError."""
-    own = config.model.attention
-    return find_block(own, given, run.name) if is_file(own) else None
+def _block(run: RunDir, config: Config, attentions: list[str]) -> str | None:
+    """Find the custom attention of a run among `attentions`; None if it has none. Raises: UsageError."""
+    attention = config.model.attention
+    return find_block(attention, attentions, run.name) if is_file(attention) else None
 
 
 def _labels(run: RunDir) -> Labels:
-    """Read the labels of a run's heads, where they were measured on its newest checkpoint."""
+    """Read the labels of a run's heads, if they were measured on its newest checkpoint."""
     try:
         maps = stored_maps(run)
     except (NewerFormatError, StorageError) as error:
-        tell(f"note: {error.message}; its labels are left out")
+        tell(f"note: {error.message}; its labels are not shown")
         return {}
     except RunError:
-        tell(f"note: the heads.json of {run.name} is damaged; its labels are left out")
+        tell(f"note: the heads.json of {run.name} is damaged; its labels are not shown")
         return {}
     heads = [] if maps is None or maps.report is None else maps.report.heads
     return {head.address: head.label.text for head in heads if head.label is not None}

@@ -1,4 +1,4 @@
-"""A run that was trained with somebody's own block: the block is imported only where a command is told to."""
+"""Custom attention in runs and sweeps: its file is imported only if the config or --attention names it."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.lockstep import build_model
-from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.errors import RunError, UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.text import escape
 
-KEY = "attention"  # in run.json: the block's file, name and sha256
+KEY = "attention"  # in run.json: file, name and sha256 of the custom attention
 
 
-def _load_block(target: str) -> CustomAttention:
-    """Import a block; what runs its file is loaded for that alone."""
-    from mhsa_cli.check.build import load_block
+def _load(name: str) -> CustomAttention:
+    from mhsa_cli.check.build import load_block  # runs the file
 
-    return load_block(target)
+    return load_block(name)
 
 
 def build_custom_model(config: Config, task: Task) -> TransformerLM | None:
-    """Load and try the block that a new training's config names, and build its model; None if the block is ours.
+    """Load, test and build the custom attention of a new training's config; None for built-in attention.
 
     Raises: UsageError if it cannot be trained.
     """
     if not is_file(config.model.attention):
         return None
-    model = build_model(config, task, custom=_load_block(config.model.attention))
+    model = build_model(config, task, custom=_load(config.model.attention))
     block = model.custom
     assert block is not None
-    _introduce(block.attention)
+    _note(block.attention)
     if not block.findings.has_weights:
         tell(f"note: no maps of its heads: {block.findings.reason}")
     return model
 
 
-def _introduce(custom: CustomAttention) -> None:
-    """Say in a line whose attention is trained, and where to learn whether it is right."""
-    seen = "is it right?" if custom.known else "it does not equal the reference, see"
-    tell(f"note: the attention is yours, {escape(custom.name)}; {seen} mhsa check {escape(custom.name)}")
+def _note(custom: CustomAttention) -> None:
+    """Print which custom attention is trained, whether it equals the reference, and what of it is not trained."""
+    name = escape(custom.name)
+    known = "equal to the reference" if custom.known else "not equal to the reference"
+    tell(f"note: custom attention {name}, {known}; details: mhsa check {name}")
     if custom.untrained:
         first, *more = map(escape, custom.untrained)
         names = f"{first} and {len(more)} more stay" if more else f"{first} stays"
-        tell(f"note: {names} as drawn, untrained: not among the block's parameters()")
+        tell(f"note: {names} at the initial values: not among the block's parameters()")
 
 
 def block_facts(model: TransformerLM | None) -> dict[str, Any]:
-    """Say in run.json which block a run is trained with; nothing if it is ours."""
+    """Describe custom attention for run.json; empty for built-in attention."""
     if model is None or model.custom is None:
         return {}
     custom = model.custom.attention
@@ -63,77 +63,73 @@ def block_facts(model: TransformerLM | None) -> dict[str, Any]:
 
 
 def load_block(
-    config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow: bool | None
+    config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow_changed: bool | None
 ) -> CustomAttention | None:
-    """Load the block that a run was trained with, if it is named again; None if the run's attention is ours.
+    """Load the custom attention of a run if `given` names it; None for built-in attention.
 
-    `allow` is None where a changed file is only noted; else it is refused unless allowed.
+    With `allow_changed` None a changed file gives a note; with False it is refused.
     Raises: UsageError if it is not named, or another one is; RunError if its file changed.
     """
-    own = config.model.attention
-    if not is_file(own):
+    attention = config.model.attention
+    if not is_file(attention):
         if given is not None:
-            raise UsageError(f"{who} was trained with our own attention, {own}", "leave out --attention")
+            raise UsageError(f"{who} was trained with built-in attention, {attention}", "remove --attention")
         return None
-    if given is not None and split(given)[1] != split(own)[1]:
-        raise UsageError(f"--attention names {escape(given)}, {who} was trained with {escape(own)}", way(escape(own)))
-    custom = _load_block(find_block(own, [] if given is None else [given], who))
-    told = (info.get(KEY) or {}).get("sha256")
-    if told != custom.sha256:
-        said = f"{escape(str(custom.file))} is not the file {who} was trained with (sha256 {custom.sha256[:12]}"
-        said += f", not {escape(str(told))[:12]})"
-        if allow is False:
-            raise RunError(said, "put the old file back, or go on all the same with --allow-inexact")
-        tell(f"note: {said}: what is computed here may be something else")
+    if given is not None and split(given)[1] != split(attention)[1]:
+        raise unwanted("--attention", given, f"{attention}, with which {who} was trained", way(escape(attention)))
+    custom = _load(find_block(attention, [] if given is None else [given], who))
+    recorded = (info.get(KEY) or {}).get("sha256")
+    if recorded != custom.sha256:
+        digests = f"found sha256 {custom.sha256[:12]}, wanted {escape(str(recorded))[:12]}"
+        message = f"{escape(str(custom.file))} is not the file {who} was trained with: {digests}"
+        if allow_changed is False:
+            raise RunError(message, "restore the file, or resume with the changed one: --allow-inexact")
+        tell(f"note: {message}; results may differ")
     return custom
 
 
-def build_custom_models(configs: Sequence[Config], task: Task, block: str | None) -> list[TransformerLM] | None:
-    """Build the models of trials from the block that is named for them; None if their attention is ours.
-
-    Raises: UsageError, or RunError if the block's file is not the one that a trial was begun with.
-    """
-    if block is None:
+def build_custom_models(configs: Sequence[Config], task: Task, name: str | None) -> list[TransformerLM] | None:
+    """Build the models of trials with the custom attention `name`; None for built-in attention. Raises: UsageError."""
+    if name is None:
         return None
-    custom = _load_block(block)
+    custom = _load(name)
     return [build_model(config, task, custom=custom) for config in configs]
 
 
-def _blocks(configs: Sequence[Config]) -> list[str]:
-    """List the blocks that are not ours, each once."""
+def _names(configs: Sequence[Config]) -> list[str]:
     return [name for name in dict.fromkeys(config.model.attention for config in configs) if is_file(name)]
 
 
 def try_blocks(configs: Sequence[Config], engine: str) -> dict[str, str]:
-    """Try the blocks that a new sweep's cells name, one config of each, before anything is trained.
+    """Test the custom attention of a new sweep on one config of each cell. Returns the sha256 of its files.
 
-    Returns their files' sha256. Raises: UsageError.
+    Raises: UsageError.
     """
-    names = _blocks(configs)
+    names = _names(configs)
     if names and engine != "local":
-        said = f"--engine {engine}: {escape(names[0])} is a file of this machine alone"
-        raise UsageError(said, "train here, with --jobs")
-    found = {name: _load_block(name) for name in names}
+        message = f"--engine {engine} excludes custom attention: {escape(names[0])} is a file of this machine"
+        raise UsageError(message, "train on this machine: remove --engine")
+    loaded = {name: _load(name) for name in names}
     for config in configs:
-        if config.model.attention in found:
-            build_model(config, build_task(config.task), custom=found[config.model.attention])
-    for custom in found.values():
-        _introduce(custom)
-    return {name: custom.sha256 for name, custom in found.items()}
+        if config.model.attention in loaded:
+            build_model(config, build_task(config.task), custom=loaded[config.model.attention])
+    for custom in loaded.values():
+        _note(custom)
+    return {name: custom.sha256 for name, custom in loaded.items()}
 
 
 def name_blocks(
     configs: Sequence[Config], recorded: Mapping[str, str], given: Sequence[str] | None, who: str
 ) -> dict[str, str]:
-    """Say by which name each block of a sweep's trials is imported; `given` is None in a new sweep, which names them.
+    """Map the custom attention in a sweep's configs to the name to import; `given` is None in a new sweep.
 
-    Raises: UsageError if one is not named again; RunError if its file changed since the sweep began.
+    Raises: UsageError if `given` lacks one; RunError if its file changed since the sweep began.
     """
     if given is None:
-        return {block: block for block in _blocks(configs)}
-    named = {block: find_block(block, given, who) for block in _blocks(configs)}
-    for block, name in named.items():
-        file = Path(split(name)[0])
-        if file.is_file() and sha256(file.read_bytes()).hexdigest() != recorded.get(block):
-            raise RunError(f"{escape(file)} is not the file {who} was begun with", "put the old file back")
-    return named
+        return {name: name for name in _names(configs)}
+    found = {name: find_block(name, given, who) for name in _names(configs)}
+    for name, other in found.items():
+        file = Path(split(other)[0])
+        if file.is_file() and sha256(file.read_bytes()).hexdigest() != recorded.get(name):
+            raise RunError(f"{escape(file)} is not the file {who} began with", "restore the file")
+    return found

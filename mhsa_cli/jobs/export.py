@@ -1,4 +1,4 @@
-"""A run in the formats of other programs."""
+"""Export a run to the formats of other programs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from typing import TYPE_CHECKING
 
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.core.export import EXPORTS, SINGLE, Source, exported
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, METRICS, SCORES
 from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import either
 
 if TYPE_CHECKING:
     from mhsa_cli.jobs.trained_run import TrainedRun
 
 
 def check_format(to: str) -> None:
-    """Refuse a format that there is not. Raises: UsageError."""
+    """Refuse an unknown format. Raises: UsageError."""
     if to not in EXPORTS:
-        said = f"--to {to}: no such format" if to else "--to is missing"
-        raise UsageError(said, f"formats: {', '.join(EXPORTS)}")
+        raise (
+            unwanted("--to", to, either(EXPORTS))
+            if to
+            else UsageError(f"--to: found no value, wanted {either(EXPORTS)}")
+        )
 
 
 def export_run(folder: RunDir, to: str, output: Path | None, attention: str | None) -> tuple[Path, list[Path]]:
-    """Write a run in a format, to `output` or to a new place named after run and format; gives place and files.
+    """Write a run in a format, to `output` or to a new path named after run and format; returns path and files.
 
-    Raises: UsageError if something is there already, RunError, StorageError.
+    Raises: UsageError if the path exists, RunError, StorageError.
     """
     path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
     check_new(path)
@@ -37,12 +41,11 @@ def export_run(folder: RunDir, to: str, output: Path | None, attention: str | No
 
 
 def _source(folder: RunDir, attention: str | None) -> Source:
-    """Read a run's data; its model is loaded by the formats that need it, if it is ours or `attention` names it."""
+    """Read a run's data. Its model is loaded by the formats that need it, unless its custom attention is not named."""
     config, info = run_config(folder), folder.read_run_json()
-    closed = is_file(config.model.attention) and attention is None
     heads = folder.read_heads() if (folder.path / HEADS).exists() else None
     if heads is not None:
-        maps_from_dict(heads)  # raises what is wrong with it
+        maps_from_dict(heads)  # raises RunError if it is damaged
     return Source(
         name=folder.name,
         config=config,
@@ -51,13 +54,13 @@ def _source(folder: RunDir, attention: str | None) -> Source:
         metrics=folder.records(METRICS),
         head_scores=folder.records(SCORES),
         trained=lambda: _trained(folder, attention),
-        checkpoint=_checkpoint(folder) if closed else None,
+        checkpoint=_checkpoint(folder) if is_file(config.model.attention) and attention is None else None,
     )
 
 
 def _checkpoint(folder: RunDir) -> dict[str, bytes]:
     """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
-    from mhsa_cli.core.training.checkpoint import digest, weights_of
+    from mhsa_cli.core.training.checkpoint import digest, weights_of  # imports torch
 
     loaded = folder.load_checkpoint(for_training=False)
     check_weights(folder, loaded.step, digest(weights_of(loaded.files)))
@@ -65,6 +68,6 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
 
 
 def _trained(folder: RunDir, attention: str | None) -> TrainedRun:
-    from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import load_trained_run  # imports torch
 
     return load_trained_run(folder, attention)

@@ -1,4 +1,4 @@
-"""What a run's metrics.jsonl tells, read once and line by line: a run may have recorded millions of steps."""
+"""The curves and epochs in a run's metrics.jsonl, read line by line: a run may have millions of steps."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mhsa_cli.runs.listing import METRICS
 from mhsa_cli.runs.metrics import MetricRecord, records_of
 from mhsa_cli.runs.run_dir import RunDir
 
-SHOWN, ENDS = 12, 5  # epochs that a table shows; of more, so many first and last ones
+SHOWN, ENDS = 12, 5  # a table shows up to SHOWN epochs; of more, the first and last ENDS
 
 
 class Whole:
-    """A line of which every point is kept, in 16 bytes each."""
+    """A curve with all its points, 16 bytes each."""
 
     def __init__(self) -> None:
         self._steps, self._values = array("q"), array("d")
 
     def add(self, step: int, value: float) -> None:
-        """Add a point; it takes the place of the last one if that is of the same step."""
+        """Add a point; it replaces the last one if that has the same step."""
         if self._steps and self._steps[-1] == step:
             self._values[-1] = value
             return
@@ -31,14 +31,14 @@ class Whole:
         self._values.append(value)
 
     def series(self, name: str, role: str) -> Series:
-        """Give it as a line of a curve."""
+        """Return the curve."""
         return Series(name, self._steps, self._values, role)
 
 
 class History:
-    """A run's curve and epochs. `whole` keeps every point of its curve; without, it is thinned as a picture may be.
+    """A run's curves and epochs. Without `whole` the curves are thinned, enough for a picture.
 
-    `last` names the records of the last step by their type and step; `torn` counts those that a crash cut short.
+    `last` holds type and step of the records of the last step; `torn` counts records that a crash cut short.
     Raises: RunError, StorageError.
     """
 
@@ -56,7 +56,7 @@ class History:
         self.torn = records.torn
 
     def add(self, record: MetricRecord) -> None:
-        """Take in one record."""
+        """Add one record."""
         if isinstance(record, StepRecord):
             self._train.add(record.step, record.loss)
         elif isinstance(record, EvalRecord):
@@ -72,16 +72,16 @@ class History:
         self.last.add((type(record), record.step))
 
     def series(self, name: str | None = None) -> list[Series]:
-        """Give a train and an eval line (called `name`, if given), without empty ones."""
-        found = [
+        """Return the train and the eval curve, called `name` if given, without empty ones."""
+        curves = [
             self._train.series("train" if name is None else name, "train"),
             self._eval.series("eval" if name is None else f"{name} eval", "eval"),
         ]
-        return [replace(one, run=name) for one in found if one.steps]
+        return [replace(curve, run=name) for curve in curves if curve.steps]
 
     @property
     def epochs(self) -> Sequence[EpochRecord | None]:
-        """List the epochs; of many the first and the last ones, and None between them."""
+        """Return the epochs; of many, the first and last ones with None between them."""
         if self._epochs <= SHOWN:
             return self._first
         return [*self._first[:ENDS], None, *self._latest]

@@ -1,4 +1,4 @@
-"""What commands that look at heads share: the stored maps and measurements, or fresh ones where there are none."""
+"""Attention maps and head scores of a run, stored or measured anew, and the heads that a command selects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"[lL](\d{1,4})(?:\.[hH](\d{1,5}))?|(\d{1,5})", re.ASCII)
 
 
 def stored_maps(folder: RunDir) -> HeadMaps | None:
-    """Read heads.json; None where training was cut off before it was written, or went on after it."""
+    """Read heads.json; None if training ended before it was written or continued after it."""
     if not (folder.path / HEADS).exists():
         return None
     content = folder.read_heads()
@@ -31,40 +31,40 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
 
 
 def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:
-    """Tell whether training went on after heads.json was measured, or broke off before its weights were noted."""
-    step, own, saved = heads.get("step"), heads.get(WEIGHTS), folder.checkpoints()
-    moved_on = isinstance(step, int) and bool(saved) and saved[-1].step != step
-    return moved_on or (own is not None and own != folder.read_run_json().get(WEIGHTS))
+    """Whether training continued after heads.json was measured, or ended before its weights were recorded."""
+    step, weights, saved = heads.get("step"), heads.get(WEIGHTS), folder.checkpoints()
+    continued = isinstance(step, int) and bool(saved) and saved[-1].step != step
+    return continued or (weights is not None and weights != folder.read_run_json().get(WEIGHTS))
 
 
 def without_maps(run: RunDir) -> str:
-    """Say why a run has no maps of heads; nothing if it has."""
+    """Return the reason that a run has no maps of heads; empty if it has."""
     return escape(run.read_run_json().get(NO_MAPS) or "")
 
 
 def check_maps(run: RunDir) -> None:
-    """Refuse to show heads of a run that has no maps. Raises: UsageError."""
+    """Refuse a run without maps of heads. Raises: UsageError."""
     why = without_maps(run)
     if why:
         raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
 
 
 def measured_maps(folder: RunDir, attention: str | None) -> HeadMaps:
-    """Give maps and measurements: the stored ones without torch, else those of the newest checkpoint.
+    """Return maps and scores: the stored ones, without torch, else those of the newest checkpoint.
 
-    `attention` names the block of a run that was trained with somebody's own. Raises: UsageError if it shows no maps.
+    `attention` names the run's custom attention. Raises: UsageError if it returns no weights.
     """
     check_maps(folder)
     stored = stored_maps(folder)
     if stored is not None and stored.report is not None:
         return stored
-    from mhsa_cli.jobs.trained_run import measure_run  # torch comes with it
+    from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
     return measure_run(folder, attention)
 
 
 def heading(folder: RunDir, step: int) -> str:
-    """Name a run and the step that is shown, and say so where training did not end as planned."""
+    """Return the run's name and step, and its status if training did not finish."""
     info = folder.read_run_json()
     if info["status"] == "finished":
         return f"{folder.name}, step {step}"
@@ -73,50 +73,48 @@ def heading(folder: RunDir, step: int) -> str:
 
 
 def report_of(maps: HeadMaps) -> HeadReport:
-    """Give the measurements of maps that have them."""
+    """Return the report of maps that were measured on the task."""
     assert maps.report is not None
     return maps.report
 
 
 def read_addresses(text: str, maps: HeadMaps, option: str) -> list[Head]:
-    """Read heads as `L0.H3,L1.H0`, a whole layer as `L0`, a number as that head of every layer.
+    """Parse heads: `L0.H3,L1.H0`, a layer as `L0`, a number as that head of every layer.
 
-    Raises: UsageError naming what is no head of this run.
+    Raises: UsageError for a head that the run does not have.
     """
     known = [head.address for head in maps.heads]
-    found: list[Head] = []
+    selected: list[Head] = []
     for word in text.replace(" ", ",").split(","):
         match = _ADDRESS.fullmatch(word)
         layer, head = ("", "") if match is None else (match[1], match[2] or match[3])
-        wanted = [a for a in known if match and (not layer or a[0] == int(layer)) and (not head or a[1] == int(head))]
-        if word and not wanted:
-            there = f"heads: L0.H0 to {maps.heads[-1].name}; L0 is all of layer 0, a number that head of every layer"
-            raise UsageError(f"{option}: `{escape(word)}` is no head of this run", there)
-        found += [a for a in wanted if a not in found]
-    if not found:
-        raise UsageError(f"{option} names no head", "for example: L0.H3, or L0.H0,L0.H1")
-    return found
+        named = [a for a in known if match and (not layer or a[0] == int(layer)) and (not head or a[1] == int(head))]
+        if word and not named:
+            heads = f"a head of this run, L0.H0 to {maps.heads[-1].name}"
+            raise unwanted(option, word, heads, "L0 is all of layer 0, 3 is H3 of every layer")
+        selected += [address for address in named if address not in selected]
+    if not selected:
+        raise UsageError(f"{option}: found no head", "for example: L0.H3, or L0.H0,L0.H1")
+    return selected
 
 
 def chosen_heads(maps: HeadMaps, layer: str | None, heads: str | None) -> list[Head]:
-    """List the heads that are in this layer, `1` or `L1`, and among these addresses; without either, all.
+    """Select the heads of --layer (`1` or `L1`) that are among --heads; all where an option is not given.
 
-    Raises: UsageError naming what is no layer or no head of this run.
+    Raises: UsageError for a layer or head that the run does not have.
     """
     chosen = [head.address for head in maps.heads]
     if layer is not None:
         match = re.fullmatch(r"[lL]?(\d{1,4})", layer.strip(), re.ASCII)
         inside = [address for address in chosen if match is not None and address[0] == int(match[1])]
         if not inside:
-            there = f"layers: L0 to L{maps.heads[-1].layer}; a head: --head {maps.heads[-1].name}"
-            raise UsageError(f"--layer: `{escape(layer)}` is no layer of this run", there)
+            last = maps.heads[-1]
+            wanted = f"a layer of this run, L0 to L{last.layer}"
+            raise unwanted("--layer", layer, wanted, f"one head: --heads {last.name}")
         chosen = inside
     if heads is not None:
-        named = read_addresses(heads, maps, "--head")
-        both = [a for a in named if a in chosen]
-        if not both:
-            raise UsageError(
-                f"--head {escape(heads)} names no head of --layer {escape(str(layer))}", "leave out --layer"
-            )
-        chosen = both
+        in_layer = chosen
+        chosen = [address for address in read_addresses(heads, maps, "--heads") if address in in_layer]
+        if not chosen:
+            raise unwanted("--heads", heads, f"a head of --layer {escape(str(layer))}", "remove --layer")
     return chosen

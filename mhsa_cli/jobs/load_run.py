@@ -1,4 +1,4 @@
-"""Finding a run that a command is about, and what must be known of it before anything of it is shown."""
+"""Open the run of a command, and check its weights before results are shown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mhsa_cli.text import escape, quoted
 
 
 def open_run(runs: Path | None, name: str | None) -> RunDir:
-    """Open a run for reading, by its name or path; None is the newest. Raises: RunError."""
+    """Open a run for reading, by name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
     return RunDir.open(root, NEWEST if name is None else name)
 
 
 def next_look(path: Path) -> str:
-    """Give the command that shows the heads of a run; of one that kept nothing, the command that trains it again."""
-    with contextlib.suppress(MhsaError):  # what is wrong with its checkpoints, verify says
+    """Return the command to run next: show the heads, or train again if nothing was saved, or verify."""
+    with contextlib.suppress(MhsaError):  # damaged checkpoints are reported by verify
         if (path / HEADS).exists() or list_checkpoints(path):
             return f"mhsa inspect-heads {run_argument(path)}"
         if (path / CONFIG).exists():
@@ -31,9 +31,9 @@ def next_look(path: Path) -> str:
 
 
 def check_weights(folder: RunDir, step: int, sha256: str) -> None:
-    """Refuse a checkpoint of the step a run ended at, if `sha256` of its weights is not what run.json tells of them."""
+    """Compare the weights of a run's last checkpoint with the digest in run.json. Raises: RunError."""
     info = folder.read_run_json()
-    told = info.get(WEIGHTS)
-    if told is not None and info.get("step") == step and told != sha256:
-        said = f"the checkpoint of step {step} is of another training: its weights are not those of {RUN}"
-        raise RunError(f"{said}: sha256 {sha256}, not {escape(str(told))}", verify_hint(folder.path))
+    recorded = info.get(WEIGHTS)
+    if recorded is not None and info.get("step") == step and recorded != sha256:
+        digests = f"found sha256 {sha256}, wanted {escape(str(recorded))} as in {RUN}"
+        raise RunError(f"the checkpoint of step {step} is of another training: {digests}", verify_hint(folder.path))

@@ -1,4 +1,4 @@
-"""Messages for people, on stderr, and what becomes of the streams when nobody can read them any more."""
+"""Messages on stderr, and standard streams that survive a closed terminal, a full disk or a reader that left."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from mhsa_cli.errors import StorageError
 from mhsa_cli.runs.disk import refusal
 from mhsa_cli.text import escape
 
-SHORT = 1 << 25  # bytes; less than this is no memory to work with
+SHORT = 1 << 25  # bytes; memory is out when not even this much can be had
 LOWER_MEMORY = "lower train.batch_size, train.eval_sequences or model.d_model"
 
 
 class StdoutError(OSError):
-    """Stdout could not be written; a reader that left is none of these."""
+    """Stdout cannot be written, for another reason than a reader that left."""
 
 
 class _Guarded:
-    """A stream whose writes and flushes are guarded.
+    """A stream whose write errors become StdoutError, except a reader that left.
 
-    An error is told to be stdout's own: no other file of a command is meant; a reader that left is none. Where the
-    stream may be `lost`, all is dropped from the first error of that kind on: what it carries tells how the work goes,
-    and the work itself must not end for it.
+    With `lost`, the first error of that kind drops all further output instead: progress that nobody can read must not
+    end the training.
     """
 
     def __init__(self, stream: TextIO, lost: type[OSError] | None = None) -> None:
@@ -64,17 +63,17 @@ class _Guarded:
 
 
 def losable(stream: TextIO, lost: type[OSError] = OSError) -> TextIO:
-    """Make a stream one that may be lost by an error of one kind (a terminal that closed, a full disk: any)."""
+    """Make a stream that drops its output after an error of one kind, such as a closed terminal."""
     is_losable = isinstance(stream, _Guarded) and stream._lost is not None
     return stream if is_losable else cast(TextIO, _Guarded(stream, lost))
 
 
 def open_streams() -> None:
-    """Give a process that was started with closed streams new ones that lead nowhere, and guard both."""
+    """Open closed standard streams on the null device, and guard stdout and stderr."""
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # the next file to be opened would get this number, and with it all that is printed
+        except OSError:  # else the next opened file would get this number and all output
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
@@ -86,7 +85,7 @@ def open_streams() -> None:
 
 
 def _buffered(stream: TextIO) -> TextIO:
-    """Put a buffer under a stream that has none (PYTHONUNBUFFERED): Python drops what a write there does not take."""
+    """Buffer an unbuffered stream (PYTHONUNBUFFERED): Python drops what a partial write leaves."""
     raw = getattr(stream, "buffer", None)
     if not isinstance(raw, io.RawIOBase):
         return stream
@@ -94,14 +93,14 @@ def _buffered(stream: TextIO) -> TextIO:
 
 
 def forget_output() -> None:
-    """Send what is still buffered for stdout nowhere: Python would complain once more while flushing at exit."""
+    """Discard the buffered output of stdout, or Python would report the error again at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def saying_kept(path: Path) -> Iterator[None]:
-    """Print results, and say where they are kept if stdout cannot be written. Raises: StorageError."""
+    """Run a block that prints results; if stdout fails, say where they are kept. Raises: StorageError."""
     try:
         yield
         sys.stdout.flush()
@@ -111,10 +110,7 @@ def saying_kept(path: Path) -> Iterator[None]:
 
 
 def foreseen(error: Exception) -> StorageError | None:
-    """Put an error that no command has met into words where the system or its memory refuses; None: a fault of ours.
-
-    Nothing is loaded for it: this is asked where loading may be what failed.
-    """
+    """Convert an uncaught error of the system or its memory; None for a bug. No imports: they may be what fails."""
     if isinstance(error, StdoutError):
         return StorageError(str(error.strerror))
     devices = sys.modules.get("mhsa_cli.core.devices")
@@ -126,7 +122,7 @@ def foreseen(error: Exception) -> StorageError | None:
 
 
 def _is_short() -> bool:
-    """Tell whether the system gives no more memory: then any library fails in words of its own."""
+    """Whether the system is out of memory: libraries report that in many ways."""
     try:
         mmap.mmap(-1, SHORT, **({} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE})).close()
     except (OSError, MemoryError):
@@ -135,11 +131,11 @@ def _is_short() -> bool:
 
 
 def tell(text: str) -> None:
-    """Print a message to stderr, whatever characters it can show; a control character becomes an escape."""
+    """Print a message to stderr; control characters and those it cannot encode are escaped."""
     print(writable("\n".join(map(escape, text.split("\n"))), sys.stderr), file=sys.stderr, flush=True)
 
 
 def writable(text: str, stream: TextIO) -> str:
-    """Give a text as a stream can write it: what its encoding lacks becomes an escape."""
+    """Escape the characters that a stream's encoding lacks."""
     encoding = getattr(stream, "encoding", None) or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,4 +1,4 @@
-"""Going on with a run from its newest checkpoint."""
+"""Resume a run from its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from mhsa_cli.text import escape
 
 
 class ResumePoint(NamedTuple):
-    """What a run goes on with: its config, the same with the changes, and its newest whole checkpoint."""
+    """Where a run resumes: its config before and after the changes, and its newest whole checkpoint."""
 
     before: Config
     config: Config
     checkpoint: Loaded
 
     def is_done(self, run: RunDir) -> bool:
-        """Tell whether nothing is left to do. A run killed behind its last step has its results still to write."""
+        """Whether nothing is left to do. A run killed after its last step still has to write its results."""
         ended = run.read_run_json()["status"] in ("finished", "stopped")
         return ended and self.checkpoint.step >= self.config.total_steps
 
 
 def read_resume_point(run: RunDir, changes: list[str]) -> ResumePoint:
-    """Read where a run goes on; nothing of it changes. Raises: RunError, UsageError."""
+    """Read where a run resumes, changing nothing. Raises: RunError, UsageError."""
     config, checkpoint = run_config(run, changes), run.load_checkpoint()
     before = run_config(run)
     check_unedited(before, read_state(checkpoint.files, checkpoint.step)["config"], run)
@@ -51,16 +51,16 @@ def read_resume_point(run: RunDir, changes: list[str]) -> ResumePoint:
 def resumed_run(
     root: Path, path: Path, changes: list[str], attention: str | None, allow_inexact: bool
 ) -> Iterator[TrainingSetup]:
-    """Own a run and bring its folder back to its newest checkpoint, to go on from there.
+    """Lock a run and truncate its records to its newest checkpoint.
 
-    `attention` names the block of a run that was trained with somebody's own; `allow_inexact` goes on where the bits
-    may differ. Raises: RunError, UsageError, StorageError.
+    `attention` names the run's custom attention; `allow_inexact` accepts a machine on which bits may differ.
+    Raises: RunError, UsageError, StorageError.
     """
     with RunDir.open(root, path, write=True) as run:
         before, config, checkpoint = read_resume_point(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
-        custom = load_block(config, run.read_run_json(), attention, who=run.name, allow=allow_inexact)
+        custom = load_block(config, run.read_run_json(), attention, who=run.name, allow_changed=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         task = build_task(own_text(config, run).task)
@@ -70,27 +70,27 @@ def resumed_run(
             dropped = run.truncate_after(checkpoint.step)
             run.update(dropped_records=dropped_records(run.read_run_json()) + dropped)
             if checkpoint.step and next(iter(run.records(METRICS)), None) is None:
-                tell(f"note: the metrics are gone; the curve begins at step {checkpoint.step}")
+                tell(f"note: metrics.jsonl is lost; the curve begins at step {checkpoint.step}")
             if changes:
                 _note_changes(run, before, config, changes, checkpoint.step)
         yield TrainingSetup(config, task, device, run, checkpoint.files, model)
 
 
 def _note_changes(run: RunDir, before: Config, config: Config, changes: list[str], step: int) -> None:
-    """Write changed settings into the run folder, and say what they change besides."""
-    _tell_rate(before, config, step)
+    """Write changed settings into the run folder, with notes on their other effects."""
+    _note_schedule(before, config, step)
     earlier = run.read_run_json().get("changes") or []
     run.update(changes=[*earlier, {"step": step, "settings": changes}])
     sweep = run.path.parent
     if differences(before, config, UNSEEN) and (sweep / SWEEP).is_file():
-        tell(f"note: this is no longer the trial that the sweep {escape(sweep.name)} planned; its report leaves it out")
-    run.write_config(dump_yaml(config))  # after that: a config is held against what may have changed
+        tell(f"note: no longer a trial of the plan of sweep {escape(sweep.name)}; its report excludes this run")
+    run.write_config(dump_yaml(config))  # last: a config is compared with the changes in run.json
 
 
-def _tell_rate(before: Config, after: Config, step: int) -> None:
-    """Say so where a schedule that falls gets another end: the rate is then not what it would have been."""
+def _note_schedule(before: Config, after: Config, step: int) -> None:
+    """Note the learning rates if a decaying schedule gets another end."""
     if step == 0 or after.train.schedule == "constant" or after.total_steps == before.total_steps:
         return
-    was, now = (learning_rate(config.train, step) for config in (before, after))
+    old, new = (learning_rate(config.train, step) for config in (before, after))
     tell(f"note: the {after.train.schedule} schedule now ends at step {after.total_steps}, not {before.total_steps}:")
-    tell(f"  step {step} had the learning rate {was:.3g}; at this place of the new schedule it is {now:.3g}")
+    tell(f"  the learning rate at step {step} changes from {old:.3g} to {new:.3g}")

@@ -1,4 +1,4 @@
-"""A training against the same one with a stop and a resume half-way, compared bit by bit."""
+"""Compare a training with the same one stopped and resumed half-way, bit by bit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.train import machine, prepare_device, train_and_keep
 from mhsa_cli.runs.listing import METRICS
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.text import plural
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeCheck:
-    """Where two trainings of `total` steps differ first, "" if nowhere; `machine` is what bits depend on here."""
+    """The first difference of two trainings of `total` steps, or ""; `machine` is what bits depend on."""
 
     total: int
     half: int
@@ -37,10 +38,10 @@ def check_resume(config: Config) -> ResumeCheck:
     """Train a config's steps at once and with a stop half-way, and compare. Raises: UsageError."""
     total, half = config.total_steps, config.total_steps // 2
     if half == 0:
-        raise UsageError(f"{total} steps cannot be stopped half-way", "ask for more: train.epochs=2")
+        raise UsageError(f"found {plural(total, 'step')} of training, wanted 2 or more", "add train.epochs=2")
     device, task = prepare_device(config), build_task(config.task)
     model = build_custom_model(config, task)
-    tell(f"training {total} steps at once, then {half} and {total - half} more")
+    tell(f"training {total} steps without a stop, then {half} + {total - half}")
     with TemporaryDirectory(prefix="mhsa-") as folder:
         runs = [RunDir.create(Path(folder), name) for name in ("at-once", "resumed")]
         for run, stop in zip(runs, (None, half), strict=True):
@@ -54,7 +55,7 @@ def check_resume(config: Config) -> ResumeCheck:
 def _train(
     config: Config, task: Task, device: Device, run: RunDir, model: TransformerLM | None, stop: int | None = None
 ) -> None:
-    """Train a run on from its newest checkpoint, if it has one, to its end or up to a step."""
+    """Train a run from its newest checkpoint, if any, to its end or to step `stop`."""
     files = [run.load_checkpoint().files] if run.checkpoints() else None
     models = None if model is None else [model]
     group = Group([config], task, device, models=models, resume=files, stop=lambda: group.step == stop)
@@ -63,12 +64,11 @@ def _train(
 
 
 def _difference(first: RunDir, second: RunDir) -> str:
-    """Say where two runs differ first: in the files of their last checkpoints, or in a line of their metrics."""
-    found = first_difference(first.load_checkpoint().files, second.load_checkpoint().files)
-    if found:
+    """Return the first difference in the last checkpoints of two runs, or in a line of their metrics."""
+    if found := first_difference(first.load_checkpoint().files, second.load_checkpoint().files):
         return found
     lines = ((run.path / METRICS).read_text().splitlines() for run in (first, second))
-    for number, (one, other) in enumerate(zip_longest(*lines), 1):
-        if one != other:
-            return f"{METRICS}, line {number}: {one} and {other}"
+    for number, (left, right) in enumerate(zip_longest(*lines), 1):
+        if left != right:
+            return f"{METRICS}, line {number}: {left} and {right}"
     return ""

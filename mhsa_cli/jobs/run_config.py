@@ -1,4 +1,4 @@
-"""Going on with a run: its own config, what may change in it, and whether this machine can repeat its bits."""
+"""The config of a run: read and compared with its training, and what may change when the run is resumed."""
 
 from __future__ import annotations
 
@@ -24,58 +24,57 @@ from mhsa_cli.runs.listing import CONFIG, TEXT
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape
 
-# What may change without making another training of it: how long it goes on, and what is observed.
+# Settings that a resume may change: the length of the training, and what is recorded.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
-# Compared with run.json instead: it knows what `auto` came to, and which text was read, wherever the file is now.
+# Compared with run.json, which knows the device behind `auto`, and the text wherever its file is now.
 ELSEWHERE = {"train.device", "train.threads", "task.path"}
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """Write a config's settings as `section.key`."""
+    """Flatten a config to {"section.key": value}."""
     return {f"{section}.{key}": value for section, keys in config.to_dict().items() for key, value in keys.items()}
 
 
 def differences(before: Config, after: Config, may_change: Set[str] = frozenset(CHANGEABLE | ELSEWHERE)) -> list[str]:
-    """Name the settings that differ, `key: before -> after`, leaving out those that may change."""
-    was, now = flat(before), flat(after)
-    keys = [key for key in {**was, **now} if key not in may_change]
-    return [f"{k}: {was.get(k)} -> {now.get(k)}" for k in keys if was.get(k) != now.get(k)]
+    """List the settings that differ, as `key: before -> after`, except those in `may_change`."""
+    old, new = flat(before), flat(after)
+    keys = [key for key in {**old, **new} if key not in may_change]
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys if old.get(key) != new.get(key)]
 
 
 def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = True) -> Config:
-    """Read a run's own config, compared with what its run.json lists.
+    """Read a run's config, compared with its hash in run.json, and apply overrides.
 
-    Raises: RunError if it is damaged, OtherVersionError if it is whole and holds what this version does not know,
-    UsageError if an override changes what was trained.
+    Raises: RunError if it is damaged, OtherVersionError if it is whole but not known to this version, UsageError if an
+    override would make it another training.
     """
-    own = run.path / CONFIG
-    config, changed_since = _stated(run, compare)
-    if changed_since is not None:
-        _check_settings(config, run, changed_since)
+    config, changed_error = _read(run, compare)
+    if changed_error is not None:
+        _check_settings(config, run, changed_error)
     if overrides:
-        changed = load_config(str(own), overrides, files=False)
+        changed = load_config(str(run.path / CONFIG), overrides, files=False)
         if wrong := differences(config, changed):
             may = ", ".join(sorted(CHANGEABLE))
-            raise UsageError("a run goes on as it began; this would change " + "; ".join(wrong), f"may change: {may}")
+            raise UsageError(f"a resumed run cannot change {'; '.join(wrong)}", f"settings that may change: {may}")
         config = changed
     return config
 
 
 def stated_config(run: RunDir) -> Config:
-    """Read the config that a run has now, edited or not. Raises: RunError, OtherVersionError."""
-    return _stated(run)[0]
+    """Read the config in a run's folder, edited or not. Raises: RunError, OtherVersionError."""
+    return _read(run)[0]
 
 
-def _stated(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | None]:
-    """Read config.yaml, and what is to be said of it if it is not the one that the run ended with."""
+def _read(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | None]:
+    """Read config.yaml, with an error if it changed since the run ended."""
     try:
         text = run.read_config_text(compare=compare)
-        return _parse_own(run, text, whole=compare and CONFIG in run.listed()), None
+        return _parse(run, text, whole=compare and CONFIG in run.listed()), None
     except ChangedError as error:
-        return _parse_own(run, run.read_config_text(compare=False), whole=False), error
+        return _parse(run, run.read_config_text(compare=False), whole=False), error
 
 
-def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
+def _parse(run: RunDir, text: str, *, whole: bool) -> Config:
     try:
         return parse(text.encode(), str(run.path / CONFIG))
     except UsageError as error:
@@ -85,14 +84,14 @@ def _parse_own(run: RunDir, text: str, *, whole: bool) -> Config:
 
 
 def other_version(what: str, error: UsageError, made_by: str | None = None) -> OtherVersionError:
-    """Make the error of settings that were written as they are, and that this version does not know."""
-    newer = f", {escape(made_by)}" if made_by not in (None, __version__) else ""
-    message = f"{what} is whole, but not all of it is known to this mhsa ({__version__}):\n{error}"
-    return OtherVersionError(message, f"use the mhsa that made it{newer}")
+    """Make the error of settings that are whole but unknown to this version."""
+    version = f", {escape(made_by)}" if made_by not in (None, __version__) else ""
+    message = f"{what} is whole, but mhsa {__version__} does not know all of it:\n{error}"
+    return OtherVersionError(message, f"use the version that wrote it{version}")
 
 
 def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
-    """Show which settings somebody changed in config.yaml; comments and the order may change."""
+    """Refuse changed settings in config.yaml; comments and order may change. Raises: RunError."""
     try:
         files = run.load_checkpoint(for_training=False).files
         trained_with = parse_json(files[STATE], run.path / STATE)["config"]
@@ -103,7 +102,7 @@ def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
 
 
 def own_text(config: Config, run: RunDir) -> Config:
-    """Let a text task read the run's copy of its file, wherever the original is now. Raises: RunError if it changed."""
+    """Point a text task to the run's copy of its file. Raises: RunError if that text changed."""
     if not isinstance(config.task, Text):
         return config
     wanted = run.read_run_json().get("text_sha256")
@@ -111,16 +110,16 @@ def own_text(config: Config, run: RunDir) -> Config:
     if os.path.lexists(copy):
         path, data = copy, read_file(copy, LIMIT)
     elif wanted is None or not original.is_file():
-        return config  # the task says what is wrong with its file
+        return config  # the task reports what is wrong with its file
     else:
         path, data = original, original.read_bytes()
     if sha256(data).hexdigest() != wanted:
-        raise DamageError((path, IS, "not the text the run was trained on"), "put the original back", "other-text")
+        raise DamageError((path, IS, "not the text the run was trained on"), "restore the original", "other-text")
     return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
 
 
 def keep_text(config: Config, run: RunDir) -> None:
-    """Copy a text task's file, byte for byte, into the run folder, so that the folder needs nothing outside itself."""
+    """Copy a text task's file into the run folder, so that the folder is complete."""
     if isinstance(config.task, Text):
         data = Path(config.task.path).read_bytes()
         write_file_atomic(run.path / TEXT, data)
@@ -128,15 +127,15 @@ def keep_text(config: Config, run: RunDir) -> None:
 
 
 def text_digests(configs: Iterable[Config]) -> dict[str, str]:
-    """Give the SHA-256 of each file that text tasks read, by its path as the configs name it."""
+    """Map the path of each text, as in the configs, to its SHA-256."""
     paths = {config.task.path for config in configs if isinstance(config.task, Text)}
     return {path: sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths)}
 
 
 def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Config:
-    """Let a trial's text task read the text that its sweep was planned with: the file itself, else a trial's copy.
+    """Point a trial's text task to the text of its sweep's plan: the file itself, else a trial's copy.
 
-    `digests` are those of the plan; older plans have none. Raises: RunError if that text is nowhere.
+    `digests` are those of the plan; older plans have none. Raises: RunError if the text is not found.
     """
     if not isinstance(config.task, Text) or config.task.path not in digests:
         return config
@@ -144,24 +143,24 @@ def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Con
     for path in (Path(config.task.path), *sorted(sweep.glob(f"*/{TEXT}"))):
         if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
             return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
-    said = f"{escape(config.task.path)} is not the text that the sweep was planned with, and no trial has a copy"
-    raise RunError(said, "put the original back")
+    message = f"{escape(config.task.path)} is not the text of the sweep's plan, and no trial has a copy"
+    raise RunError(message, "restore the original")
 
 
 def check_unedited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], run: RunDir) -> None:
-    """Refuse a run whose config.yaml is not the one its checkpoint was trained with, showing what differs.
+    """Compare config.yaml with the config in the checkpoint. Raises: RunError with the differences.
 
-    What may change does so in a run alone that was gone on with so: its run.json lists it.
+    CHANGEABLE settings may differ only if run.json lists a resume that changed settings.
     """
     wrong = edited(config, trained_with, ELSEWHERE | (CHANGEABLE if _was_changed(run) else set()))
-    if wrong and CONFIG in run.listed():  # then it is the config that the run ended with: it was compared
-        said = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
-        raise RunError(said, verify_hint(run.path))
+    if wrong and CONFIG in run.listed():  # its hash was compared: it is the config that the run ended with
+        message = "the checkpoint is of another run; config.yaml differs: " + "; ".join(wrong)
+        raise RunError(message, verify_hint(run.path))
     _refuse(wrong)
 
 
 def _was_changed(run: RunDir) -> bool:
-    """Tell whether a resume changed a setting, for all that can be known."""
+    """Whether a resume changed a setting, or might have."""
     try:
         return bool(run.read_run_json().get("changes"))
     except RunError:
@@ -169,36 +168,33 @@ def _was_changed(run: RunDir) -> bool:
 
 
 def edited(config: Config, trained_with: Mapping[str, Mapping[str, Any]], may_change: Set[str]) -> list[str]:
-    """Name the settings in which a config is not the one that a checkpoint was trained with."""
+    """List the settings that differ between a config and the one in a checkpoint."""
     try:
-        # Read as a config is: a setting that did not exist yet had what is now its default.
+        # Parsed like a config: settings that did not exist yet get their defaults.
         before = parse(json.dumps(trained_with).encode(), "state.json")
-    except UsageError as error:  # the checkpoint's hashes fit
+    except UsageError as error:  # the checkpoint's hashes are right
         raise other_version("the checkpoint's state.json", error) from error
     return differences(before, config, may_change)
 
 
 def _refuse(wrong: Sequence[str]) -> None:
     if wrong:
-        raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "put the old values back")
+        raise RunError("config.yaml was edited after training: " + "; ".join(wrong), "restore the old values")
 
 
 def check_same_machine(before: Mapping[str, Any], now: Mapping[str, Any], allow: bool) -> None:
-    """Refuse to resume where bits may differ (device, threads, torch), unless that was allowed."""
+    """Compare device, threads and torch, on which the bits of a run depend. Raises: RunError unless allowed."""
     wrong = [f"{key}: {before.get(key)} -> {value}" for key, value in now.items() if before.get(key) != value]
     if wrong and not allow:
-        raise RunError(
-            "resuming here would not repeat the run bit for bit: " + "; ".join(wrong),
-            "--allow-inexact goes on all the same",
-        )
+        raise RunError("a resume here may change the bits: " + "; ".join(wrong), "to accept that: --allow-inexact")
 
 
 def tell_edited(run: RunDir) -> None:
-    """Say so where a setting in config.yaml is not that of the training whose figures are shown."""
+    """Print a note if config.yaml was edited after the training that is shown."""
     try:
-        run.read_config_text()  # its hash alone; the settings are read where that differs
+        run.read_config_text()  # compares the hash; the settings are read only if it differs
     except (RunError, StorageError):
         try:
             run_config(run)
         except (RunError, StorageError) as error:
-            tell(f"note: {error.message}; what is shown is of the training as it was")
+            tell(f"note: {error.message}; results are those of the original training")

@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives: the first one asks training to stop after its step, the second one ends it at once."""
+"""Signals during training, such as Ctrl-C: the first one stops it after the current step, the second one at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mhsa_cli.jobs.messages import losable
 
 STDERR = 2
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-PLAIN = b"stopping after this step; once more stops at once, without saving it\n"
+PLAIN = b"stopping after this step; a second signal stops at once, without saving\n"
 MOVING = b"\r\x1b[Kstopping after this step; again: at once, unsaved"
 
 
 def signal_name(code: int) -> str:
-    """Name the signal that ended a process, by its exit code below 0."""
+    """Return the name of the signal in a negative exit code."""
     try:
         return signal.Signals(-code).name
     except ValueError:
@@ -25,10 +25,10 @@ def signal_name(code: int) -> str:
 
 
 class StopSignal:
-    """Catch signals while training; `caught` is the number of the first one, or None.
+    """Catch signals during training; `caught` is the number of the first one, or None.
 
-    A signal that the process was started to ignore (nohup, a shell's &) stays ignored. `animated` says that a picture
-    moves on stderr: the message then stays on the picture's last row, or what is above it could not be wiped.
+    Signals that the process ignored from its start (nohup, a shell's &) stay ignored. With `animated`, a picture is
+    redrawn on stderr, and the message stays on its last row.
     """
 
     def __init__(self, *, animated: bool = False) -> None:
@@ -53,13 +53,13 @@ class StopSignal:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def hold(self) -> None:
-        """Ignore what comes from now on: the end is being noted."""
+        """Ignore further signals while the end is recorded."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
     def forgive_lost_output(self) -> None:
-        """After a signal, let stdout be lost to it: a hang-up takes the terminal, Ctrl-C also who reads a pipe."""
-        if self.caught is not None:  # a full disk is told all the same, as long as there is somebody to be told
+        """After a signal, ignore errors of stdout: a hang-up closes the terminal, Ctrl-C ends readers of a pipe."""
+        if self.caught is not None:  # a full disk is still reported, unless the terminal is gone
             hung_up = self.caught == getattr(signal, "SIGHUP", None)
             sys.stdout = losable(sys.stdout, OSError if hung_up else BrokenPipeError)
 
@@ -67,6 +67,6 @@ class StopSignal:
         if self.caught is not None:
             raise SystemExit(128 + number)
         self.caught = number
-        # Straight to the descriptor: the signal may have come in the middle of a print to the same stream.
+        # Directly to the descriptor: the signal may have interrupted a print to the same stream.
         with contextlib.suppress(OSError):
             os.write(STDERR, self._message)

@@ -1,4 +1,4 @@
-"""One training, new or resumed: every record on its way to the disk, and what the run folder holds at the end."""
+"""One training, new or resumed: records written as they come, and results at the end."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import quoted
 
 NUMBERS_PER_PARAMETER = 3  # a checkpoint holds a weight and two moments
-# What a run says of the end that it had, if it had one, no longer holds once it goes on.
-GOING_ON: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None, "sweep": None}
-BLOCKS = 4 * 4096  # bytes: each of its four files may leave nearly a block of the disk empty
+# Facts of a run's end that no longer hold once it is resumed.
+RESUMED: Mapping[str, Any] = {"status": "running", WEIGHTS: None, "final": None, "sweep": None}
+BLOCKS = 4 * 4096  # bytes: each of its four files may waste nearly a block of the disk
 
 
 def prepare_device(config: Config) -> Device:
-    """Find the device and check attention on it; a CPU needs no check. Raises: UsageError."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must stand before CUDA starts, for equal bits
+    """Resolve the device and test attention on it, unless it is the CPU. Raises: UsageError."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts, for equal bits
     device = resolve_device(config.train.device)
     if device.type != "cpu":
         self_check(device)
@@ -53,15 +53,12 @@ def prepare_device(config: Config) -> Device:
 
 
 def machine(config: Config, device: Device) -> dict[str, Any]:
-    """Describe what the bits of a run depend on besides its config."""
+    """Return what the bits of a run depend on besides its config."""
     return {"device": str(device), "threads": config.train.threads, "torch": torch_version()}
 
 
 def check_room(config: Config, folder: Path) -> None:
-    """Make sure the checkpoints fit on the disk: those that will be kept and the one being written.
-
-    Raises: StorageError.
-    """
+    """Check that the disk has room for the kept checkpoints and the one being written. Raises: StorageError."""
     train, total = config.train, config.total_steps
     size = 8 if train.dtype == "float64" else 4
     saves = total // (train.save_every or train.steps_per_epoch) + 2  # with the first and the last
@@ -71,9 +68,7 @@ def check_room(config: Config, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """All that a training needs. `files` is the checkpoint to go on from; `model` is the untrained one where its
-    attention is not ours.
-    """
+    """The parts of a training: `files` is the checkpoint to resume, `model` the untrained one with custom attention."""
 
     config: Config
     task: Task
@@ -85,7 +80,7 @@ class TrainingSetup:
 
 @contextlib.contextmanager
 def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[TrainingSetup]:
-    """Make the folder of a new run and own it. Raises: UsageError, StorageError."""
+    """Create and lock the folder of a new run. Raises: UsageError, StorageError."""
     device, task = prepare_device(config), build_task(config.task)
     model = build_custom_model(config, task)
     check_room(config, prepare_root(root))
@@ -99,7 +94,7 @@ def new_run(config: Config, root: Path, name: str | None, command: list[str]) ->
 
 @contextlib.contextmanager
 def noting_failure(run: RunDir) -> Iterator[None]:
-    """Note it in the run folder where something goes wrong before the training itself begins."""
+    """Record a failure before the training itself begins in the run folder."""
     try:
         yield
     except Exception:
@@ -111,7 +106,7 @@ def noting_failure(run: RunDir) -> Iterator[None]:
 
 @contextlib.contextmanager
 def training(setup: TrainingSetup, stop: StopSignal) -> Iterator[Training]:
-    """Begin a training. An error that leaves the block, also one of whoever watches, is noted in the run folder."""
+    """Start a training. An error inside the block is recorded in the run folder."""
     run, device, group = setup.run, setup.device, None
     before, began = run.read_run_json().get("seconds") or 0.0, time.monotonic()
 
@@ -122,18 +117,18 @@ def training(setup: TrainingSetup, stop: StopSignal) -> Iterator[Training]:
         models = None if setup.model is None else [setup.model]
         files = None if setup.files is None else [setup.files]
         group = Group([setup.config], setup.task, device, models=models, resume=files, stop=stop)
-        run.update(**GOING_ON, **group.facts(0), **machine(setup.config, device))
+        run.update(**RESUMED, **group.facts(0), **machine(setup.config, device))
         yield Training(setup, group, History(run), seconds)
     except BaseException as error:
         stop.hold()
-        if not isinstance(error, StorageError):  # then the folder takes no more either
-            _note_end(setup, group, error, seconds())
+        if not isinstance(error, StorageError):  # else the folder cannot be written either
+            _record_failure(setup, group, error, seconds())
         raise
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training: iterate `records()`, then `finish()`. `seconds` tells how long it has taken, resumes included."""
+    """One training: iterate `records()`, then call `finish()`. `seconds()` is its duration, resumes included."""
 
     setup: TrainingSetup
     group: Group
@@ -142,15 +137,15 @@ class Training:
 
     @property
     def stopped(self) -> bool:
-        """Whether it ended before its last step."""
+        """Whether it stopped before its last step."""
         return self.group.step < self.group.total
 
     def records(self) -> Iterator[Record]:
-        """Train, writing every record where it belongs; yields those that the run folder did not hold already."""
+        """Train and write every record; yields those that are new to the run folder."""
         return train_and_keep(self.group, self.setup.run, self.history)
 
     def finish(self) -> None:
-        """Look at the heads and write the results."""
+        """Measure the heads and write the results."""
         setup, group, seconds = self.setup, self.group, self.seconds()
         status = "stopped" if self.stopped else "finished"
         last = group.last_eval[0] if group.last_eval[0].step == group.step else group.evaluate()[0]
@@ -159,41 +154,34 @@ class Training:
         write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status)
 
 
-def _note_end(setup: TrainingSetup, group: Group | None, error: BaseException, seconds: float) -> None:
-    """Note how a training broke off, where the run folder can still be written."""
+def _record_failure(setup: TrainingSetup, group: Group | None, error: BaseException, seconds: float) -> None:
+    """Record how a training ended early, if the run folder can still be written."""
     run, failed = setup.run, isinstance(error, Exception)  # else a second Ctrl-C
     if not failed and group is not None:
-        _tell_cut_off(run, group)
+        saved = saved_step(run)
+        resume = f"step {saved} is saved; continue: mhsa train --resume {run_argument(run.path)}"
+        tell(f"stopped after step {group.step} of {group.total}; {'nothing is saved' if saved is None else resume}")
     try:
-        # A state that is not finite is not saved.
-        whole = None if isinstance(error, NonFiniteError) else group
-        step = (saved_step(run) or 0) if whole is None else whole.step
+        nonfinite = isinstance(error, NonFiniteError)  # such a state is not saved
+        step = (saved_step(run) or 0) if group is None or nonfinite else group.step
         if isinstance(error, NonFiniteError):
-            kept = f"the weights of step {step}, the last finite ones, are kept: {run.path}"
-            more = f"mhsa train --config {quoted(run.path / CONFIG)} train.grad_clip=1.0"
-            resumed = setup.files is not None
-            hints = [error.hint, f"a run goes on as it began, so in a new one: {more}" if resumed else None, kept]
+            hints = [error.hint, f"the last finite weights, of step {step}, are kept: {run.path}"]
+            if setup.files is not None:  # a resume cannot change these settings
+                command = f"mhsa train --config {quoted(run.path / CONFIG)} train.grad_clip=1.0"
+                hints.insert(1, f"in a new run: {command}")
             error.hint = "\n  ".join(filter(None, hints))
         run.update(status="failed" if failed else "interrupted", step=step, seconds=seconds)
     except MhsaError as second:
         tell(f"note: {second}")
 
 
-def _tell_cut_off(run: RunDir, group: Group) -> None:
-    """Say after a second Ctrl-C which step is saved, and how to go on from it."""
-    saved = saved_step(run)
-    kept = "none is saved yet" if saved is None else f"saved is step {saved}"
-    more = "" if saved is None else f"; to go on: mhsa train --resume {run_argument(run.path)}"
-    tell(f"stopped at once after step {group.step} of {group.total}; {kept}{more}")
-
-
 def saved_step(run: RunDir) -> int | None:
-    """Find the step of a run's newest checkpoint; None where there is none."""
+    """Return the step of a run's newest checkpoint, or None."""
     return max((item.step for item in run.checkpoints()), default=None)
 
 
 def train_and_keep(group: Group, run: RunDir, history: History) -> Iterator[Record]:
-    """Train on, writing every record where it belongs in the run folder; yields those that it did not hold already."""
+    """Train and write every record to the run folder; yields those that are new to it."""
     for record in records_of(group):
         if isinstance(record, SaveRecord):
             run.commit_checkpoint(record.step, record.files, group.train.keep)
@@ -218,7 +206,7 @@ def write_results(
     status: str,
     **more: Any,
 ) -> None:
-    """Write what an ended run holds; its status comes last, when all else is on the disk."""
+    """Write the results of a run; its status last, when all else is on the disk."""
     train, digest = config.train, weights_sha256(model)
     if maps.weights:
         run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})

@@ -1,4 +1,4 @@
-"""A run's trained model: loaded and compared with its run.json, its heads measured, and let go on from a prompt."""
+"""A run's trained model: loaded, compared with run.json, its heads measured, and tokens generated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mhsa_cli.text import Head
 
 
 class TrainedRun(NamedTuple):
-    """A trained model in eval mode, and the step it was saved at."""
+    """A trained model in eval mode, and the step of its checkpoint."""
 
     model: TransformerLM
     task: Task
@@ -42,14 +42,12 @@ class TrainedRun(NamedTuple):
 
 
 def load_trained_run(folder: RunDir, attention: str | None) -> TrainedRun:
-    """Load the newest whole checkpoint.
+    """Load the newest whole checkpoint. `attention` names the run's custom attention.
 
-    `attention` names the block of a run that was trained with somebody's own.
-    Raises: RunError if none is whole, it is of another training, or the config was edited since; UsageError if that
-    block is not named.
+    Raises: RunError if none is whole or it does not fit the config; UsageError if the custom attention is not named.
     """
     config = own_text(run_config(folder), folder)
-    custom = load_block(config, folder.read_run_json(), attention, who=folder.name, allow=None)
+    custom = load_block(config, folder.read_run_json(), attention, who=folder.name, allow_changed=None)
     step, files, notes = folder.load_checkpoint(for_training=False)
     for note in notes:
         tell(f"note: {note}")
@@ -62,9 +60,9 @@ def load_trained_run(folder: RunDir, attention: str | None) -> TrainedRun:
 def measure_model(
     config: Config, task: Task, model: TransformerLM, step: int, limits: Mapping[str, float] | None = None
 ) -> HeadMaps:
-    """Look at the heads of a trained model. `limits` are those of random heads, which runs of one shape share.
+    """Measure the heads of a trained model. `limits` are those of untrained heads, shared by runs of one shape.
 
-    Of a block that does not show its weights there are no maps, and the note says so.
+    Custom attention that returns no weights has no maps; the note says so.
     """
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
@@ -74,9 +72,9 @@ def measure_model(
 
 
 def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None = None) -> HeadMaps:
-    """Capture the maps of the newest checkpoint: on the task's rows, with all that is measured; or on given tokens.
+    """Measure the newest checkpoint: maps and scores on the task's rows, or maps on given tokens.
 
-    Raises: UsageError if its block shows no maps.
+    Raises: UsageError if its custom attention returns no weights.
     """
     model, task, config, step = load_trained_run(folder, attention)
     custom = model.custom
@@ -90,30 +88,30 @@ def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None
 def score_prefix_matching(run: TrainedRun, step: int) -> list[float]:
     """Score every head as Olsson et al. 2022 do. Raises: RunError if the checkpoint is not of `step`."""
     if run.step != step:
-        said = f"the newest whole checkpoint is of step {run.step}, these scores are of step {step}"
-        raise RunError(said, "leave out --definition")
+        message = f"the newest whole checkpoint is of step {run.step}, the stored scores are of step {step}"
+        raise RunError(message, "remove --definition")
     return prefix_matching(run.model, run.task, run.config.train.seed)
 
 
 def compute_circuits(run: TrainedRun) -> Circuits:
-    """Find what the heads' weights compute."""
+    """Compute the circuits of the heads' weights."""
     return circuits(run.model, run.task, run.config.train.seed, run.step)
 
 
 def measure_ablation(run: TrainedRun, heads: Sequence[Head]) -> tuple[list[Ablation], str]:
-    """Measure loss and accuracy without these heads; also says on which rows. Raises: UsageError, RunError."""
+    """Measure loss and accuracy with these heads ablated; also names the rows. Raises: UsageError, RunError."""
     probe = build_probe(run.model, run.task, run.config.train.seed)
     if probe is None:
         raise UsageError(f"--ablate: rows of {run.task.seq_len} tokens are too long to measure heads on")
     found = ablate(run.model, probe.batch, heads)
     if not all(math.isfinite(one.loss) for one in found):
-        raise RunError("the loss without these heads is not finite: the weights hold NaN, infinity or huge numbers")
+        raise RunError("the loss with these heads ablated is not finite: weights are NaN, infinite or huge")
     return found, probe.inputs
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A prompt's ids, and the tokens that follow as they come; `beyond` tells that rows so long were never trained."""
+    """A prompt's ids and an iterator of generated tokens; `beyond`: longer than the rows of the training."""
 
     task: Task
     prompt: list[int]
@@ -132,12 +130,12 @@ def continue_prompt(
     cache: bool,
     attention: str | None,
 ) -> Generation:
-    """Let the newest checkpoint go on from a prompt, for `max_new_tokens` or as many as fit. Raises: UsageError."""
+    """Generate `max_new_tokens`, or as many as fit, from a prompt. Raises: UsageError."""
     model, task, _, _ = load_trained_run(folder, attention)
     with contextlib.suppress(UnicodeError):
-        prompt = os.fsencode(prompt).decode()  # as it was typed, also in a locale that cannot say so
+        prompt = os.fsencode(prompt).decode()  # as it was typed, in any locale
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if max_new_tokens is None else max_new_tokens
     use_cache = cache and model.custom is None
-    said = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
-    return Generation(task, ids.tolist(), said, len(ids) + count - 1 > task.seq_len)
+    tokens = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
+    return Generation(task, ids.tolist(), tokens, len(ids) + count - 1 > task.seq_len)

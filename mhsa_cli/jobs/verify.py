@@ -1,4 +1,4 @@
-"""What `mhsa verify` looks at: a run with its config and weights, or all trials of a sweep."""
+"""Check a run with its config and weights, or all trials of a sweep, for `mhsa verify`."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from mhsa_cli.runs.sweep_dir import DONE, SweepDir
 from mhsa_cli.runs.verify import NO_HASHES, Plan, Verifier, state_of
 from mhsa_cli.text import Head, escape, quoted
 
-HELD_UP = (*UNREAD, "unreadable", "other version")  # what a resume does not train
-NAMED = 5  # trials without a result that a line names
+NOT_RESUMED = (*UNREAD, "unreadable", "other version")  # statuses of trials that a resumed sweep does not train
+NAMED = 5  # trials without a result that a line lists
 
 
 def verify_sweep(folder: Path) -> Verification:
-    """Check a sweep's plan and each of its trials, a line for each; trials without a result are no damage."""
+    """Check a sweep's plan and each of its trials; trials without a result are no damage."""
     sweep, folders, usable, statuses = SweepDir(folder), trial_folders(folder), [], dict[str, str]()
     trials: dict[str, Trial] | None = None
     reported: Mapping[str, str] = {}
-    strangers: dict[str, str] = {}
+    excluded: dict[str, str] = {}
     try:
         plan = sweep.read()
         trials, reported = {trial.name: trial for trial in planned_trials(plan)}, reported_weights(plan)
-        state, known = ("ok", ", its own hash") if sweep.is_sealed() else ("note", f"; {NO_HASHES}")
-        checks = [Check(SWEEP, state, f"{len(plan['cells'])} settings{known}")]
+        state, sealed = ("ok", ", its own hash") if sweep.is_sealed() else ("note", f"; {NO_HASHES}")
+        checks = [Check(SWEEP, state, f"{len(plan['cells'])} settings{sealed}")]
     except MhsaError as error:
         checks = [Check(SWEEP, state_of(error), error.message)]
         if folders:
-            usable.append(f"its {len(folders)} trials are runs of their own: mhsa explain {run_argument(folders[0])}")
+            usable.append(f"its {len(folders)} trials are runs: mhsa explain {run_argument(folders[0])}")
     for path in folders:
         trial = None if trials is None else trials.get(path.name)
         if trials is not None and trial is None:
@@ -56,59 +56,55 @@ def verify_sweep(folder: Path) -> Verification:
         found, info = verify_run(run), _info(run) or {}
         status = statuses[path.name] = info.get("status", DAMAGED)
         bad = found.damage or found.other_version or found.unreadable
-        if trial is not None and not bad and (other := why_not_planned(sweep, trial, reported.get(path.name))):
-            strangers[path.name] = other
+        if trial is not None and not bad and (why := why_not_planned(sweep, trial, reported.get(path.name))):
+            excluded[path.name] = why
             continue
-        told = "; ".join(f"{check.name}: {check.found}" for check in bad) or _standing(info, found)
-        checks.append(Check(path.name, bad[0].state if bad else "ok", told))
+        text = "; ".join(f"{check.name}: {check.found}" for check in bad) or _trial_text(info, found)
+        checks.append(Check(path.name, bad[0].state if bad else "ok", text))
         if bad:
             statuses[path.name] = status if status in DONE else {"wrong": DAMAGED}.get(bad[0].state, bad[0].state)
-            usable.append(f"what the trial still holds: mhsa verify {quoted(path)}")
-    for name, trial in (trials or {}).items():  # what is no run folder, too
-        if name not in statuses and (other := why_not_planned(sweep, trial)):
-            strangers[name] = other
-    for name, other in strangers.items():
-        checks.append(Check(name, "wrong", other))
+            usable.append(f"parts of this trial: mhsa verify {quoted(path)}")
+    for name, trial in (trials or {}).items():  # also paths that are no run folders
+        if name not in statuses and (why := why_not_planned(sweep, trial)):
+            excluded[name] = why
+    resume = f"mhsa sweep --resume {run_argument(folder)}"
+    for name, why in excluded.items():
+        checks.append(Check(name, "wrong", why))
         statuses[name] = EXCLUDED
-        usable.append(f"to train {escape(name)} anew: move its folder away, then {_going_on(folder)}")
-    if trials is not None and (left := _left(folder, list(trials), statuses)):
-        checks.insert(1, Check("trials", "note", left))
+        usable.append(f"to train {escape(name)} again: move its folder away, then {resume}")
+    if trials is not None and (missing := _missing_text(list(trials), statuses, resume)):
+        checks.insert(1, Check("trials", "note", missing))
     return Verification(checks, usable, None)
 
 
-def _going_on(folder: Path) -> str:
-    """Give the command that trains what a sweep has no result of."""
-    return f"mhsa sweep --resume {run_argument(folder)}"
-
-
-def _standing(info: Mapping[str, Any], found: Verification) -> str:
-    """Say how a whole trial ended, and what it has."""
+def _trial_text(info: Mapping[str, Any], found: Verification) -> str:
+    """Describe the status and the parts of a whole trial."""
     message = (info.get("sweep") or {}).get("message")
-    at = f" at step {info['step']}" if info.get("step") is not None else ""
-    told = f"{escape(info['status'])}{at}" + (f": {escape(message.partition(chr(10))[0])}" if message else "")
-    newest = "no checkpoint yet" if found.checkpoint is None else f"the newest checkpoint of step {found.checkpoint}"
-    return f"{told}; {len(found.checks)} parts, {newest}"
+    step = f" at step {info['step']}" if info.get("step") is not None else ""
+    reason = f": {escape(message.partition(chr(10))[0])}" if message else ""
+    newest = "no checkpoint yet" if found.checkpoint is None else f"newest checkpoint at step {found.checkpoint}"
+    return f"{escape(info['status'])}{step}{reason}; {len(found.checks)} parts, {newest}"
 
 
-def _left(folder: Path, planned: Sequence[str], statuses: Mapping[str, str]) -> str:
-    """Say which planned trials have no result; nothing if all are finished."""
-    kinds: dict[str, list[str]] = {}
+def _missing_text(planned: Sequence[str], statuses: Mapping[str, str], resume: str) -> str:
+    """List the planned trials without a result by status; empty if all are finished."""
+    by_status: dict[str, list[str]] = {}
     for name in planned:
-        kinds.setdefault(statuses.get(name, "missing"), []).append(name)
-    finished = len(kinds.pop("finished", ()))
-    if not kinds:
+        by_status.setdefault(statuses.get(name, "missing"), []).append(name)
+    finished = len(by_status.pop("finished", ()))
+    if not by_status:
         return ""
-    told = [f"{finished} of {len(planned)} finished"]
-    for kind, names in kinds.items():
+    parts = [f"{finished} of {len(planned)} finished"]
+    for status, names in by_status.items():
         more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
-        told.append(f"{kind}: {', '.join(map(escape, names[:NAMED]))}{more}")
-    if kinds.keys() - {*DONE, *HELD_UP}:
-        told.append(f"to go on: {_going_on(folder)}")
-    return "; ".join(told)
+        parts.append(f"{status}: {', '.join(map(escape, names[:NAMED]))}{more}")
+    if by_status.keys() - {*DONE, *NOT_RESUMED}:
+        parts.append(f"continue: {resume}")
+    return "; ".join(parts)
 
 
 def verify_run(run: RunDir) -> Verification:
-    """Check a run; torch is loaded for its weights alone."""
+    """Check a run; torch is imported only for its weights."""
     info = _info(run)
     try:
         config = run_config(run, compare=info is not None)
@@ -119,15 +115,14 @@ def verify_run(run: RunDir) -> Verification:
 
 
 def _on_one_line(error: MhsaError) -> str:
-    """Say what is wrong with a config without the excerpts, whose carets say nothing where lines are set anew."""
-    told, cause = error.message, error.__cause__
+    """Write an error of a config without its excerpts."""
+    text, cause = error.message, error.__cause__
     if isinstance(cause, ConfigError):
-        told = told.removesuffix(cause.message) + cause.describe(excerpt=False)
-    return " ".join(told.split())
+        text = text.removesuffix(cause.message) + cause.describe(excerpt=False)
+    return " ".join(text.split())
 
 
 def _info(run: RunDir) -> dict[str, Any] | None:
-    """Read run.json; None if it cannot be read."""
     try:
         return run.read_run_json()
     except (RunError, StorageError):
@@ -135,34 +130,30 @@ def _info(run: RunDir) -> dict[str, Any] | None:
 
 
 def _config_check(run: RunDir) -> Check:
-    """Say what of a config that could be read was compared."""
     try:
         listed = CONFIG in run.listed()
         run.read_config_text()
     except hashes.ChangedError:
         return Check(CONFIG, "note", "its text was edited; all settings are those of the training")
-    except (RunError, StorageError):  # run.json tells nothing
+    except (RunError, StorageError):  # run.json is unreadable
         listed = False
     return Check(CONFIG, "ok", "its hash" if listed else "no hash to compare")
 
 
 def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
-    """Say what a run's config and its run.json say of its files."""
+    """Derive from a run's config and run.json what its files must hold."""
     from mhsa_cli.core.training.lockstep import log_every
 
     heads = [Head(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]
-    rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, _changed_at(info))
+    # The last resume that changed settings: records before it may have other intervals.
+    changed_at = max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
+    rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, changed_at)
     return Plan(rhythm, heads, isinstance(config.task, Text))
-
-
-def _changed_at(info: Mapping[str, Any]) -> int:
-    """Find the last step at which a resume changed a setting: before it, lines may have another rhythm."""
-    return max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
 
 
 @dataclass
 class _Fit:
-    """Puts checkpoints into the model of a config and compares what run.json says of the last one."""
+    """Load checkpoints into the model of the config, and compare the last one with run.json."""
 
     run: RunDir
     config: Config
@@ -177,7 +168,7 @@ class _Fit:
             return f"not compared with {RUN}, which cannot be read"
         digest, finite = check_fit(self.config, self.task, loaded.files)
         check_weights(self.run, loaded.step, digest)
-        # Somebody's own block is not built here: that would run its file.
+        # Custom attention is not built here: that would run its file.
         fits = "they fit each other" if is_file(self.config.model.attention) else "they fit the config"
         return fits if finite else f"{fits}, but hold NaN or infinity"
 

@@ -60,7 +60,7 @@ def train(name: str, *more: str) -> Said:
 def test_it_is_trained_measured_and_recorded_as_ours_is(marker: Marker) -> None:
     said = train("Mine")
     assert said.code == 0, said.err
-    assert "is it right? mhsa check mine.py:Mine" in said.err
+    assert "mhsa check mine.py:Mine" in said.err
     assert "custom attention" in said.out and "effect:" not in said.out
     info = facts(RUN)
     assert info["status"] == "finished" and info["attention"]["name"] == "Mine"
@@ -140,7 +140,7 @@ def test_another_block_or_a_name_for_ours_is_refused(own: Path) -> None:
     assert other.code == 2 and "mine.py:Mine" in other.err and not Marker().exists()
     assert mhsa("train", "--config", "tiny.yaml", "--name", "ours").code == 0
     ours = mhsa("generate", "ours", "--prompt", "3", *NAMED)
-    assert ours.code == 2 and "leave out --attention" in ours.err and not Marker().exists()
+    assert ours.code == 2 and "softmax" in ours.err and "--attention" in ours.err and not Marker().exists()
     new = mhsa("train", *NAMED)
     assert new.code == 2 and "model.attention=mine.py:Mine" in new.err
 

@@ -38,9 +38,9 @@ def test_a_rate_that_explodes_ends_with_exit_3_and_finite_weights() -> None:
         assert mhsa(*command).code == 0
     again = mhsa("train", "--resume", "boom")  # the same step, the same end
     assert (
-        again.code == 3 and "in a new one: mhsa train --config runs/boom/config.yaml train.grad_clip=1.0" in again.err
+        again.code == 3 and "in a new run: mhsa train --config runs/boom/config.yaml train.grad_clip=1.0" in again.err
     )
-    assert "in a new one" not in said.err
+    assert "in a new run" not in said.err
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -136,7 +136,7 @@ def test_what_goes_wrong_before_a_training_begins_is_noted_and_loses_nothing(tin
         with mock.patch(where, side_effect=OSError(errno.ENFILE, "no")):
             assert mhsa("train", *SIZES, "--name", where).code == 5
         assert (facts(Path("runs", where))["status"], facts(Path("runs", where))["step"]) == ("failed", 0)
-    for where in ("mhsa_cli.jobs.resume._tell_rate", "mhsa_cli.core.training.lockstep.Group.__init__"):
+    for where in ("mhsa_cli.jobs.resume._note_schedule", "mhsa_cli.core.training.lockstep.Group.__init__"):
         with mock.patch(where, side_effect=MemoryError):
             assert mhsa("train", "--resume", "tiny", "epochs=3").code == 5
         now = facts(tiny)

@@ -43,7 +43,7 @@ def end(child: Command, number: int, code: int, run: Path) -> None:
     done = child.wait()
     step, err = facts(run)["step"], done.err
     assert done.code == code, err
-    assert f"stopped after step {step} of 12000000; to go on: mhsa train --resume {run.name}" in err
+    assert f"stopped after step {step} of 12000000; continue: mhsa train --resume {run.name}" in err
     assert "Traceback" not in err and f"wrote {run}" in done.out
     assert facts(run)["status"] == "stopped" and step > 0
     assert (run / "checkpoints" / f"step-{step:08d}").is_dir()

@@ -103,7 +103,7 @@ def test_one_score_for_all_heads(told: Path) -> None:
     assert all(head["lifts"] == [0.2] * 7 and head["label"] is None for head in asked["heads"])
     assert "lift on self" in mhsa("timeline", "--target", "self").out
     wrong = mhsa("timeline", "--target", "selfish")
-    assert (wrong.code, wrong.out) == (2, "") and "there is: previous, self, induction" in wrong.err
+    assert (wrong.code, wrong.out) == (2, "") and "wanted previous, self or induction" in wrong.err
 
 
 def test_labels_are_left_out_where_they_are_stale_or_damaged(told: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_run_without_snapshots_says_so(told: Path) -> None:
     (told / "heads.jsonl").write_text("")
     for _ in range(2):
         said = mhsa("timeline", "tiny")
-        assert (said.code, said.out) == (4, "") and "in heads.jsonl" in said.err and "train it again" in said.err
+        assert (said.code, said.out) == (4, "") and "heads.jsonl" in said.err and "train it again" in said.err
         (told / "heads.jsonl").unlink(missing_ok=True)
 
 

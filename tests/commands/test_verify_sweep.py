@@ -74,7 +74,7 @@ def test_trials_of_a_sweep_without_a_result_are_named(grid: Path) -> None:
     assert trials_note(document)["state"] == "note"
     told = found["trials"]
     assert told.startswith("2 of 6 finished; missing: n_heads=2_seed=9; ") and "failed: n_heads=3_seed=10" in told
-    assert "interrupted: n_heads=3_seed=9" in told and told.endswith("to go on: mhsa sweep --resume g")
+    assert "interrupted: n_heads=3_seed=9" in told and told.endswith("continue: mhsa sweep --resume g")
     assert found[killed.name].startswith("interrupted at step 2; ") and "no checkpoint yet" in found[killed.name]
     assert found[failed.name].startswith("failed at step 2: a bad number; ") and "None" not in str(found)
     shutil.rmtree(stopped)
@@ -91,7 +91,7 @@ def test_a_sweep_whose_plan_is_lost_has_its_trials(what: str, grid: Path) -> Non
     assert said.code == 4 and "runs/g is damaged: sweep.json\n" in said.err
     document = mhsa("verify", "g", "--json").json
     assert [check["state"] for check in document["checks"]] == ["wrong", *["ok"] * 6]
-    assert document["usable"] == ["its 6 trials are runs of their own: mhsa explain g/n_heads=2_seed=10"]
+    assert document["usable"] == ["its 6 trials are runs: mhsa explain g/n_heads=2_seed=10"]
     assert mhsa("explain", "g/n_heads=2_seed=10").code == 0
     said = mhsa("sweep", "--resume", "g")
     assert said.code == 4 and "sweep.json" in said.err and "mhsa verify runs/g" in said.err

@@ -21,7 +21,7 @@ from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.jobs.sweep.report import trial_entry
-from mhsa_cli.jobs.train import GOING_ON, machine, prepare_device, saved_step, write_results
+from mhsa_cli.jobs.train import RESUMED, machine, prepare_device, saved_step, write_results
 from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records.sweep import Cause, ChunkProgress
 from mhsa_cli.records.training import FailRecord, Record, SaveRecord, StepRecord
@@ -77,9 +77,9 @@ def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) 
         files = None if start is None else start.files
         clock = _Clock(0.0 if start is None else start.seconds, len(trials))
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
-        going_on = {} if start is None else GOING_ON
+        resumed = {} if start is None else RESUMED
         for number, run in enumerate(runs):
-            run.update(**group.facts(number), **own, **going_on, **block_facts(models[0] if models else None))
+            run.update(**group.facts(number), **own, **resumed, **block_facts(models[0] if models else None))
         journals = [TrialJournal() for _ in trials] if start is None else start.journals
         training = _ChunkTraining(chunk, group, runs, journals, clock, tell)
         training.train()
@@ -113,7 +113,7 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
             run.write_config(dump_yaml(trial.config))
         own = {**_failure_entry(trial, message, cause), "again": True}
         ended = {"status": "failed", "step": max(steps, default=0), "sweep": own, "seed": trial.config.train.seed}
-        run.update(**{**(GOING_ON if steps else {}), **ended})
+        run.update(**{**(RESUMED if steps else {}), **ended})
 
 
 def _failure_entry(trial: Trial, message: str, cause: Cause | None = None) -> dict[str, Any]:

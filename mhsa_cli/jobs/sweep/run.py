@@ -61,7 +61,7 @@ def run_sweep(
         faults = train_missing(owned, plan, ours, missing, options, stop, show, blocks) if missing else 0
     except SystemExit:  # a second Ctrl-C
         stop.hold()
-        tell(f"stopped at once; to go on: mhsa sweep --resume {run_argument(owned.path)}")
+        tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(owned.path)}")
         raise
     report, curves, notes = read_report(owned, plan, trials, left_out)
     return SweepResult(plan, report, curves, notes, faults)

@@ -99,7 +99,7 @@ def interrupted(case: Case, place: Place) -> None:
     if case.kind == "signal" and CATCHING in done.err and done.code == 128 + number:
         assert saved[-1] == info["step"] == last_step(folder), f"saved {saved}, step {info['step']}"
         if saved[-1] < 120:
-            assert "to go on: mhsa train --resume r" in done.err
+            assert "continue: mhsa train --resume r" in done.err
             assert info["status"] == "stopped"
     if saved and int(case.number * 1000) % 4 == 0:
         again = place.server.run(["train", "--resume", "r"], place.path, place.mutant)
@@ -238,9 +238,9 @@ CODES: dict[str, tuple[int, list[str], tuple[Any, ...], str]] = {
     "runs is a file": (5, [*SHORT, "--runs", "file"], (), "file"),
     "in use": (6, ["train", "--resume", "r", "epochs=2"], ("lock",), "in use"),
     "name in use": (6, [*SHORT, "--name", "r"], ("lock",), "in use"),
-    "hang-up": (129, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGHUP), "to go on"),
-    "Ctrl-C": (130, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGINT), "to go on"),
-    "termination": (143, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGTERM), "to go on"),
+    "hang-up": (129, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGHUP), "continue"),
+    "Ctrl-C": (130, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGINT), "continue"),
+    "termination": (143, ["train", *LONG], (f"{HERE}:stop_itself", signal.SIGTERM), "continue"),
 }
 
 
