@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, argument
@@ -14,7 +15,7 @@ from mhsa_cli.jobs.history import History
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
-from mhsa_cli.renderers.kit.ticks import nats
+from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.compare import beside, differing_settings, matched_heads, unmatched
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import run_argument
@@ -23,8 +24,8 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape, plural
 
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and format
-    "eval_loss": ("eval loss", nats),
-    "eval_accuracy": ("accuracy", "{:.1%}".format),
+    "eval_loss": ("eval loss", partial(fixed, decimals=4)),
+    "eval_accuracy": ("accuracy", percents),
     "seconds": ("time", "{:.1f} s".format),
     "steps": ("steps", "{:,}".format),
 }

@@ -1,4 +1,4 @@
-"""The tables that `mhsa inspect-heads` shows instead of maps: scores, circuits, and what is lost without some heads."""
+"""The tables of `mhsa inspect-heads`: scores, circuits and ablations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadTable:
-    """One table: the step it was measured at, its words, how it is drawn on a surface, and its JSON."""
+    """One table: the step it was measured at, its heading, how it is drawn on a surface, and its JSON."""
 
     step: int
     heading: str
@@ -33,7 +33,7 @@ class HeadTable:
 
 
 class HeadTables:
-    """Tables about the heads at `addresses` of one run; its checkpoint is loaded only where one needs it."""
+    """Tables of the heads at `addresses` of one run; its checkpoint is loaded only if needed."""
 
     def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Head], attention: str | None) -> None:
         self.folder, self.maps, self.addresses, self.attention = folder, maps, addresses, attention
@@ -45,7 +45,7 @@ class HeadTables:
         return load_trained_run(self.folder, self.attention)
 
     def scores(self, definition: str | None) -> HeadTable:
-        """Show every score of every head; with a definition also that paper's induction score."""
+        """Make the table of all scores; with a definition also the induction score of that paper."""
         report = report_of(self.maps)
         chosen = [head for head in report.heads if head.address in self.addresses]
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
@@ -55,13 +55,13 @@ class HeadTables:
 
             figures = score_prefix_matching(self._trained, self.maps.step)
             papers = dict(zip([h.address for h in report.heads], figures, strict=True))
-            heads = [{**told, "olsson2022": papers[head.address]} for told, head in zip(heads, chosen, strict=True)]
+            heads = [{**one, "olsson2022": papers[head.address]} for one, head in zip(heads, chosen, strict=True)]
         draw = partial(score_table, replace(report, heads=chosen), papers=papers)
         document = {"verdict": verdict_to_dict(report.verdict), "heads": heads}
         return HeadTable(self.maps.step, sentences(report.verdict.claims), draw, document)
 
     def circuits(self) -> HeadTable:
-        """Show what the heads' weights compute."""
+        """Make the table of what the weights compute."""
         from mhsa_cli.jobs.trained_run import compute_circuits  # torch comes with it
 
         found = compute_circuits(self._trained)
@@ -69,12 +69,12 @@ class HeadTables:
         return HeadTable(self._trained.step, "", partial(circuits_table, found), {"circuits": asdict(found)})
 
     def ablation(self, text: str) -> HeadTable:
-        """Show loss and accuracy without the heads that `text` names."""
+        """Make the table of loss and accuracy with the heads in `text` ablated."""
         from mhsa_cli.jobs.trained_run import measure_ablation  # torch comes with it
 
         heads = read_addresses(text, self.maps, "--ablate")
         found, inputs = measure_ablation(self._trained, heads)
         names, step = [str(head) for head in heads], self._trained.step
         document = {"heads": names, "inputs": inputs, "step": step, "ways": [asdict(one) for one in found]}
-        heading = f"without {', '.join(names)}, on {inputs}"
+        heading = f"ablation of {', '.join(names)} on {inputs}"
         return HeadTable(step, heading, partial(ablation_table, found), {"ablation": document})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.renderers.kit.console import Surface, make_console, surface_of
-from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.text_lines import Lines, wrap_words
 from mhsa_cli.runs.atomic import write_file_atomic
 from mhsa_cli.text import escape
 
@@ -30,11 +31,14 @@ class Paper:
     def __init__(self) -> None:
         self.console: Console = make_console()
         self.surface: Surface = surface_of(self.console)
+        self._wraps = self.surface.bounded or "COLUMNS" in os.environ
 
     def say(self, text: str = "") -> None:
-        """Print text as it is; a terminal wraps it at spaces."""
+        """Print text, wrapped between words where the width is known: on a terminal, or if COLUMNS is set."""
         for line in text.split("\n"):
-            self.console.print(Text(escape(line)), soft_wrap=not self.console.is_terminal)
+            rows = wrap_words(escape(line), self.surface.width) if self._wraps else [escape(line)]
+            for row in rows:
+                self.console.print(Text(row), soft_wrap=True)
 
     def offer(self, text: str) -> None:
         """Print a command or a path as one line, so that it can be copied whole from a terminal."""

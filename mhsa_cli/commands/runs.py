@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +12,11 @@ from mhsa_cli.commands.options import JsonOption, RunsOption, argument
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.ticks import nats
+from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.runs import listing
 from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.text import escape, plural
+from mhsa_cli.text import escape, plural, shortened
 
 OneRun = Annotated[str | None, argument("[RUN]", "name or path of one run [default: all runs, in a table]")]
 
@@ -42,7 +44,7 @@ def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = Fals
         Column("eval loss", itemgetter("eval_loss"), "right", drop=1),
         Column("accuracy", itemgetter("eval_accuracy"), "right"),
         Column("seconds", itemgetter("seconds"), "right", drop=5),
-        Column("started (UTC)", itemgetter("started"), drop=6),
+        Column("started", itemgetter("started"), drop=6),
     ]
     rows = [{key: _text(key, value, paper.surface.glyphs.dash) for key, value in row.items()} for row in found]
     paper.draw(table(columns, rows, paper.surface))
@@ -91,11 +93,14 @@ def _row(summary: Any) -> dict[str, Any]:
 
 
 def _text(key: str, value: Any, dash: str) -> str:
-    formats = {"eval_accuracy": "{:.1%}".format, "eval_loss": nats, "seconds": "{:.1f}".format}
     if value is None:
         return dash if key in ("eval_loss", "eval_accuracy") else ""
-    if key in formats:
-        return formats[key](value)
-    if key == "run":
-        return Path(value).name
-    return str(value)[:16].replace("T", " ") if key == "started" else str(value)
+    formats: dict[str, Callable[[Any], str]] = {
+        "run": lambda path: Path(path).name,
+        "eval_loss": partial(fixed, decimals=4),
+        "eval_accuracy": percents,
+        "seconds": partial(fixed, decimals=1),
+        "started": lambda time: f"{str(time)[:16].replace('T', ' ')}Z",
+        "weights_sha256": partial(shortened, most=12),
+    }
+    return formats.get(key, str)(value)

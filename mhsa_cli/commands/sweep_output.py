@@ -1,13 +1,11 @@
-"""What `mhsa sweep` shows: curves while it trains; at the end its report, kept as JSON and as a table, and ways out."""
+"""Output of `mhsa sweep`: curves while it trains, the report, and what to do about failures."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,9 +18,9 @@ from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
-from mhsa_cli.renderers.pictures.small_multiples import small_multiples
+from mhsa_cli.renderers.pictures.small_multiples import quartile_curve, small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
-from mhsa_cli.renderers.pictures.sweep_words import pair_words
+from mhsa_cli.renderers.pictures.sweep_words import group_name, pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import plural
@@ -37,17 +35,17 @@ EXIT_CODES: Mapping[int, set[Cause]] = {
     NonFiniteError.exit_code: {"nonfinite"},
 }
 _REASONS: Mapping[Cause, str] = {
-    "nonfinite": "a loss or gradient was not finite",
-    "memory": "no memory was left",
-    "killed": "the system ended the process",
-    "crashed": "the process broke off",
+    "nonfinite": "loss or gradient not finite",
+    "memory": "out of memory",
+    "killed": "process killed by the system",
+    "crashed": "process crashed",
 }
 
 
 def show_training(
     folder: SweepDir, options: EngineOptions, attention: list[str] | None, as_json: bool, *, resumed: bool
 ) -> None:
-    """Train what a sweep has no result of, drawing curves as they come; then show and keep what all trials showed."""
+    """Train the missing trials of a sweep, redrawing curves; then write and print the report of all trials."""
     console = make_console(stderr=True)
     surface = surface_of(console)
     with folder as owned, StopSignal(animated=surface.animate) as stop:
@@ -66,7 +64,7 @@ def show_training(
 
 
 def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> None:
-    """Say what did not end as it should have, and the way out of each."""
+    """Print notes, missing results and failures, each with its way out."""
     for note in ended.notes:
         tell(note)
     again = run_argument(sweep.path)
@@ -78,16 +76,16 @@ def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> N
 
 
 def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
-    """Print the report: the curves of each setting, the table, what was written and what to look at next."""
+    """Print the report: the curves of each setting, the table, the folder and the next command."""
     if as_json:
         print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
-    pictures = [
-        (" ".join(f"{k}={v}" for k, v in group.overrides.items()) or folder.name, *_band(own))
-        for group, own in zip(report.groups, curves, strict=True)
-        if own
-    ]
+    pictures = []
+    for group, own in zip(report.groups, curves, strict=True):
+        if own:
+            losses = {int(step): [c[i][1] for c in own if i < len(c)] for i, (step, _) in enumerate(own[0])}
+            pictures.append(quartile_curve(group_name(report, group) or folder.name, losses))
     if pictures:
         paper.draw(small_multiples(pictures, paper.surface))
         paper.say()
@@ -98,7 +96,7 @@ def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json
 
 
 def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:
-    """Say how many trials failed, and the way out of each cause. `alone` tells that one process trained them all."""
+    """Print how many trials failed, by cause, and the way out. `alone`: one process trained them all."""
     for cause, count in _causes(report).items():
         reason = f"{_REASONS[cause]}; {_way_out(cause, sweep, alone)}"
         tell(f"failed: {plural(count, 'trial')} of {len(report.trials)}, {reason}")
@@ -113,7 +111,7 @@ def _way_out(cause: Cause, sweep: str, alone: bool) -> str:
 
 
 def exit_code(report: SweepReport) -> int:
-    """Give the exit code of the worst failure; of none, 0 if all trials could be read."""
+    """Return the exit code of the worst failure; without a failure, 0 if all trials could be read."""
     causes = _causes(report).keys()
     unread = any(trial.status in UNREAD for trial in report.trials)
     return next((code for code, kinds in EXIT_CODES.items() if causes & kinds), RunError.exit_code if unread else 0)
@@ -121,11 +119,3 @@ def exit_code(report: SweepReport) -> int:
 
 def _causes(report: SweepReport) -> Counter[Cause]:
     return Counter(trial.cause for trial in report.trials if trial.cause is not None)
-
-
-def _band(curves: list[Any]) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Give the median and the quartiles of many curves at their common steps."""
-    steps = [int(step) for step, _ in curves[0]]
-    columns = [[c[i][1] for c in curves if i < len(c) and math.isfinite(c[i][1])] for i in range(len(steps))]
-    cuts = [quantiles(column, n=4, method="inclusive") if len(column) > 1 else column * 3 for column in columns]
-    return steps, [c[1] for c in cuts], [c[0] for c in cuts], [c[2] for c in cuts]

@@ -1,4 +1,4 @@
-"""What `mhsa train` shows: the curve while it trains, and at the end the run."""
+"""Output of `mhsa train`: the curve while it trains, and the summary of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import typer
 
 from mhsa_cli.commands.output import print_json
-from mhsa_cli.commands.run_summary import guessing, result_document, show_run
+from mhsa_cli.commands.run_summary import chance, result_document, show_run
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.resume import ResumePoint
 from mhsa_cli.jobs.signals import StopSignal
@@ -19,7 +19,7 @@ from mhsa_cli.runs.run_dir import RunDir
 
 
 def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool) -> None:
-    """Train, drawing the curve as it comes; then show the run."""
+    """Train, redrawing the curve; then print the summary."""
     console = make_console(stderr=True)
     surface = surface_of(console)
     with prepared as setup:
@@ -28,7 +28,7 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
                 console,
                 surface,
                 total_steps=begun.group.total,
-                baseline=guessing(setup.task.chance_loss),
+                baseline=chance(setup.task.chance_loss),
                 trained=begun.group.trained,
                 history=begun.history.series(),
             )
@@ -48,17 +48,18 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
 
 
 def _tell_stopped(training: Training) -> None:
-    """Say how to go on with a training that a signal stopped."""
+    """Print how to resume a training that a signal stopped."""
     if training.stopped:
         more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
         tell(f"stopped after step {training.group.step} of {training.group.total}; continue: {more}")
 
 
 def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:
-    """Say that a run has nothing left to do, and how it goes on all the same."""
+    """Print that a run has no steps left, and how to train it further."""
     step, config = where.checkpoint.step, where.config
     epochs = max(config.train.epochs, -(-step // config.train.steps_per_epoch)) + 1
     more = f"mhsa train --resume {run_argument(run.path)} train.epochs={epochs}"
-    tell(f"{run.name} is already at step {step} of {config.total_steps}; continue: {more}")
+    beyond = f", {config.total_steps} planned" if step > config.total_steps else ""
+    tell(f"{run.name} is complete: {step} steps trained{beyond}; continue: {more}")
     if as_json:
         print_json(result_document(run))

@@ -13,10 +13,11 @@ from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import is_override
 from mhsa_cli.errors import ANSWERED_NO, OtherVersionError, RunError, StorageError, UsageError, unwanted
+from mhsa_cli.jobs.load_run import next_look
 from mhsa_cli.jobs.verify import verify_run, verify_sweep
 from mhsa_cli.records.verify import Verification
 from mhsa_cli.renderers.pictures.verify import verification_table
-from mhsa_cli.runs.listing import CONFIG, find_run, is_sweep, newest_run
+from mhsa_cli.runs.listing import CONFIG, find_run, is_sweep, list_inside, newest_run
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape, quoted
@@ -54,11 +55,14 @@ def verify(
         print_json(_document(path, found))
     else:
         paper = Paper()
+        paper.offer(f"{path}\n")
         paper.draw(verification_table(found, paper.surface))
         if found.usable:
             paper.say("\nstill usable:")
             for line in found.usable:
-                paper.say(f"  {line}")
+                paper.offer(f"  {line}")
+        if not (found.damage or found.other_version or found.unreadable):
+            paper.next(list_inside(path) if is_sweep(path) else next_look(path))
     names = ", ".join(check.name for check in found.damage or found.other_version or found.unreadable)
     if found.damage:
         raise RunError(f"{escape(path)} is damaged: {names}")

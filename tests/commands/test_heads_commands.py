@@ -79,7 +79,7 @@ def test_where_the_pattern_does_not_matter_nothing_is_named(tiny: Path) -> None:
     for found in (document("inspect-heads", "tiny"), document("explain", "tiny")):
         assert found["verdict"]["pattern_matters"] is False
         assert all(head["label"] is None and "not labelled" in head["evidence"] for head in found["heads"])
-    assert "looks at" not in mhsa("inspect-heads", "tiny").out
+    assert "weight  " not in mhsa("inspect-heads", "tiny").out
 
 
 def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:

@@ -26,7 +26,7 @@ EMPTY_HINT = "train one: mhsa train"
 def test_curve_of_one_run(tiny: Path) -> None:
     said = mhsa("curve", "tiny")
     assert said.code == 0 and said.err == ""
-    for text in ("loss (nats)", "train", "eval", "guessing 2.40", "accuracy", "next: mhsa inspect-heads tiny"):
+    for text in ("loss (nats)", "train", "eval", "chance 2.40", "accuracy", "next: mhsa inspect-heads tiny"):
         assert text in said.out, text
     document = mhsa("curve", "tiny", "--json").json
     assert document.keys() == {"runs"} and [run["run"] for run in document["runs"]] == ["runs/tiny"]
@@ -60,14 +60,14 @@ def test_the_rows_of_an_evaluation_have_one_digest_wherever_they_are_the_same(ti
 def test_curves_of_several_runs_lie_over_each_other(tiny: Path) -> None:
     assert mhsa("train", "--config", "tiny.yaml", "--name", "two", "train.seed=1").code == 0
     said = mhsa("curve", "tiny", "two", "tiny")
-    assert said.code == 0 and "tiny" in said.out and "two" in said.out and "guessing 2.40" in said.out
+    assert said.code == 0 and "tiny" in said.out and "two" in said.out and "chance 2.40" in said.out
     assert said.out == mhsa("curve", "--log", "tiny", "two").out != mhsa("curve", "--linear", "tiny", "two").out
     assert mhsa("curve", "tiny").out == mhsa("curve", "--linear", "tiny").out != mhsa("curve", "--log", "tiny").out
     names = [run["run"] for run in mhsa("curve", "two", "tiny", "--json").json["runs"]]
     assert names == ["runs/two", "runs/tiny"]
     assert mhsa("curve").out == mhsa("curve", "two").out  # the newest
     assert mhsa("train", "epochs=1", "steps_per_epoch=2", "--name", "other").code == 0
-    assert "guessing" not in mhsa("curve", "tiny", "other").out  # it would be another line for each
+    assert "chance" not in mhsa("curve", "tiny", "other").out  # it would be another line for each
     said = mhsa("curve", "tiny", "none")
     assert (said.code, said.out) == (4, "") and "mhsa runs" in said.err
 
@@ -76,7 +76,7 @@ def test_a_curve_in_a_file(tiny: Path) -> None:
     said = mhsa("curve", "tiny", "--json", "-o", "a.svg")
     assert said.code == 0 and said.json and "wrote a.svg" in said.err
     text = "".join(xml.etree.ElementTree.parse("a.svg").getroot().itertext())
-    assert "loss of tiny" in text and "guessing" in text
+    assert "loss of tiny" in text and "chance" in text
     assert mhsa("curve", "tiny", "-o", "a.gif").code == 2
 
 

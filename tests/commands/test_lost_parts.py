@@ -72,7 +72,7 @@ def test_what_is_measured_on_an_older_checkpoint_bears_its_step(tiny: Path) -> N
         assert mhsa("inspect-heads", "tiny", *option).out.startswith("tiny, step 5\n")
         assert mhsa("inspect-heads", "tiny", *option, "--json").json["step"] == 5
     both = mhsa("inspect-heads", "tiny", "--scores", "--ablate", "L0")
-    assert both.out.startswith("tiny, step 10\n") and "step 5, the newest whole checkpoint:\nwithout L0.H0" in both.out
+    assert both.out.startswith("tiny, step 10\n") and "step 5, the newest whole checkpoint:\nablation of" in both.out
     document = mhsa("inspect-heads", "tiny", "--scores", "--ablate", "L0", "--json").json
     assert (document["step"], document["ablation"]["step"]) == (10, 5)
     refused = mhsa("inspect-heads", "tiny", "--scores", "--definition", "olsson2022")
@@ -87,6 +87,6 @@ def test_heads_matched_by_an_older_checkpoint_bear_its_step(tiny: Path) -> None:
     saved.write_bytes(saved.read_bytes()[:-1] + b"\x7f")
     said = mhsa("compare", "tiny", "other")
     assert said.code == 0 and "the maps of other are of step 5, its newest whole checkpoint" in said.out
-    assert "looks at" not in said.out
+    assert "pattern" not in said.out
     document = mhsa("compare", "tiny", "other", "--json").json
     assert "of step 5" in document["matches_note"] and document["matches"]["pairs"]

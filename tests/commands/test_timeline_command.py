@@ -64,7 +64,7 @@ def name(run: Path, **keys: Any) -> None:
 def test_the_strips_of_all_heads_under_the_curve(told: Path) -> None:
     said = mhsa("timeline", "tiny")
     assert (said.code, said.err) == (0, "")
-    for text in ("loss (nats), log steps", "guessing 2.40", "7 snapshots", "next: mhsa inspect-heads tiny"):
+    for text in ("loss (nats), log steps", "chance 2.40", "7 snapshots", "next: mhsa inspect-heads tiny"):
         assert text in said.out, text
     rows = {row.split()[0]: row for row in said.out.splitlines() if "│" in row and row.startswith("L")}
     assert list(rows) == [f"L{layer}.H{head}" for layer in range(2) for head in range(3)]

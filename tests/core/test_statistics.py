@@ -125,24 +125,18 @@ def test_too_few_pairs_have_no_interval() -> None:
         (-9.6, -120, "steps", "9.6 to 120 fewer steps"),
         (-0.00341, -0.0021, "loss", "0.0021 to 0.0034 nats lower"),
         (0.5, 1.25, "loss", "0.5 to 1.2 nats higher"),
-        (-60, 1, "steps", NO_DIFFERENCE),
-        (0, 5, "steps", NO_DIFFERENCE),
-        (-5, 0, "loss", NO_DIFFERENCE),
+        (-60, 1, "steps", f"{NO_DIFFERENCE}, -60 to +1 steps"),
+        (0, 5, "steps", f"{NO_DIFFERENCE}, 0 to +5 steps"),
+        (-5, 0, "loss", f"{NO_DIFFERENCE}, -5 to 0 nats"),
     ],
 )
 def test_a_difference_in_words(low: float, high: float, measure: Measure, said: str) -> None:
     assert difference_words(Difference((low + high) / 2, min(low, high), max(low, high), 16), measure) == said
 
 
-def test_words_where_nothing_can_be_said() -> None:
-    assert difference_words(Difference(None, None, None, 0), "steps") == "no seed to compare"
-    assert (
-        difference_words(Difference(-5.0, None, None, 1), "steps") == ONE_SEED == "one seed shows nothing about spread"
-    )
-    assert (
-        difference_words(Difference(-5.0, None, None, 4), "loss") == "4 seeds are too few to show a difference, 6 could"
-    )
-    assert NO_DIFFERENCE == "no difference that this number of seeds could show"
+def test_without_an_interval_the_number_of_seeds_decides_what_is_written() -> None:
+    said = [difference_words(Difference(None if n == 0 else -5.0, None, None, n), "steps") for n in (0, 1, 4)]
+    assert said[1] == ONE_SEED and len(set(said)) == 3 and "4 seeds" in said[2] and "6" in said[2]
 
 
 def test_steps_to_goal_by_hand() -> None:

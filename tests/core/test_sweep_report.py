@@ -9,7 +9,7 @@ import pytest
 from mhsa_cli.core.statistics import neighbours, quartiles, report, wilson
 from mhsa_cli.records.labels import Label, Role, set_words
 from mhsa_cli.records.sweep import TrialResult
-from mhsa_cli.renderers.pictures.sweep_words import pair_words
+from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, pair_words
 
 SPREAD, SHARP, COPY = Label("near-uniform"), Label("focused"), Label("offset", Role.SHOWN, 6)
 HEADS = [{"model.n_heads": text} for text in ("1", "2", "4")]
@@ -95,12 +95,11 @@ def test_pairs_in_words() -> None:
     ]
     assert found.pairs[0].difference.mean == -33.5  # -30 - s, s = 0..7
     said = [pair_words(found, pair) for pair in found.pairs]
-    assert said[0].startswith("2 heads need 3") and " fewer steps to 90 % accuracy than 1 head" in said[0]
-    assert said[0].endswith("(8 seeds)")
-    assert said[1] == (
-        "2 heads against 1 head, final loss: no difference that this number of seeds could show (8 seeds)"
+    assert said[0].startswith("2 heads need 3") and said[0].endswith(
+        " fewer steps to 90% accuracy than 1 head (8 seeds)"
     )
-    assert " more steps to 90 % accuracy than 2 heads (8 seeds)" in said[2]
+    assert said[1].startswith(f"2 heads vs. 1 head, final loss: {NO_DIFFERENCE}, -0.00")
+    assert " more steps to 90% accuracy than 2 heads (8 seeds)" in said[2]
     assert said[3] == "4 heads end about 0.48 nats higher than 2 heads (8 seeds)"
 
 
@@ -110,8 +109,8 @@ def test_one_head_takes_a_singular_and_other_keys_their_names() -> None:
     found = report(cells, trials, 0.875, seed=1)
     said = [pair_words(found, pair) for pair in found.pairs if pair.measure == "steps"]
     assert said == [
-        "at train.lr=1e-3: 2 heads need about 40 more steps to 87.5 % accuracy than 1 head (6 seeds)",
-        "at model.n_heads=1: train.lr=5e-3 needs about 10 fewer steps to 87.5 % accuracy than train.lr=1e-3 (6 seeds)",
+        "at lr=1e-3: 2 heads need about 40 more steps to 87.5% accuracy than 1 head (6 seeds)",
+        "at n_heads=1: lr=5e-3 needs about 10 fewer steps to 87.5% accuracy than lr=1e-3 (6 seeds)",
     ]
 
 
@@ -126,8 +125,8 @@ def test_what_is_left_out_of_a_pair_is_said() -> None:
     steps, loss = found.pairs
     assert (steps.difference.n, steps.unfinished, steps.unreached) == (6, 3, 1)
     assert pair_words(found, steps) == (
-        "2 heads need about 30 fewer steps to 90 % accuracy than 1 head "
-        "(6 seeds; 3 left out: a trial did not finish; 1 left out: a run never got there)"
+        "2 heads need about 30 fewer steps to 90% accuracy than 1 head "
+        "(6 seeds; 3 excluded: unfinished trial; 1 excluded: goal not reached)"
     )
     assert (loss.difference.n, loss.unfinished, loss.unreached) == (7, 3, 0)
 
@@ -135,11 +134,8 @@ def test_what_is_left_out_of_a_pair_is_said() -> None:
 def test_one_seed_and_none() -> None:
     found = report(HEADS[:2], [trial(0, 1, None), trial(1, 1)], 0.9, seed=1)
     steps, loss = found.pairs
-    assert pair_words(found, loss).endswith("final loss: one seed shows nothing about spread (1 seed)")
-    assert pair_words(found, steps) == (
-        "2 heads against 1 head, steps to 90 % accuracy: no seed to compare "
-        "(0 seeds; 1 left out: a run never got there)"
-    )
+    assert (loss.difference.n, steps.difference.n, steps.unreached) == (1, 0, 1)
+    assert ONE_SEED in pair_words(found, loss) and ONE_SEED not in pair_words(found, steps)
 
 
 def test_trials_that_are_in_no_cell_or_twice_are_refused() -> None:

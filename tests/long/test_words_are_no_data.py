@@ -54,7 +54,7 @@ def outcome(root: str) -> tuple[list[int], list[Any], str]:
 def test_other_words_change_nothing_but_the_words(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = outcome("plain")
     assert "offset:4:shown" in json.dumps(before[1])
-    tables: list[Any] = [labels.TARGETS, labels.SHAPES, labels.ROLES, labels.ATTENDS_TO, explain.UNNAMED, explain.ROLES]
+    tables: list[Any] = [labels.TARGETS, labels.SHAPES, labels.ROLES, labels.ATTENDS_TO, explain.ROLES]
     for number, table in enumerate(tables):
         for key in table:
             monkeypatch.setitem(table, key, f"{MISLEADING} {number}.{key}")

@@ -75,8 +75,9 @@ def test_a_head_in_a_line() -> None:
 def test_only_what_is_known_gets_a_column_and_a_meaning() -> None:
     text = circuits_table(TWO, COLOR).plain
     assert "position: share" not in text and "token: share" not in text and "eigen:" in text
-    narrow = circuits_table(LESSON, on(30)).plain
-    assert "columns: position, token,\nmixed, eigen" in narrow and "position:" not in narrow and "direct:" in narrow
+    narrow = " ".join(circuits_table(LESSON, on(30)).plain.split())
+    assert "hidden columns: position, token, mixed, eigen " in narrow
+    assert "position: share" not in narrow and "direct: " in narrow
     bare = [HeadCircuits(0, h, None, None, None, None) for h in range(2)]
     empty = circuits_table(Circuits(0, bare, [], None, "1 row", ["The weights hold NaN."]), COLOR)
     assert len(empty) == 3 and empty[-1].plain == "The weights hold NaN."

@@ -26,7 +26,7 @@ from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden, on
 
 NAN, INF = math.nan, math.inf
-GUESS = (math.log(64), "guessing 4.16")
+GUESS = (math.log(64), "chance 4.16")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_below_56_columns_labels_stand_under_the_axis() -> None:
     train = falling(50)
     wide = loss_curve([train], on(56), baseline=GUESS).plain.splitlines()
     narrow = loss_curve([train], on(55), baseline=GUESS).plain.splitlines()
-    assert "step" in wide[-1] and "guessing 4.16" in "".join(wide[:13])
-    assert "step" not in narrow[-1] and "guessing 4.16" in narrow[-1]
+    assert "step" in wide[-1] and "chance 4.16" in "".join(wide[:13])
+    assert "step" not in narrow[-1] and "chance 4.16" in narrow[-1]
 
 
 def test_points_never_hide_the_whole_line() -> None:

@@ -12,7 +12,7 @@ from mhsa_cli.renderers.pictures.live import LiveTraining
 from tests.renderers.drawn import COLOR, SURFACES
 from tests.renderers.test_draw_console import run, run_in_terminal
 
-GUESS = (math.log(64), "guessing 4.16")
+GUESS = (math.log(64), "chance 4.16")
 
 
 class Clock:

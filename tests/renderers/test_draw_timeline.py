@@ -18,7 +18,7 @@ from mhsa_cli.renderers.pictures.timeline import timeline_picture
 from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden, on
 
 STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]
-GUESS = (math.log(64), "guessing 4.16")
+GUESS = (math.log(64), "chance 4.16")
 DROP = (80, 1.33)
 
 

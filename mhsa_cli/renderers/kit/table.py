@@ -74,7 +74,7 @@ def table(
     notes: Sequence[str] = (),
     under: Callable[[R], str] | None = None,
 ) -> Lines:
-    """Set a row for each record under headings; below, the hidden columns, the legends of the visible ones, and `notes`.
+    """Set a row for each record under headings; below, the hidden columns, legends of the visible ones, and `notes`.
 
     `under` gives what is set below a row, over the whole width.
     """

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median, quantiles
+from statistics import median
 
 from rich.console import Console
 from rich.text import Text
@@ -17,7 +17,7 @@ from mhsa_cli.renderers.kit.palette import DIM
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import short
 from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
-from mhsa_cli.renderers.pictures.small_multiples import ROWS, Curve, small_multiples
+from mhsa_cli.renderers.pictures.small_multiples import ROWS, Curve, quartile_curve, small_multiples
 
 LEAST_ROWS, LEAST_COLUMNS = ROWS + 6, 28  # a smaller terminal gets the status line only
 PANEL = 56  # columns of a single panel at most: it is a glance, not the result
@@ -125,17 +125,13 @@ class LiveSweep(LiveView):
         for chunk in self._running.values():
             steps = groups.setdefault(chunk.plan.group, {})
             for step, losses in chunk.points:
-                steps.setdefault(step, []).extend(loss for loss in losses if math.isfinite(loss))
+                steps.setdefault(step, []).extend(losses)
         found: list[Curve] = []
         for name, steps in groups.items():
             size = sum(c.plan.trials for c in self._running.values() if c.plan.group == name)
-            cuts = [
-                quantiles(losses, n=4, method="inclusive") if len(losses) > 1 else (losses * 3 or [math.nan] * 3)
-                for _, losses in sorted(steps.items())
-            ]
-            low, middle, high = ([cut[i] for cut in cuts] for i in range(3))
-            title = f"{name} {self.surface.glyphs.times}{size}" if name else f"{size} trials"
-            found.append((title, sorted(steps), middle, low, high))
+            found.append(
+                quartile_curve(f"{name} {self.surface.glyphs.times}{size}" if name else f"{size} trials", steps)
+            )
         return found
 
     def _facts(self) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from statistics import quantiles
 
 from mhsa_cli.records.thinning import thin
 from mhsa_cli.renderers.kit.console import Surface
@@ -19,6 +21,16 @@ Curve = tuple[str, Sequence[int], Values, Values, Values]
 ROWS = 6  # of a panel's plot; its title, its axis and its steps are three more
 _GAP = 2
 _SIDE_BY_SIDE = ((120, 4), (80, 3), (60, 2))  # from this many columns on, so many panels
+
+
+def quartile_curve(title: str, losses: Mapping[int, Sequence[float]]) -> Curve:
+    """Compute the median and the quartiles of the finite losses at each step; a step without any is a gap."""
+    cuts = []
+    for _, column in sorted(losses.items()):
+        finite = [loss for loss in column if math.isfinite(loss)]
+        cuts.append(quantiles(finite, n=4, method="inclusive") if len(finite) > 1 else finite * 3 or [math.nan] * 3)
+    low, middle, high = ([cut[i] for cut in cuts] for i in range(3))
+    return title, sorted(losses), middle, low, high
 
 
 def small_multiples(

@@ -72,8 +72,8 @@ def check(case: Case, place: Place) -> None:
     assert final["eval_accuracy"] < 0.5, f"it finds {final['eval_accuracy']:.0%} of the answers"
     told = place.server.run(["explain", "c"], place.path, place.mutant)
     assert told.code == 0 and "Attention is frozen uniform" in told.out, told.out + told.err
-    paragraphs = [text for text in told.out.split("\n\n") if text.startswith("L")]
-    assert len(paragraphs) == len(heads["heads"]) and all("is not named" in text for text in paragraphs), told.out
+    named = [text.split()[0] for text in told.out.split("\n\n") if text.startswith("L")]
+    assert named == [f"L{head['layer']}.H{head['head']}" for head in heads["heads"]], told.out
 
 
 ROW = Row(

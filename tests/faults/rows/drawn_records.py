@@ -227,5 +227,5 @@ def looks(m: Made, name: str) -> list[Series]:
 
 def guess(m: Made) -> tuple[float, str] | None:
     """Give a baseline."""
-    found: tuple[float, str] | None = m.maybe((m.number(), m.text("guessing")))
+    found: tuple[float, str] | None = m.maybe((m.number(), m.text("chance")))
     return found

@@ -93,7 +93,7 @@ def grade(m: Made) -> Grade:
 def listed(m: Made, surface: Any) -> Lines:
     """Draw a table with columns of every kind."""
     columns = [table.Column("run", itemgetter(0), whole=True), table.Column("said", itemgetter(1), wraps=True)]
-    columns += [table.Column("loss", itemgetter(2), "right"), table.Column("kind", itemgetter(3), flexible=True)]
+    columns += [table.Column("loss", itemgetter(2), "right"), table.Column("kind", itemgetter(3), wraps=True)]
     columns += [table.Column("x", itemgetter(4), "right", drop=place) for place in (3, 2, 1)]
     rows = [
         [m.text(f"run{n}"), m.text("a b c d"), short(m.number(spot=n == 0)), m.text("k"), str(m.count())]
