@@ -22,7 +22,7 @@ from mhsa_cli.check.match import search
 from mhsa_cli.check.match.analyse import case_of, mask_forms
 from mhsa_cli.check.match.context import SEED, CallContext
 from mhsa_cli.check.match.influence import detect_time_first, sees_future
-from mhsa_cli.check.match.search_case import Match
+from mhsa_cli.check.match.search import Match
 from mhsa_cli.check.read.reference import Reference
 from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.source.load import Source, load

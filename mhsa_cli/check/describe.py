@@ -7,21 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
+from mhsa_cli.check import sentences as words
 from mhsa_cli.check.locate.axes import batch_axis_of
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.read.weight_layouts import LayoutName
-from mhsa_cli.check.sentences import (
-    ARRANGEMENTS,
-    DETECTED,
-    HEADS,
-    KEY_HEADS,
-    MASKS,
-    MATRICES,
-    ORDER,
-    OUT_PROJECTIONS,
-    WEIGHTS,
-    render,
-)
+from mhsa_cli.check.sentences import render
 from mhsa_cli.records.check import ONLY_IF
 
 
@@ -39,11 +29,11 @@ def describe(c: Context) -> tuple[dict[str, str], dict[str, str]]:
         "names": [f"{slot.path} {tuple(slot.value.shape)}" for slot in c.slots],
     }
     if c.call_form.mask is not None:
-        facts |= {"name": c.call_form.mask_name, "meaning": MASKS[c.call_form.mask.meaning]}
-    words = {"kind": "", "built": c.instance.description, "called": c.call_form.describe()}
+        facts |= {"name": c.call_form.mask_name, "meaning": words.MASKS[c.call_form.mask.meaning]}
+    texts = {"kind": "", "built": c.instance.description, "called": c.call_form.describe()}
     for key, code in codes.items():
-        words[key] = render(DETECTED[key][code], {"name": batch_axis} if key == ONLY_IF else facts)
-    return words, codes
+        texts[key] = render(words.DETECTED[key][code], {"name": batch_axis} if key == ONLY_IF else facts)
+    return texts, codes
 
 
 def _codes(c: Context) -> Iterator[tuple[str, str]]:
@@ -74,14 +64,14 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
 
 def layout_words(name: LayoutName) -> str:
     """Describe a layout of the weights."""
-    heads = HEADS.get(name.axes.heads, "")
-    matrix = MATRICES.get(name.axes.matrix, "")
+    heads = words.HEADS.get(name.axes.heads, "")
+    matrix = words.MATRICES.get(name.axes.side, "")
     parts = [
-        render(WEIGHTS[name.kind], {"paths": name.paths, "query": name.paths[0], "other": name.paths[-1]}),
-        render(ORDER, {"order": "-".join(name.order)}) if name.order else "",
-        ARRANGEMENTS.get(name.arrangement, ""),
+        render(words.WEIGHTS[name.kind], {"paths": name.paths, "query": name.paths[0], "other": name.paths[-1]}),
+        render(words.ORDER, {"order": "-".join(name.order)}) if name.order else "",
+        words.ARRANGEMENTS.get(name.arrangement, ""),
         *((heads, matrix) if name.axes.heads == "by_head" else (matrix, heads)),
-        render(KEY_HEADS, {"count": name.key_heads}) if name.key_heads else "",
-        render(OUT_PROJECTIONS[name.out[0]], {"path": name.out[1]}),
+        render(words.KEY_HEADS, {"count": name.key_heads}) if name.key_heads else "",
+        render(words.OUT_PROJECTIONS[name.out[0]], {"path": name.out[1]}),
     ]
     return ", ".join(part for part in parts if part)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from mhsa_cli.check.call.block import UncallableError, adapt, with_projections
-from mhsa_cli.check.call.infer_call import untested
+from mhsa_cli.check.call.call_form import untested
 from mhsa_cli.check.call.name_lexicon import BlockSizes
 from mhsa_cli.check.describe import describe
 from mhsa_cli.check.faults import FAULTS

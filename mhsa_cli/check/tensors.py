@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,22 @@ def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
         return False
     numbers = torch.as_tensor(value).detach().flatten()
     return not bool(((numbers == 0) | (numbers == 1) | ~numbers.isfinite() | (numbers < -1e3)).all()) or value.ndim == 1
+
+
+@contextmanager
+def editable_weights(found: Sequence[Slot]) -> Iterator[tuple[Tensor, Callable[[Tensor], None]]]:
+    """Give all numbers as one vector, end to end, and a function that overwrites them; restores them at the end."""
+    numbers = torch.cat([slot.read().flatten() for slot in found])
+    counts = [math.prod(slot.value.shape) for slot in found]
+
+    def write(new: Tensor) -> None:
+        for slot, part in zip(found, new.split(counts), strict=True):
+            slot.write(part.view(tuple(slot.value.shape)))
+
+    try:
+        yield numbers, write
+    finally:
+        write(numbers)
 
 
 def max_difference(a: Tensor, b: Tensor) -> float:

@@ -11,8 +11,7 @@ import torch
 
 from mhsa_cli.check.faults import FAULTS
 from mhsa_cli.check.grade import GRADE_SIZES
-from mhsa_cli.check.match.search import find_common_faults, find_faults, find_right
-from mhsa_cli.check.match.search_case import Case, random_input
+from mhsa_cli.check.match.search import Case, find_common_faults, find_faults, find_right, random_input
 from mhsa_cli.check.read.reference import Reference, Roles, Spec
 from mhsa_cli.check.read.weight_layouts import Layout, LayoutName
 from mhsa_cli.check.tensors import max_difference

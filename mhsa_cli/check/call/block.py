@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from mhsa_cli.check.call import constructor_args, param_dicts
-from mhsa_cli.check.call.call_form import CallForm, with_masks
-from mhsa_cli.check.call.infer_call import call_forms
+from mhsa_cli.check.call.call_form import CallForm, call_forms, with_masks
 from mhsa_cli.check.call.instance import (
     Instance,
     ProjectedFunction,
@@ -29,15 +28,7 @@ from mhsa_cli.check.call.instance import (
     short_repr,
     sizes_from_attributes,
 )
-from mhsa_cli.check.call.name_lexicon import (
-    INPUT_NAMES,
-    SIZE_NAMES,
-    WEIGHT_NAMES,
-    BlockSizes,
-    kind_of,
-    normalized,
-    signature_of,
-)
+from mhsa_cli.check.call.name_lexicon import BlockSizes, input_kind, normalized, signature_of, size_kind, weight_kind
 from mhsa_cli.check.sentences import CallError, make_attempt
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.check.source.packages import error_line
@@ -80,15 +71,13 @@ class Block:
         known = [name for name, value in self.source.namespace.items() if isinstance(value, int)]  # no class Head
         names = list(inspect.signature(attention).parameters)
         configs = any(normalized(name) in constructor_args.CONFIG_NAMES for name in names)
-        return configs or any(kind_of(name, SIZE_NAMES) == kind for name in (*names, *known))
+        return configs or any(size_kind(name) == kind for name in (*names, *known))
 
     @property
     def takes_head_width(self) -> bool:
         """Whether the width of a head is a parameter."""
         names = inspect.signature(self.source.attention).parameters
-        return any(
-            kind_of(n, SIZE_NAMES) == "d_head" or normalized(n) in constructor_args.PER_HEAD_WIDTHS for n in names
-        )
+        return any(size_kind(n) == "d_head" or normalized(n) in constructor_args.PER_HEAD_WIDTHS for n in names)
 
     def code_matches(self, pattern: str, *, constructor: bool = True) -> bool:
         """Whether the code of the block, and of what it uses in its file, matches a pattern; comments excluded."""
@@ -119,7 +108,7 @@ class Block:
             return self._construct(attention, sizes, choice)
         if inspect.isfunction(attention):
             names = list(inspect.signature(attention).parameters)
-            factory = all(kind_of(name, SIZE_NAMES) or kind_of(name, INPUT_NAMES) == "causal" for name in names)
+            factory = all(size_kind(name) or input_kind(name) == "causal" for name in names)
             if names and factory:
                 return self._construct(attention, sizes, choice)
             set_global_sizes(self.source.namespace, sizes)
@@ -177,7 +166,7 @@ class Block:
         supplied = constructor_args.arguments_for(attention, self.given, any_name=True)
         keys, has_weights = param_dicts.keys_read(self.source.text, attention.__name__), False
         for name, parameter in inspect.signature(attention).parameters.items():
-            role, required = kind_of(name, WEIGHT_NAMES), parameter.default is parameter.empty
+            role, required = weight_kind(name), parameter.default is parameter.empty
             if name in supplied:
                 continue
             if name in keys and required:
@@ -186,9 +175,9 @@ class Block:
             elif role:
                 supplied[name] = param_dicts.random_weight(role, sizes, shaping)
                 has_weights = True
-            elif not required and kind_of(name, SIZE_NAMES) != "n_heads":
+            elif not required and size_kind(name) != "n_heads":
                 continue
-            elif (kind := kind_of(name, SIZE_NAMES)) and not kind_of(name, INPUT_NAMES):
+            elif (kind := size_kind(name)) and not input_kind(name):
                 supplied[name] = sizes.of(kind)
         if shaping >= (param_dicts.SHAPINGS if has_weights else 1):
             raise IndexError(shaping)
@@ -287,7 +276,7 @@ def _find_call_form(block: Block, instance: Instance) -> bool:
 
 def with_projections(block: Block, instance: Instance) -> Instance:
     """Put projections before a function of q, k and v, so that it is graded as one head; others are unchanged."""
-    kinds = [kind_of(name, INPUT_NAMES) for name in block.call_form.inputs]
+    kinds = [input_kind(name) for name in block.call_form.inputs]
     if instance.slots or sorted(kinds) != ["k", "q", "v"] or not inspect.isroutine(instance.obj):
         return instance
     sizes = replace(instance.sizes, n_heads=1)

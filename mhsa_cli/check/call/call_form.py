@@ -1,18 +1,22 @@
-"""How an instance is called: its inputs, its mask, and which part of its return value is the output."""
+"""How a block is called: call forms, inferred from the parameters of the call, and the parts of what it returns."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mhsa_cli.check.call.name_lexicon import BlockSizes
-from mhsa_cli.check.sentences import MASKS, CallError
+from mhsa_cli.check.call.name_lexicon import BlockSizes, input_kind, normalized, signature_of, size_kind
+from mhsa_cli.check.sentences import MASKS, CallError, make_note
+from mhsa_cli.records.check import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Mask:
 MEANINGS = ("true_attends", "true_blocks", "added", "one_attends", "one_blocks")
 AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
 ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+# Integers that give an offset or a layer: zero for a sequence that stands alone.
+OFFSETS = re.compile(r"start|offset|pos|idx|index|step|layer|past|len|cache|count|shift|time|iter|epoch")
+ZERO_FIRST = ("startpos", "offset", "startposition", "posoffset", "positionoffset", "startidx", "pastlen")
+MASK_NAMES = re.compile(r"mask|pad|lens?$|length|segment|document|docids")
+FLOATS = {"drop": 0.0, "eps": 1e-5, "temp": 1.0}  # part of a name -> value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +60,29 @@ class CallForm:
     """
 
     inputs: tuple[str, ...]
-    fixed: tuple[tuple[str, Any], ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     mask: Mask | None = None
     mask_name: str = ""
     positions: str = ""
     positions_name: str = ""
     needs_positions: bool = False
     angles: str = ""
-    angle_names: tuple[tuple[str, str], ...] = ()
+    angle_names: Mapping[str, str] = field(default_factory=dict)  # name -> kind
     weights_name: str = ""
     time_first: bool = False
     unbatched: bool = False
     memory: tuple[str, ...] = ()
-    lengths: tuple[tuple[str, str], ...] = ()
+    lengths: Mapping[str, str] = field(default_factory=dict)  # name -> kind of size
 
     def describe(self) -> str:
         """Write the call in words."""
         parts = [f"{name} = x, as in self-attention" if name in self.memory else name for name in self.inputs]
-        parts += [f"{name}={value}" for name, value in self.fixed if isinstance(value, int)]
+        parts += [f"{name}={value}" for name, value in self.fixed.items() if isinstance(value, int)]
         if self.mask is not None:
             parts.append(f"{self.mask_name} {self.mask.axes}, {MASKS[self.mask.meaning]}")
         if self.positions_name and self.positions:
             parts.append(f"{self.positions_name} {self.positions}")
-        parts += [f"{name} {self.angles}" for name, _ in self.angle_names]
+        parts += [f"{name} {self.angles}" for name in self.angle_names]
         size = "(T, D)" if self.unbatched else "(T, B, D)" if self.time_first else "(B, T, D)"
         return f"({', '.join(parts)}) with x {size}"
 
@@ -91,7 +101,139 @@ def with_masks(call_form: CallForm) -> Iterator[CallForm]:
     if "len" in call_form.mask_name:
         masks.append(Mask("counts", "(B, T)"))
     for mask in masks:
-        yield replace(call_form, mask=mask, fixed=tuple(f for f in call_form.fixed if f[0] != call_form.mask_name))
+        yield replace(call_form, mask=mask, fixed=_without(call_form.fixed, call_form.mask_name))
+
+
+@dataclass
+class _Parameters:
+    """The parameters of a call by their use."""
+
+    inputs: list[str] = field(default_factory=list)
+    memory: list[str] = field(default_factory=list)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    lengths: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # kind -> name of the mask, the positions, the weights
+    angles: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)  # required, with unknown names: None is tried, then x
+    zero: tuple[str, bool] | None = None  # required positions that may be a number, and whether 0 is tried first
+
+
+def call_forms(call: Callable[..., Any], supplied: Collection[str], mentions_rope: bool) -> Iterator[CallForm]:
+    """List the call forms without a mask, the likeliest first; `supplied` parameters get their value elsewhere.
+
+    Optional positions are passed only to a block that `mentions_rope`.
+
+    Raises: CallError if the call takes no input.
+    """
+    parameters = signature_of(call).parameters
+    named = [p for p in parameters.values() if p.kind not in VARIADIC]
+    read = _Parameters()
+    for parameter in named:
+        if parameter.name not in supplied:
+            _sort(parameter, read)
+    if not read.inputs:
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        if not named and not variadic:
+            raise CallError("no_input")
+        read.inputs = [""] if variadic else [named[0].name]
+    names: dict[str, Any] = {f"{kind}_name": name for kind, name in read.names.items()}
+    base = CallForm(tuple(read.inputs), read.fixed, memory=tuple(read.memory), lengths=read.lengths, **names)
+    shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
+    if base.positions_name and parameters[base.positions_name].default is not Parameter.empty:
+        shapes = [*shapes, ""] if mentions_rope else [""]
+    elif base.positions_name:
+        base = replace(base, needs_positions=True)
+    if read.angles:
+        base = replace(base, needs_positions=True, angle_names=read.angles)
+    bases = [base]
+    if read.zero is not None:
+        name, first = read.zero
+        at_zero = replace(base, positions_name="", needs_positions=bool(read.angles), fixed={**base.fixed, name: 0})
+        bases = [at_zero, base] if first else [base, at_zero]
+    for one in list(bases) if read.unknown else ():  # x instead of None
+        inputs, memory = (*one.inputs, *read.unknown), (*one.memory, *read.unknown)
+        bases.append(replace(one, inputs=inputs, memory=memory, fixed=_without(one.fixed, *read.unknown)))
+    for one in bases:
+        angles = ANGLES if read.angles else ("",)
+        for shape, form, unbatched in itertools.product(shapes if one.positions_name else [""], angles, (False, True)):
+            yield replace(one, positions=shape, angles=form, unbatched=unbatched)
+
+
+def _without(fixed: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fixed.items() if name not in names}
+
+
+def _sort(parameter: Parameter, read: _Parameters) -> None:
+    name, kind, number = parameter.name, input_kind(parameter.name), number_type(parameter)
+    required = parameter.default is parameter.empty
+    if kind == "causal" or (kind == "mask" and (number == "bool" or isinstance(parameter.default, bool))):
+        if required or isinstance(parameter.default, bool):
+            read.fixed[name] = True  # a switch for the causal mask
+    elif kind == "average":
+        read.fixed[name] = False
+    elif number or isinstance(parameter.default, int | float):
+        _sort_number(parameter, kind, number, required, read)
+    elif kind in ("mask", "positions", "weights"):
+        read.names.setdefault(kind, name)
+        if kind == "mask" and required:
+            read.fixed[name] = None
+        elif kind == "positions" and required:
+            read.zero = (name, normalized(name) in ZERO_FIRST)
+    elif not required:
+        if kind in ("k", "v") and read.inputs and input_kind(read.inputs[0]) == "q":
+            read.inputs.append(name)
+    elif kind in ("freqs", "cos", "sin"):
+        read.angles[name] = kind
+    elif kind in ("x", "q", "k", "v") or not read.inputs:  # the first one, whatever its name
+        read.inputs.append(name)
+    elif kind == "memory":
+        read.inputs.append(name)
+        read.memory.append(name)
+    elif kind == "training":
+        read.fixed[name] = False
+    elif normalized(name) in ZERO_FIRST:
+        read.fixed[name] = 0
+    else:
+        read.fixed[name] = None
+        read.unknown.append(name)
+
+
+def _sort_number(parameter: Parameter, kind: str, number: str, required: bool, read: _Parameters) -> None:
+    """Sort a parameter that is a number by its annotation or its default."""
+    name = parameter.name
+    if kind == "weights":
+        read.names[kind] = name
+    elif not required:
+        return
+    elif (size := size_kind(name)) in ("batch_size", "seq_len") and number == "int":
+        read.lengths[name] = size
+    elif number == "bool":
+        read.fixed[name] = False
+    elif number == "int":
+        read.fixed[name] = 0 if kind == "positions" or OFFSETS.search(normalized(name)) else None
+    elif number == "float":
+        read.fixed[name] = next((value for part, value in FLOATS.items() if part in normalized(name)), None)
+
+
+def number_type(parameter: Parameter) -> str:
+    """Read "int", "float" or "bool" from an annotation, also one as text or with None; "" for any other."""
+    note = parameter.annotation
+    text = note.__name__ if isinstance(note, type) else str(note).replace("typing.", "")
+    found = re.fullmatch(r"(?:Optional\[)?(int|float|bool)\]?(?:\s*\|\s*None)?", text.strip())
+    return found[1] if found else ""
+
+
+def untested(call: Callable[..., Any], call_form: CallForm, supplied: Collection[str], noted: str) -> Iterator[Note]:
+    """Note the masks and lengths that a call takes and is not given, except one already `noted`."""
+    fixed = {name for name, value in call_form.fixed.items() if value is not None}
+    passed = {*supplied, noted, *call_form.inputs, *fixed, *call_form.angle_names, *call_form.lengths}
+    if call_form.mask is not None:
+        passed.add(call_form.mask_name)
+    for name, parameter in signature_of(call).parameters.items():
+        is_mask = MASK_NAMES.search(normalized(name)) or input_kind(name) == "mask"
+        is_number = number_type(parameter) or isinstance(parameter.default, int | float)
+        if is_mask and not is_number and parameter.kind not in VARIADIC and name not in passed:
+            yield make_note("untested", name=name)
 
 
 def rope_tables(call_form: CallForm, T: int, d: int, x: Tensor) -> dict[str, Tensor]:
@@ -105,7 +247,7 @@ def rope_tables(call_form: CallForm, T: int, d: int, x: Tensor) -> dict[str, Ten
     real = x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
     tables = {"cos": angle.cos().to(x.dtype), "sin": angle.sin().to(x.dtype)}
     tables["freqs"] = torch.polar(torch.ones_like(angle), angle).to(real.to_complex())
-    return {name: tables[kind] for name, kind in call_form.angle_names}
+    return {name: tables[kind] for name, kind in call_form.angle_names.items()}
 
 
 def positions_for(call_form: CallForm, T: int, B: int) -> Tensor:
@@ -127,7 +269,7 @@ def invoke(
     B, T, D = x.shape if x.dim() == 3 else (1, *x.shape)
     x = x.transpose(0, 1) if call_form.time_first else x
     convert = (lambda t: np.asarray(t.numpy())) if numpy else (lambda t: t)
-    arguments: dict[str, Any] = {**(extra or {}), **dict(call_form.fixed)}
+    arguments: dict[str, Any] = {**(extra or {}), **call_form.fixed}
     if call_form.mask is not None:
         mask = call_form.mask.make(T, B)
         arguments[call_form.mask_name] = convert(mask.to(x.dtype) if mask.is_floating_point() else mask)
@@ -135,7 +277,7 @@ def invoke(
         arguments[call_form.positions_name] = convert(positions_for(call_form, T, B))
     if call_form.angles:
         arguments |= {name: convert(t) for name, t in rope_tables(call_form, T, sizes.d_head, x).items()}
-    arguments |= {name: B if kind == "batch_size" else T for name, kind in call_form.lengths}
+    arguments |= {name: B if kind == "batch_size" else T for name, kind in call_form.lengths.items()}
     if weights and call_form.weights_name:
         arguments[call_form.weights_name] = True
     inputs = {name: convert(x) for name in call_form.inputs if name}  # "" stands for *args

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhsa_cli.check.call.name_lexicon import SIZE_NAMES, BlockSizes, kind_of, normalized, signature_of
+from mhsa_cli.check.call.name_lexicon import BlockSizes, normalized, signature_of, size_kind
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.records.check import Note
 
@@ -61,7 +61,7 @@ class AnyConfig(dict[str, Any]):
             raise AttributeError(f"the config has no {name!r}") from error
 
     def __missing__(self, name: str) -> Any:
-        kind = kind_of(name, SIZE_NAMES)
+        kind = size_kind(name)
         if not kind and normalized(name) not in SETTINGS:
             raise MissingSettingError(name)
         return SETTINGS[normalized(name)] if normalized(name) in SETTINGS else self._sizes.of(kind)
@@ -69,7 +69,7 @@ class AnyConfig(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        known = kind_of(name, SIZE_NAMES) not in ("", "n_kv_heads") or normalized(name) in SETTINGS
+        known = size_kind(name) not in ("", "n_kv_heads") or normalized(name) in SETTINGS
         return known or dict.__contains__(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
@@ -100,7 +100,7 @@ def argument_sets(
             raise UnknownArgumentError(f"parameter {name!r} has no default and no usual name")
     if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         first |= given
-    if {"n_heads", "d_model"} <= {kind_of(name, SIZE_NAMES) for name in signature.parameters}:
+    if {"n_heads", "d_model"} <= {size_kind(name) for name in signature.parameters}:
         first |= {name: sizes.d_head for name in first if normalized(name) in PER_HEAD_WIDTHS and name not in given}
     yield first
     for name, values in alternatives.items():
@@ -121,7 +121,7 @@ def _possible_values(
     if isinstance(note, type) and dataclasses.is_dataclass(note):
         yield _fill_dataclass(note, sizes, given)
         return
-    kind = kind_of(parameter.name, SIZE_NAMES)
+    kind = size_kind(parameter.name)
     if normalized(parameter.name) in CONFIG_NAMES and (count == 1 or kind != "d_model"):
         yield AnyConfig(sizes, given)
         return
@@ -155,7 +155,7 @@ def _fill_dataclass(config: type, sizes: BlockSizes, given: Given) -> Any:
     """Make a dataclass of settings with our sizes."""
     values: dict[str, Any] = {}
     for field in (field for field in dataclasses.fields(config) if field.init):
-        kind = kind_of(field.name, SIZE_NAMES)
+        kind = size_kind(field.name)
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.name in given:
             values[field.name] = given[field.name]
@@ -176,7 +176,7 @@ def unknown_arguments(attention: Callable[..., Any], given: Given, namespace: Ma
         name
         for name, p in signature_of(attention).parameters.items()
         if p.default is p.empty and p.kind not in VARIADIC and name not in given
-        and not kind_of(name, SIZE_NAMES) and normalized(name) not in (*CONFIG_NAMES, *SETTINGS)
+        and not size_kind(name) and normalized(name) not in (*CONFIG_NAMES, *SETTINGS)
         and not dataclasses.is_dataclass(_annotation(p, namespace))
     ]  # fmt: skip
 

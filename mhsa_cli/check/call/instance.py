@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mhsa_cli.check.call.call_form import CallForm, CallResult, invoke
 from mhsa_cli.check.call.constructor_args import AnyConfig
-from mhsa_cli.check.call.name_lexicon import INPUT_NAMES, SIZE_NAMES, BlockSizes, kind_of, normalized
+from mhsa_cli.check.call.name_lexicon import BlockSizes, input_kind, normalized, size_kind
 from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
 from mhsa_cli.check.tensors import Slot, slots
@@ -93,7 +93,7 @@ class ProjectedFunction:
 
     def __call__(self, x: Any, **others: Any) -> Any:
         projections = {"q": self.query, "k": self.key, "v": self.value}
-        weights = {name: projections[kind_of(name, INPUT_NAMES)] for name in self._names}
+        weights = {name: projections[input_kind(name)] for name in self._names}
         inputs = {name: x @ (w.to(x.dtype) if isinstance(w, Tensor) else w) for name, w in weights.items()}
         return self._call(**inputs, **others)
 
@@ -108,7 +108,7 @@ def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
 def set_global_sizes(namespace: dict[str, Any], sizes: BlockSizes) -> None:
     """Set the sizes that a file keeps in globals (n_embd = 384), or in a global config."""
     for name, value in list(namespace.items()):
-        if kind_of(name, SIZE_NAMES) == "device" and isinstance(value, str | torch.device):
+        if size_kind(name) == "device" and isinstance(value, str | torch.device):
             namespace[name] = "cpu"
         elif normalized(name).endswith(CONFIG_ENDINGS) and isinstance(
             value, dict | argparse.Namespace | SimpleNamespace
@@ -121,7 +121,7 @@ def set_global_sizes(namespace: dict[str, Any], sizes: BlockSizes) -> None:
 
 
 def _size(name: Any, value: Any, sizes: BlockSizes) -> Any:
-    kind = kind_of(str(name), SIZE_NAMES)
+    kind = size_kind(str(name))
     return sizes.of(kind) if kind in GLOBAL_SIZES else value
 
 
@@ -157,7 +157,7 @@ def sizes_from_attributes(obj: Any, sizes: BlockSizes) -> BlockSizes:
     """Read the sizes of an object from its attributes, else from its weights."""
     found = {}
     for name, value in vars(obj).items():
-        kind = kind_of(name, SIZE_NAMES)
+        kind = size_kind(name)
         if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
             found[kind] = value
     if "d_model" not in found:

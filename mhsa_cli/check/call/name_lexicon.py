@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,13 +100,28 @@ def normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def kind_of(name: str, table: Mapping[str, str]) -> str:
-    """Kind of a name in a table, or ""."""
+def _kinds(table: dict[str, str]) -> dict[str, str]:
+    """Map each name of a table to its kind; of several, the first."""
+    return {name: kind for kind, names in reversed(table.items()) for name in names.split()}
+
+
+_SIZE_KINDS, _INPUT_KINDS, _WEIGHT_KINDS = map(_kinds, (SIZE_NAMES, INPUT_NAMES, WEIGHT_NAMES))
+
+
+def size_kind(name: str) -> str:
+    """Kind of a size or setting by its name, or ""."""
     word = normalized(name)
-    found = next((kind for kind, words in table.items() if word in words.split()), "")
-    if not found and table is SIZE_NAMES:
-        return "dropout" if "drop" in word else "bias" if "bias" in word else ""
-    return found
+    return _SIZE_KINDS.get(word) or ("dropout" if "drop" in word else "bias" if "bias" in word else "")
+
+
+def input_kind(name: str) -> str:
+    """Kind of an input of a call by its name, or ""."""
+    return _INPUT_KINDS.get(normalized(name), "")
+
+
+def weight_kind(name: str) -> str:
+    """Role of a weight that a function takes by its name, or ""."""
+    return _WEIGHT_KINDS.get(normalized(name), "")
 
 
 def signature_of(obj: Callable[..., Any]) -> inspect.Signature:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mhsa_cli.check.call.name_lexicon import SIZE_NAMES, WEIGHT_NAMES, BlockSizes, kind_of
+from mhsa_cli.check.call.name_lexicon import BlockSizes, size_kind, weight_kind
 from mhsa_cli.check.locate import syntax
 from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.sentences import CallError
@@ -49,13 +49,13 @@ def random_dict(keys: Keys, path: str, sizes: BlockSizes, shaping: int) -> dict[
     made: dict[str, Any] = {}
     for key, inner in keys.items():
         name = f"{path}.{key}"
-        role = role_of(name) or kind_of(key, WEIGHT_NAMES)
+        role = role_of(name) or weight_kind(key)
         if inner:
             made[key] = random_dict(inner, name, sizes, shaping)
         elif role:
             bias = is_bias(name) and not role.endswith("_bias")
             made[key] = random_weight(f"{role}_bias" if bias else role, sizes, shaping)
-        elif kind := kind_of(key, SIZE_NAMES):
+        elif kind := size_kind(key):
             made[key] = sizes.of(kind)
         else:
             raise CallError("unknown_key", path=path, key=key)

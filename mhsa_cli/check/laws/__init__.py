@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from mhsa_cli.check.laws import dropout, gradients, heads, modules, outputs, state
+from mhsa_cli.check.laws import dropout, gradients, heads, modules, outputs
 from mhsa_cli.check.laws.outcome import Outcome, fails, not_tested
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.sentences import PARTIAL_MASKS, CallError, render
@@ -97,7 +97,7 @@ LAWS: dict[str, Entry] = {
     "parameters_registered": Entry(gradients.parameters_registered, "parameters are registered", {
         "unknown": "parameters() does not list {names}",
     }, {"unknown": "parameters_not_registered"}, of_module=True),
-    "same_answer_twice": Entry(state.same_answer_twice, "same output twice in eval", {
+    "same_answer_twice": Entry(outputs.same_answer_twice, "same output twice in eval", {
         "differs": "two calls on one input differ",
     }, rank=2),
     "dropout_only_in_training": Entry(dropout.dropout_only_in_training, "dropout only in training", {
@@ -112,7 +112,7 @@ LAWS: dict[str, Entry] = {
         **dict.fromkeys(("drops_in_eval", "changes_in_eval"), "dropout_in_eval"),
         **dict.fromkeys(("not_finite", "leaks"), "dropout_on_scores"),
     }, of_module=True),
-    "no_memory": Entry(state.no_memory, "no memory of earlier calls", {
+    "no_memory": Entry(outputs.no_memory, "no memory of earlier calls", {
         "remembers": "the same input gives another output after other calls",
         "stale": "the output for a second input depends on the first one",
     }, dict.fromkeys(("remembers", "stale"), "state_between_calls"), rank=3),
@@ -132,7 +132,7 @@ LAWS: dict[str, Entry] = {
     "gradients_finite": Entry(gradients.gradients_finite, "gradients are finite", {
         "not_finite": "the gradient of the input is missing or not finite",
     }),
-    "input_left_alone": Entry(state.input_left_alone, "the input is not changed", {
+    "input_left_alone": Entry(outputs.input_left_alone, "the input is not changed", {
         "changed": "x is changed in place",
     }, {"changed": "input_changed_in_place"}, rank=1),
     "heads_must_divide": Entry(modules.heads_must_divide, "heads that do not divide", {

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from mhsa_cli.check.laws.outcome import Outcome, close, not_tested
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.layout_probe import confirmed_layouts
-from mhsa_cli.check.read.parameter_index import editable_weights, index_layouts, scaled
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_layouts import Layout
+from mhsa_cli.check.read.weight_layouts import Layout, index_layouts
 from mhsa_cli.check.roles import is_bias, role_of
-from mhsa_cli.check.tensors import Slot, max_difference, scale_of
+from mhsa_cli.check.tensors import Slot, editable_weights, max_difference, scale_of
 
 OF_HEADS = ("q", "k", "v", "q_bias", "k_bias", "v_bias")
 
@@ -37,10 +36,10 @@ def heads_separate(c: Context) -> Outcome:
         if c.match is None:  # doubling normalised queries or keys changes nothing
             before = c.y(c.x)
             near = 1e-3 * scale_of(before)
-            doubled = [scaled(numbers, 2.0, *of) for of in ((roles.q, roles.q_bias), (roles.k, roles.k_bias))]
+            doubled = [_scaled(numbers, 2.0, *of) for of in ((roles.q, roles.q_bias), (roles.k, roles.k_bias))]
             if min(max_difference(y(twice), before) for twice in doubled) < near:
                 return not_tested("normalised")
-        silent = scaled(numbers, 0.0, roles.v[0], None if roles.v_bias is None else roles.v_bias[0])
+        silent = _scaled(numbers, 0.0, roles.v[0], None if roles.v_bias is None else roles.v_bias[0])
         moved = silent.clone()
         moved[roles.q[0]] += 1.0
         before = y(silent)
@@ -69,9 +68,9 @@ def order_of_heads(c: Context) -> Outcome:
         if outcome.passed or c.match is not None or not close(_of_one_token(c), single).passed:
             return outcome  # a single token distinguishes no heads, whatever the kind of attention
         scores = (roles.q, roles.q_bias, roles.k, roles.k_bias)
-        write(scaled(numbers, 0.0, *scores))
+        write(_scaled(numbers, 0.0, *scores))
         before = c.y(c.x)
-        write(scaled(reversed_heads, 0.0, *scores))
+        write(_scaled(reversed_heads, 0.0, *scores))
         # All scores are zero: heads that still differ have a bias or a mask of their own, as in ALiBi.
         return outcome if close(c.y(c.x), before).passed else not_tested("positions_by_head")
 
@@ -80,6 +79,15 @@ def _of_one_token(c: Context) -> Tensor:
     if not c.block.built_for_one_length:
         return c.y(c.x[:, :1])
     return c.y(c.x)[:, :1] if c.causal and not c.leaks else torch.zeros(1)  # the first token sees only itself
+
+
+def _scaled(numbers: Tensor, factor: float, *roles: Tensor | None) -> Tensor:
+    """Copy numbers, those at the indices of some roles multiplied; None is a missing role."""
+    new = numbers.clone()
+    for index in roles:
+        if index is not None:
+            new[index] *= factor
+    return new
 
 
 def unread_weights(c: Context) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mhsa_cli.check.match.search_case import TOLERANCE
+from mhsa_cli.check.match.search import TOLERANCE
 from mhsa_cli.check.tensors import max_difference, scale_of
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.flow import Flow, Step, flow_of, values_of
+from mhsa_cli.check.locate.flow import Flow, flow_of, values_of
 
 Test = Callable[[ast.AST], bool]
 
@@ -28,41 +28,31 @@ def calling(*names: str) -> Test:
     return lambda node: syntax.called(node) in names
 
 
-def nodes(steps: Iterable[Step]) -> list[ast.AST]:
-    """Nodes of steps."""
-    return [step.node for step in steps]
-
-
-def own_first(steps: Iterable[Step]) -> list[Step]:
-    """Order steps: those in the block itself before those in its helpers."""
-    return sorted(steps, key=lambda step: not step.own)
-
-
 class Anatomy:
     """The parts of attention in a `Flow`, each an index into `run`, or None."""
 
     def __init__(self, flow: Flow) -> None:
-        self.helpers = flow.helpers
+        self.helpers, self.function, self.own = flow.helpers, flow.function, flow.own
         self.run, self.construction = flow.call, flow.construction
-        self.everything = nodes([*flow.construction, *flow.call])
-        self.own = nodes(step for step in flow.call if step.own)
-        self.top = [step for step in flow.call if step.function is flow.call[-1].function]  # forward, no helper
+        self.everything = [*flow.construction, *flow.call]
+        self.own_run = [n for n in flow.call if n in flow.own]
+        self.top = [n for n in flow.call if self.function[n] is self.function[flow.call[-1]]]  # forward, no helper
         named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
         self.softmax = next(iter(named or self.indices(lambda n: syntax.called(n) == "exp")[::-1]), None)
         self.scores, self.values = self._products()
         self.masks = set[str]()
-        for step in (*flow.construction, *flow.call):
-            self.masks.update(self._masks_of(step))
+        for node in self.everything:
+            self.masks.update(self._masks_of(node))
 
     def _is_kernel(self, node: ast.AST) -> bool:
         return syntax.called(node) == syntax.KERNEL and syntax.KERNEL not in self.helpers
 
     def _products(self) -> tuple[int | None, int | None]:
         """Find the scores, the last product before the softmax that is no projection, and the values, the next one."""
-        if self.softmax is not None and self._is_kernel(self.run[self.softmax].node):
+        if self.softmax is not None and self._is_kernel(self.run[self.softmax]):
             return self.softmax, self.softmax
         products = self.indices(lambda n: bool(syntax.operands(n)) and not self._is_kernel(n))
-        plain = [i for i in products if not syntax.is_projection(self.run[i].node)]
+        plain = [i for i in products if not syntax.is_projection(self.run[i])]
         if self.softmax is None:
             return next(iter(plain), None), next(iter(plain[1:]), None)
         before = [i for i in plain if i < self.softmax] or [i for i in products if i < self.softmax]
@@ -71,33 +61,50 @@ class Anatomy:
 
     def at(self, index: int | None) -> ast.AST | None:
         """Node at an index of `run`."""
-        return None if index is None else self.run[index].node
+        return None if index is None else self.run[index]
 
     def indices(self, test: Test, first: int = 0, last: int | None = None) -> list[int]:
         """List the indices of `run` whose node passes, from `first` to `last` inclusive."""
         end = len(self.run) if last is None else last + 1
-        return [i for i in range(first, end) if test(self.run[i].node)]
+        return [i for i in range(first, end) if test(self.run[i])]
 
     def until_values(self) -> list[ast.AST]:
         """List the nodes from the scores to the product with the values."""
         end = len(self.run) if self.values is None else self.values + 1
-        return nodes(self.run[self.scores or 0 : end])
+        return self.run[self.scores or 0 : end]
 
     def before_scores(self) -> list[ast.AST]:
         """List the nodes up to the scores, inclusive."""
-        return nodes(self.run[: len(self.run) if self.scores is None else self.scores + 1])
+        return self.run[: len(self.run) if self.scores is None else self.scores + 1]
 
     def after_values(self) -> list[ast.AST]:
         """List the nodes from the product with the values on; none without such a product."""
-        return [] if self.values is None else nodes(self.run[self.values :])
+        return [] if self.values is None else self.run[self.values :]
 
-    def _masks_of(self, step: Step) -> set[str]:
-        """Names to which a step assigns a mask."""
-        made = {target.rpartition(".")[2] for target, value in syntax.assignments(step.node) if self.is_mask(value)}
-        match step.node:
+    def own_first(self, nodes: Iterable[ast.AST]) -> list[ast.AST]:
+        """Order nodes: those in the block itself before those in its helpers."""
+        return sorted(nodes, key=lambda node: node not in self.own)
+
+    def values_of(self, node: ast.AST, name: str) -> list[ast.expr]:
+        """List the values that the function around a node assigns to a name."""
+        function = self.function[node]
+        return values_of(function, name) if function else []
+
+    def _masks_of(self, node: ast.AST) -> set[str]:
+        """Names to which a node assigns a mask."""
+        made = {target.rpartition(".")[2] for target, value in syntax.assignments(node) if self.is_mask(value)}
+        match node:
             case ast.Call(func=ast.Attribute(attr="register_buffer"), args=[ast.Constant(value=name), value, *_]):
                 made |= {str(name)} if self.is_mask(value) else set()
-        return made | set(_filled_masks(step))
+        return made | set(self._filled_masks(node))
+
+    def _filled_masks(self, node: ast.AST) -> list[str]:
+        """Names of constant tensors that a node sets in part to a hiding value: m[i, j] = -inf."""
+        if not isinstance(node, ast.Assign) or not re.search(r"inf|True|False|-", ast.unparse(node.value)):
+            return []
+        names = [t.value.id for t in node.targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)]
+        made = [(name, syntax.called(v)) for name in names for v in self.values_of(node, name)]
+        return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]
 
     def is_mask(self, node: ast.AST) -> bool:
         """Whether an expression is a mask: a triangle, a comparison of positions, or the name of a mask."""
@@ -141,20 +148,6 @@ class Anatomy:
         if isinstance(node, ast.Assign):
             return any(isinstance(t, ast.Subscript) and self.is_mask(t.slice) for t in node.targets)
         return False
-
-
-def _filled_masks(step: Step) -> list[str]:
-    """Names of constant tensors that a step sets in part to a hiding value: m[i, j] = -inf."""
-    node = step.node
-    if (
-        not isinstance(node, ast.Assign)
-        or not step.function
-        or not re.search(r"inf|True|False|-", ast.unparse(node.value))
-    ):
-        return []
-    found = [t.value.id for t in node.targets if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)]
-    made = [(name, syntax.called(v)) for name in found for v in values_of(step.function, name)]
-    return [name for name, call in made if call in ("zeros", "ones", "full", "zeros_like", "ones_like")]
 
 
 Rule = Callable[..., ast.AST | None]  # finds the node of a fault; None if the code does not show it

@@ -10,24 +10,22 @@ from functools import lru_cache
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 CALLS = ("forward", "__call__", "call")
 CONSTRUCTORS = ("__init__", "__post_init__", "setup", "build")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An evaluated node, the function around it, and whether that belongs to the block itself."""
-
-    node: ast.AST
-    function: Function | None
-    own: bool
+# Classes are entered at their first use; the others are shared by all nodes of a tree.
+_SKIPPED = (ast.ClassDef, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
 @dataclass(slots=True)
 class Flow:
-    """Steps of a call, steps of the construction before it, and the functions that were followed, by name."""
+    """The nodes of a call, those of the construction before it, and the functions that were followed, by name.
 
-    call: list[Step] = field(default_factory=list)
-    construction: list[Step] = field(default_factory=list)
+    `function` maps a node to the function around it; `own` holds the nodes of the block itself, not of its helpers.
+    """
+
+    call: list[ast.AST] = field(default_factory=list)
+    construction: list[ast.AST] = field(default_factory=list)
     helpers: dict[str, Function] = field(default_factory=dict)
+    function: dict[ast.AST, Function | None] = field(default_factory=dict)
+    own: set[ast.AST] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class _Scope:
     function: Function | None
     owner: ast.ClassDef | None
     own: bool
-    into: list[Step]
+    into: list[ast.AST]
 
 
 def flow_of(text: str, name: str) -> Flow:
@@ -65,7 +63,7 @@ class _FlowBuilder:
     def __init__(self, tree: ast.Module) -> None:
         """Collect the file's definitions: functions and values at the top level, classes at any level."""
         self.flow = Flow()
-        self.entered: set[int] = set()
+        self.entered: set[ast.AST] = set()
         self.known: dict[str, ast.AST] = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
         for node in tree.body:
             if isinstance(node, Function):
@@ -96,22 +94,27 @@ class _FlowBuilder:
                 self.enter(constructor, _Scope(constructor, node, own, self.flow.construction))
 
     def enter(self, function: Function, scope: _Scope) -> None:
-        if id(function) not in self.entered:
-            self.entered.add(id(function))
+        if function not in self.entered:
+            self.entered.add(function)
             self.flow.helpers.setdefault(function.name, function)
             for statement in function.body:
                 self._visit(statement, scope)
 
     def _visit(self, node: ast.AST, scope: _Scope) -> None:
-        if isinstance(node, ast.ClassDef):
-            return  # entered at its first use
+        if isinstance(node, _SKIPPED):
+            return
         for child in _in_order(node):
             self._visit(child, scope)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # after the arguments
-            self._follow(node.func, scope)
-            scope.into.append(Step(node.func, scope.function, scope.own))
+            self._add(node.func, scope)
+        self._add(node, scope)
+
+    def _add(self, node: ast.AST, scope: _Scope) -> None:
         self._follow(node, scope)
-        scope.into.append(Step(node, scope.function, scope.own))
+        scope.into.append(node)
+        self.flow.function[node] = scope.function
+        if scope.own:
+            self.flow.own.add(node)
 
     def _follow(self, node: ast.AST, scope: _Scope) -> None:
         """Enter what a name stands for: a helper, a method, a class of the file, the value of an attribute."""
@@ -132,8 +135,8 @@ class _FlowBuilder:
             self.enter(target, _Scope(target, None, False, scope.into))
         elif isinstance(target, ast.ClassDef):
             self.enter_class(target, own=False, calls=scope.into is self.flow.call)
-        elif isinstance(target, ast.Assign) and id(target) not in self.entered:
-            self.entered.add(id(target))
+        elif isinstance(target, ast.Assign) and target not in self.entered:
+            self.entered.add(target)
             self._visit(target, _Scope(None, None, False, self.flow.construction))
 
     def method(self, owner: ast.ClassDef, name: str) -> Function | None:

@@ -6,34 +6,35 @@ import ast
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last
 from mhsa_cli.check.locate.scores import scores, values
+
+is_reshape = calling(*syntax.RESHAPES)
 
 
 def split(a: Anatomy) -> ast.AST | None:
     """The first reshape before the scores that mentions heads, else the first one, else the query."""
-    reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
-    return first(reshapes, lambda n: syntax.mentions(n, syntax.HEADS), lambda _: True) or query(a)
+    heads = first(a.before_scores(), lambda n: is_reshape(n) and syntax.mentions(n, syntax.HEADS), is_reshape)
+    return heads or query(a)
 
 
 def merge(a: Anatomy) -> ast.AST | None:
     """The first reshape after the values."""
-    return first(a.after_values(), calling(*syntax.RESHAPES))
+    return first(a.after_values(), is_reshape)
 
 
 def _assigned(role: str, a: Anatomy) -> ast.AST | None:
     """The assignment of q, k or v, preferably from something with another name."""
 
-    def alone(node: ast.AST) -> bool:
-        return [syntax.role(t) for t in syntax.targets(node)] == [role]
+    def only(node: ast.AST) -> bool:
+        return syntax.target_roles(node) == [role]
 
-    def of_another(node: ast.AST) -> bool:
-        return alone(node) and isinstance(node, ast.Assign) and role not in syntax.roles(node.value)
-
-    def among(node: ast.AST) -> bool:
-        return role in [syntax.role(t) for t in syntax.targets(node)]
-
-    found = first(a.before_scores() + a.until_values(), of_another, alone, among)
+    found = first(
+        a.before_scores() + a.until_values(),
+        lambda n: only(n) and isinstance(n, ast.Assign) and role not in syntax.roles(n.value),
+        only,
+        lambda n: role in syntax.target_roles(n),
+    )
     return found or (values(a) if role == "v" else scores(a))
 
 
@@ -42,28 +43,27 @@ query, key, value = (partial(_assigned, role) for role in "qkv")
 
 def key_shape(a: Anatomy) -> ast.AST | None:
     """The last reshape of k before the scores."""
-    reshapes = [n for n in a.before_scores() if syntax.called(n) in syntax.RESHAPES]
-    return last(reshapes, lambda n: syntax.first_role(n) == "k") or key(a)
+    return last(a.before_scores(), lambda n: is_reshape(n) and syntax.first_role(n) == "k") or key(a)
 
 
 def names(a: Anatomy) -> ast.AST | None:
     """Where roles are swapped: k computed by the value layer, arguments in another order, k @ q."""
 
-    def crossed(node: ast.AST) -> bool:
-        sides = [syntax.first_role(side) for side in syntax.operands(node)]
+    def swapped(node: ast.AST) -> bool:
         helper = a.helpers.get(syntax.called(node))
         if helper and isinstance(node, ast.Call):
-            wanted = [syntax.role(p.arg) for p in helper.args.args if p.arg != "self"]
-            given = [syntax.first_role(arg) for arg in node.args]
-            return any(w and g and w != g for w, g in zip(wanted, given, strict=False))
-        return sides[:2] in (["k", "q"], ["v", "q"], ["k", "v"], ["q", "v"]) and node is scores(a)
+            expected = [syntax.role(p.arg) for p in helper.args.args if p.arg != "self"]
+            passed = [syntax.first_role(arg) for arg in node.args]
+            return any(e and p and e != p for e, p in zip(expected, passed, strict=False))
+        factors = [syntax.first_role(side) for side in syntax.operands(node)]
+        return factors[:2] in (["k", "q"], ["v", "q"], ["k", "v"], ["q", "v"]) and node is scores(a)
 
     def of_another(node: ast.AST) -> bool:
-        own = {syntax.role(t) for t in syntax.targets(node)} - {""}
-        given = syntax.roles(node.value) if isinstance(node, ast.Assign) else set()
-        return len(own) == 1 and bool(given) and not own & given
+        own = set(syntax.target_roles(node)) - {""}
+        used = syntax.roles(node.value) if isinstance(node, ast.Assign) else set()
+        return len(own) == 1 and bool(used) and not own & used
 
-    return first(nodes(a.run), of_another, crossed) or scores(a)
+    return first(a.run, of_another, swapped) or scores(a)
 
 
 def shared(a: Anatomy) -> ast.AST | None:
@@ -77,9 +77,9 @@ def shared(a: Anatomy) -> ast.AST | None:
         calls = map(syntax.called, ast.walk(node)) if isinstance(node, ast.Assign) else ()
         return any(t.startswith("self.") for t in syntax.targets(node)) and any(map(syntax.MADE.search, calls))
 
-    return first(nodes(s for s in a.construction if s.own), repeated, weight) or query(a)
+    return first((n for n in a.construction if n in a.own), repeated, weight) or query(a)
 
 
 def out(a: Anatomy) -> ast.AST | None:
     """The last return of the block."""
-    return last(a.own, lambda n: isinstance(n, ast.Return))
+    return last(a.own_run, lambda n: isinstance(n, ast.Return))

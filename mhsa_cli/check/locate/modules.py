@@ -6,13 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, first, last, nodes, own_first
-from mhsa_cli.check.locate.flow import Step, values_of
+from mhsa_cli.check.locate.anatomy import Anatomy, first, last
 
 
 def created(a: Anatomy) -> ast.AST | None:
     """A layer or a weight created in the call."""
-    return first(nodes(own_first(a.run)), lambda n: bool(syntax.MADE.search(syntax.called(n))))
+    return first(a.own_first(a.run), lambda n: bool(syntax.MADE.search(syntax.called(n))))
 
 
 def detached(a: Anatomy) -> ast.AST | None:
@@ -35,21 +34,21 @@ def detached(a: Anatomy) -> ast.AST | None:
     def without(node: ast.AST) -> bool:
         return "no_grad" in ast.unparse(node) or "inference_mode" in ast.unparse(node)
 
-    around = [d for step in a.run if step.function for d in step.function.decorator_list]
-    return first(nodes(own_first(a.run)), cuts) or first(around, without) or first(nodes(a.run), reads)
+    around = [d for node in a.run if (f := a.function[node]) for d in f.decorator_list]
+    return first(a.own_first(a.run), cuts) or first(around, without) or first(a.run, reads)
 
 
 def divides(a: Anatomy) -> ast.AST | None:
     """Where the width of a head is computed."""
-    return first(nodes(own_first([*a.construction, *a.run])), lambda n: bool(syntax.sides(n, ast.FloorDiv)))
+    return first(a.own_first(a.everything), lambda n: bool(syntax.sides(n, ast.FloorDiv)))
 
 
 def unregistered(a: Anatomy) -> ast.AST | None:
     """What the constructor keeps on self without registering it: a plain tensor, or a plain list of layers."""
 
-    def bare(value: ast.expr, step: Step) -> bool:
-        if isinstance(value, ast.Name) and step.function:
-            return any(bare(v, step) for v in values_of(step.function, value.id) if not isinstance(v, ast.Name))
+    def bare(value: ast.expr, node: ast.AST) -> bool:
+        if isinstance(value, ast.Name):
+            return any(bare(v, node) for v in a.values_of(node, value.id) if not isinstance(v, ast.Name))
         calls = {syntax.called(n) for n in ast.walk(value)} - {""}
         listed = value.left if isinstance(value, ast.BinOp) and isinstance(value.left, ast.List) else value
         if isinstance(listed, ast.List | ast.ListComp | ast.Tuple | ast.Dict | ast.DictComp):
@@ -57,16 +56,16 @@ def unregistered(a: Anatomy) -> ast.AST | None:
         made = any(syntax.MADE.search(c) for c in calls - {"Linear"}) or bool(calls & {"zeros", "ones"})
         return made and not calls & {"Parameter", "Linear", "ModuleList", "Sequential", "ModuleDict"}
 
-    for step in own_first(a.construction):
-        kept = any(t.startswith("self.") for t in syntax.targets(step.node))
-        if kept and isinstance(step.node, ast.Assign) and bare(step.node.value, step):
-            return step.node
-    return None
+    def keeps(node: ast.AST) -> bool:
+        on_self = any(t.startswith("self.") for t in syntax.targets(node))
+        return on_self and isinstance(node, ast.Assign) and bare(node.value, node)
+
+    return first(a.own_first(a.construction), keeps)
 
 
 def state(a: Anatomy) -> ast.AST | None:
     """What the call writes on self, preferably what it also reads."""
-    read = {ast.unparse(n) for n in nodes(a.run) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+    read = {ast.unparse(n) for n in a.run if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
     def writes(node: ast.AST) -> list[str]:
         changed = [t.value for t in getattr(node, "targets", []) if isinstance(t, ast.Subscript)]
@@ -75,7 +74,7 @@ def state(a: Anatomy) -> ast.AST | None:
                 changed.append(kept)
         return [t for t in (*syntax.targets(node), *map(ast.unparse, changed)) if t.startswith("self.")]
 
-    return first(nodes(a.run), lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
+    return first(a.run, lambda n: any(t in read for t in writes(n)), lambda n: bool(writes(n)))
 
 
 def in_place(a: Anatomy) -> ast.AST | None:
@@ -90,11 +89,11 @@ def in_place(a: Anatomy) -> ast.AST | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
             yield ast.unparse(node.func.value)
 
-    def test(step: Step) -> bool:
-        given = {p.arg for p in step.function.args.args} if step.function else set()
-        return any(name in given for name in changed(step.node))
+    def changes_argument(node: ast.AST) -> bool:
+        function = a.function[node]
+        return function is not None and not syntax.parameters(function).isdisjoint(changed(node))
 
-    return next((s.node for s in own_first(a.run) if test(s)), None)
+    return first(a.own_first(a.run), changes_argument)
 
 
 def dropout(a: Anatomy) -> ast.AST | None:
@@ -103,35 +102,35 @@ def dropout(a: Anatomy) -> ast.AST | None:
     The call of a layer made by the constructor is correct, and never returned.
     """
 
-    def uses_training(step: Step, value: ast.AST, depth: int = 0) -> bool:
+    def uses_training(node: ast.AST, value: ast.AST, depth: int = 0) -> bool:
         if "training" in ast.unparse(value) or syntax.number(value) == 0:
             return True
-        named = values_of(step.function, value.id) if isinstance(value, ast.Name) and step.function else []
-        return depth < 2 and any(uses_training(step, v, depth + 1) for v in named)
+        named = a.values_of(node, value.id) if isinstance(value, ast.Name) else []
+        return depth < 2 and any(uses_training(node, v, depth + 1) for v in named)
 
-    def ignores_training(step: Step) -> bool:
-        node = step.node
+    def ignores_training(node: ast.AST) -> bool:
         if not isinstance(node, ast.Call) or ast.unparse(node.func).startswith("self."):
             return False
         if syntax.called(node) == syntax.KERNEL:
             rate = syntax.argument(node, ("dropout_p",), 3)
-            return rate is not None and not uses_training(step, rate)
+            return rate is not None and not uses_training(node, rate)
         if "drop" not in syntax.called(node).lower():
             return False
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         known = len(arguments) > 1 or syntax.is_library(node)
-        return known and not any(uses_training(step, argument) for argument in arguments)
+        return known and not any(uses_training(node, argument) for argument in arguments)
 
     def is_random(node: ast.AST) -> bool:
         return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
 
-    found = next((step.node for step in a.run if ignores_training(step)), None)
-    return found or first(nodes(a.run), is_random, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ()))
+    return first(
+        a.run, ignores_training, is_random, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ())
+    )
 
 
 def dropout_before(a: Anatomy) -> ast.AST | None:
     """The dropout between the scores and the softmax, if there is one."""
-    between = [] if a.scores is None or a.softmax is None else nodes(a.run[a.scores : a.softmax + 1])
+    between = [] if a.scores is None or a.softmax is None else a.run[a.scores : a.softmax + 1]
     return last(between, lambda n: "drop" in syntax.called(n).lower())
 
 
@@ -149,7 +148,7 @@ def dropped_weights(a: Anatomy) -> ast.AST | None:
 
 def returned_weights(a: Anatomy) -> ast.AST | None:
     """The last assignment of the returned weights after the values, else the return."""
-    end = last(a.own, lambda n: isinstance(n, ast.Return))
+    end = last(a.own_run, lambda n: isinstance(n, ast.Return))
     pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
     weights = pairs[0].elts[-1] if pairs else None
     name = weights.id if isinstance(weights, ast.Name) else None
@@ -158,9 +157,6 @@ def returned_weights(a: Anatomy) -> ast.AST | None:
 
 def unused(a: Anatomy, parameters: Sequence[str] = ()) -> ast.AST | None:
     """Where the constructor sets a parameter, named as in `named_parameters`: "gate.weight"."""
-    for path in parameters:
-        for name in [f"self.{part}" for part in path.split(".") if not part.isdigit()]:
-            for node in nodes(own_first(a.construction)):
-                if name in syntax.targets(node):
-                    return node
-    return None
+    names = [f"self.{part}" for path in parameters for part in path.split(".") if not part.isdigit()]
+    tests = [lambda n, name=name: name in syntax.targets(n) for name in names]
+    return first(a.own_first(a.construction), *tests)

@@ -7,7 +7,7 @@ import re
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last
 from mhsa_cli.check.locate.heads import key
 
 _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
@@ -15,7 +15,7 @@ _BASE = re.compile(r"theta|base|freq", re.IGNORECASE)
 
 def rotation(a: Anatomy) -> ast.AST | None:
     """The first rotation: the call of a rotating function, or a product with a cosine or a sine."""
-    return first(nodes(a.top), partial(_calls, _rotators(a))) or first(nodes(a.run), _turns)
+    return first(a.top, partial(_calls, _rotators(a))) or first(a.run, _turns)
 
 
 def _rotation_of(role: str, a: Anatomy) -> ast.AST | None:
@@ -25,7 +25,7 @@ def _rotation_of(role: str, a: Anatomy) -> ast.AST | None:
         rotated = node.args[:1] if isinstance(node, ast.Call) else [node]
         return any(syntax.first_role(one) == role for one in rotated) and (_calls(rotators, node) or _turns(node))
 
-    return first(nodes(a.top), of_role) or rotation(a)
+    return first(a.top, of_role) or rotation(a)
 
 
 rotation_of_values, rotation_of_keys = (partial(_rotation_of, role) for role in "vk")
@@ -62,7 +62,7 @@ def positions(a: Anatomy) -> ast.AST | None:
         return any(syntax.mentions(arg, syntax.HEADS) for arg in counted)
 
     return (
-        first(nodes(a.run), over_heads)
+        first(a.run, over_heads)
         or _helper_without_angles(a)
         or _unused_angles(a)
         or rotation(a)
@@ -93,14 +93,14 @@ def sense(a: Anatomy) -> ast.AST | None:
         added = syntax.sides(node, ast.Add | ast.Sub)
         return bool(added) and all(map(_turns, added))
 
-    found = first(nodes(a.run), calling("conj", "conj_physical"), combines)
+    found = first(a.run, calling("conj", "conj_physical"), combines)
     if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add):
         for call in ast.walk(found):  # x * cos + rotate_half(x) * sin is right: the sign is in the helper
             helper = a.helpers.get(syntax.called(call))
             negated = [n for n in ast.walk(helper) if _negates(n)] if helper else []
             if negated:
                 return negated[0]
-    return found or first(nodes(a.run), _turns) or first(a.everything, calling("polar"))
+    return found or first(a.run, _turns) or first(a.everything, calling("polar"))
 
 
 def _turns(node: ast.AST) -> bool:
@@ -110,11 +110,11 @@ def _turns(node: ast.AST) -> bool:
 
 def _rotators(a: Anatomy) -> set[str]:
     """The rotating functions that forward calls, by their names or because they multiply by a cosine or a sine."""
-    named = [n for n in nodes(a.top) if syntax.ROTATION.search(syntax.called(n))]
+    named = [n for n in a.top if syntax.ROTATION.search(syntax.called(n))]
     found = {ast.unparse(n.func) for n in named if isinstance(n, ast.Call) and not syntax.MADE.search(syntax.called(n))}
     inside = a.indices(_turns)
     if inside and a.run[inside[0]] not in a.top:  # a call comes right after the nodes that it runs
-        after = [s.node for s in a.run[inside[0] :] if s in a.top and isinstance(s.node, ast.Call)]
+        after = [n for n in a.run[inside[0] :] if n in a.top and isinstance(n, ast.Call)]
         found.update(ast.unparse(n.func) for n in after[:1] if isinstance(n, ast.Call))
     return found
 
@@ -131,7 +131,7 @@ def _negates(node: ast.AST) -> bool:
 
 def _helper_without_angles(a: Anatomy) -> ast.AST | None:
     """The return of a rotating helper that does not use the angles passed to it."""
-    own = [step.function for step in a.run if step.own]
+    own = [a.function[node] for node in a.own_run]
     for name, helper in a.helpers.items():
         given = {p.arg for p in helper.args.args} - {"self"}
         unread = given - {n.id for n in ast.walk(helper) if isinstance(n, ast.Name)}
@@ -143,6 +143,6 @@ def _helper_without_angles(a: Anatomy) -> ast.AST | None:
 
 def _unused_angles(a: Anatomy) -> ast.AST | None:
     """Cosines or angles that the call computes and does not use."""
-    read = {n.id for n in nodes(a.run) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    made = [(n, {t for t in syntax.targets(n) if "." not in t and syntax.ANGLE.search(t)}) for n in nodes(a.run)]
+    read = {n.id for n in a.run if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    made = [(n, {t for t in syntax.targets(n) if "." not in t and syntax.ANGLE.search(t)}) for n in a.run]
     return next((node for node, angles in made if angles and not angles & read), None)

@@ -6,7 +6,7 @@ import ast
 from functools import partial
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last, nodes
+from mhsa_cli.check.locate.anatomy import Anatomy, calling, first, last
 from mhsa_cli.check.locate.flow import Function
 
 
@@ -36,7 +36,7 @@ def scale_used(a: Anatomy) -> ast.AST | None:
     def plain(node: ast.AST) -> bool:
         return bool(syntax.factors(node)) and not any(a.is_mask(f) for f in syntax.factors(node))
 
-    until_softmax = nodes(a.run[a.scores or 0 : (a.softmax or len(a.run) - 1) + 1])
+    until_softmax = a.run[a.scores or 0 : (a.softmax or len(a.run) - 1) + 1]
     return (
         first(a.until_values(), _rooted)
         or first(a.before_scores(), lambda n: _rooted(n) and not _angles(n))
@@ -47,7 +47,7 @@ def scale_used(a: Anatomy) -> ast.AST | None:
 
 def scale_after(a: Anatomy) -> ast.AST | None:
     """The scale of the weights or of their product, after the softmax."""
-    return first(nodes(a.run[(a.softmax or 0) + 1 :]), _rooted) or scale_used(a)
+    return first(a.run[(a.softmax or 0) + 1 :], _rooted) or scale_used(a)
 
 
 def scale_again(a: Anatomy) -> ast.AST | None:
@@ -98,28 +98,25 @@ def softmax(a: Anatomy) -> ast.AST | None:
     """What sets the axis of the softmax: the sum in the block's own helper, or the call that passes it."""
     if a.softmax is None:
         return None
-    step = a.run[a.softmax]
-    if syntax.called(step.node) == "exp":
-        rest = a.run[a.softmax :]
-        step = next((s for s in rest if s.function is step.function and syntax.called(s.node) == "sum"), step)
-    helper = a.helpers.get(syntax.called(step.node))
-    if helper and not syntax.is_library(step.node):
-        return _sums_wrongly(helper) or step.node
-    axis = syntax.argument(step.node, ("axis", "dim"), 0)
-    parameters = {p.arg for p in step.function.args.args + step.function.args.kwonlyargs} if step.function else set()
-    if isinstance(axis, ast.Name) and axis.id in parameters and step.function:
-        name = step.function.name
-        return first(nodes(a.run[a.softmax :]), lambda n: syntax.called(n) == name) or step.node
-    return step.node
+    node, rest = a.run[a.softmax], a.run[a.softmax :]
+    function = a.function[node]
+    if syntax.called(node) == "exp":
+        node = first(rest, lambda n: a.function[n] is function and syntax.called(n) == "sum") or node
+    helper = a.helpers.get(syntax.called(node))
+    if helper and not syntax.is_library(node):
+        return _sums_wrongly(helper) or node
+    axis = syntax.argument(node, ("axis", "dim"), 0)
+    if isinstance(axis, ast.Name) and function and axis.id in syntax.parameters(function):
+        return first(rest, calling(function.name)) or node
+    return node
 
 
 def _sums_wrongly(helper: Function) -> ast.AST | None:
     """The sum in a block's own softmax if it has a fixed axis other than the last."""
     sums = [n for n in ast.walk(helper) if syntax.called(n) in ("sum", "softmax", "logsumexp")]
-    parameters = {p.arg for p in helper.args.args + helper.args.kwonlyargs}
     for node in sums:
         axis = syntax.argument(node, ("axis", "dim"), 0)
-        if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in parameters):
+        if syntax.number(axis) == -1 or (isinstance(axis, ast.Name) and axis.id in syntax.parameters(helper)):
             return None
     return sums[-1] if sums else None
 
@@ -131,12 +128,12 @@ def softmax_kind(a: Anatomy) -> ast.AST | None:
         negative = isinstance(node, ast.Call) and any(isinstance(arg, ast.UnaryOp) for arg in node.args)
         return "sigmoid" in syntax.called(node).lower() or (syntax.called(node) == "exp" and negative)
 
-    return last(a.until_values(), is_sigmoid) or last(nodes(a.run), is_sigmoid)
+    return last(a.until_values(), is_sigmoid) or last(a.run, is_sigmoid)
 
 
 def softmax_again(a: Anatomy) -> ast.AST | None:
     """The last softmax."""
-    return last(nodes(a.run), lambda n: "softmax" in syntax.called(n)) or softmax(a)
+    return last(a.run, lambda n: "softmax" in syntax.called(n)) or softmax(a)
 
 
 def softmax_place(a: Anatomy) -> ast.AST | None:
@@ -149,9 +146,9 @@ def mask_order(a: Anatomy) -> ast.AST | None:
     if a.softmax is None:
         return mask(a)
     after = a.run[a.softmax + 1 : len(a.run) if a.values is None else a.values + 1]
-    functions = (a.run[a.softmax].function, a.run[-1].function)  # of the softmax, and of the call
-    here = [step.node for step in after if step.function in functions]
-    return first(here, a.is_masking, partial(_masks, a)) or first(nodes(after), a.is_masking) or mask(a)
+    functions = (a.function[a.run[a.softmax]], a.function[a.run[-1]])  # of the softmax, and of the call
+    here = [node for node in after if a.function[node] in functions]
+    return first(here, a.is_masking, partial(_masks, a)) or first(after, a.is_masking) or mask(a)
 
 
 def mask_lost(a: Anatomy) -> ast.AST | None:
@@ -236,8 +233,8 @@ def mask_shape(a: Anatomy) -> ast.AST | None:
     def set_in_part(node: ast.AST) -> bool:
         return _sets_part(node) and any(t.partition("[")[0] in a.masks for t in map(ast.unparse, node.targets))  # type: ignore[attr-defined]
 
-    found = first(nodes(a.run), transposed, triangle) or first(nodes(a.construction), triangle, compared)
-    return found or first(nodes(a.run), compared, set_in_part) or mask(a)
+    found = first(a.run, transposed, triangle) or first(a.construction, triangle, compared)
+    return found or first(a.run, compared, set_in_part) or mask(a)
 
 
 def mask_made(a: Anatomy) -> ast.AST | None:
@@ -246,4 +243,4 @@ def mask_made(a: Anatomy) -> ast.AST | None:
     def kept(node: ast.AST) -> bool:
         return any(t.startswith("self.") and a.is_mask(ast.parse(t, mode="eval").body) for t in syntax.targets(node))
 
-    return first(nodes(a.construction), kept) or mask_shape(a)
+    return first(a.construction, kept) or mask_shape(a)

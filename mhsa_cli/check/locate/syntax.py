@@ -114,6 +114,16 @@ def targets(node: ast.AST) -> list[str]:
     return [ast.unparse(e) for e in flat if isinstance(e, ast.Name | ast.Attribute)]
 
 
+def target_roles(node: ast.AST) -> list[str]:
+    """Roles of the names that an assignment sets."""
+    return [role(name) for name in targets(node)]
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Names of the parameters of a function."""
+    return {p.arg for p in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+
+
 def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
     """Names and values of an assignment; a, b = x, y pair by pair."""
     if not isinstance(node, ast.Assign):

@@ -17,7 +17,7 @@ from mhsa_cli.check.match import search
 from mhsa_cli.check.match.context import SEED, CallContext, Context
 from mhsa_cli.check.match.influence import detect_time_first, find_partial_mask, sees_future
 from mhsa_cli.check.match.layout_probe import confirmed_frames, confirmed_layouts
-from mhsa_cli.check.match.search_case import Case, Match
+from mhsa_cli.check.match.search import Case, Match
 from mhsa_cli.check.read.reference import FRAMES, ROPES
 from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.tensors import max_difference

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mhsa_cli.check.call.block import Block
 from mhsa_cli.check.call.call_form import CallForm, CallResult, positions_for
 from mhsa_cli.check.call.instance import Instance, ProjectedFunction
-from mhsa_cli.check.match.search_case import Match, random_input
+from mhsa_cli.check.match.search import Match, random_input
 from mhsa_cli.check.read.reference import ROPES
 from mhsa_cli.check.read.weight_layouts import Layout
 from mhsa_cli.check.tensors import Slot, max_difference

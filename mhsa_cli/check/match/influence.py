@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.check.match.context import CallContext
-from mhsa_cli.check.match.search_case import random_input
+from mhsa_cli.check.match.search import random_input
 from mhsa_cli.check.tensors import abs_difference, max_difference, scale_of
 
 

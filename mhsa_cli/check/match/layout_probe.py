@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from mhsa_cli.check.match.context import CallContext
-from mhsa_cli.check.read.parameter_index import editable_weights, index_layouts
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_layouts import Layout
-from mhsa_cli.check.tensors import max_difference, scale_of
+from mhsa_cli.check.read.weight_layouts import Layout, index_layouts
+from mhsa_cli.check.tensors import editable_weights, max_difference, scale_of
 
 NEAR = 1e-5
 SPOTS = ((0, 0), (-1, -1), (-1, 1))  # heads and features of the values

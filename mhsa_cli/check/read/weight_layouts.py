@@ -7,15 +7,15 @@ it. Sizes: D = d_model, H heads, G key/value heads, d = d_head.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torch import Tensor, block_diag, stack
+from torch import Tensor, arange, block_diag, stack
 
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_names import Group, bias_of, groups_of, norm_of
-from mhsa_cli.check.roles import is_bias
+from mhsa_cli.check.read.weight_names import Group, Matrix, groups_of, norm_of
 from mhsa_cli.check.tensors import Slot
 
 ORDERS = ["".join(order) for order in itertools.permutations("qkv")]
@@ -26,9 +26,9 @@ TRANSPOSED = (*SHARED, "features_first")  # how heads are read from a matrix tra
 
 
 class Axes(NamedTuple):
-    """The axes of a weight: which side of a matrix is its input ("" for a Linear), and how heads lie in it."""
+    """The axes of a weight: the side of its input ("" for a Linear), and how heads lie in it."""
 
-    matrix: str = ""
+    side: str = ""
     heads: str = ""
 
 
@@ -69,26 +69,35 @@ class Layout:
 
 def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
     """List the possible layouts of a block's weights, the likeliest first."""
-    matrices = [s for s in found if numbers[s.path].dim() >= 2 and not s.is_norm and not is_bias(s.path)]
-    vectors = {s.path: numbers[s.path].flatten() for s in found if not s.is_norm and all(s is not m for m in matrices)}
-    if not matrices:
-        return
-    norm = norm_of(found, numbers)
-    reader = _Reader(groups_of(matrices), numbers, vectors, D, H)
-    for layout in (*reader.fused(), *reader.separate()):
-        yield replace(layout, roles=replace(layout.roles, norm=norm))
+    reader = _Reader(groups_of(found, numbers), D, H)
+    if reader.groups:
+        norm = norm_of(found, numbers)
+        for layout in (*reader.fused(), *reader.separate()):
+            yield replace(layout, roles=replace(layout.roles, norm=norm))
+
+
+def index_layouts(found: list[Slot], d_model: int, n_heads: int) -> dict[LayoutName, Roles]:
+    """Give, for each layout of the weights, roles that hold indices into all tensors laid end to end."""
+    start, indices = 0, {}
+    for slot in found:
+        size = tuple(slot.value.shape)
+        count = math.prod(size)
+        indices[slot.path] = arange(start, start + count).view(size)
+        start += count
+    return {layout.name: layout.roles for layout in layouts(found, indices, d_model, n_heads)}
 
 
 def _orientations(weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
     """Transpose a weight (..., a, b) to (..., out, in) in every way that its shape allows."""
-    return [(matrix, w) for matrix, w in (("x_w", weight.mT), ("x_wt", weight)) if w.size(-1) == d_in]
+    return [(side, w) for side, w in (("x_w", weight.mT), ("x_wt", weight)) if w.size(-1) == d_in]
 
 
-def _matrix_orientations(slot: Slot, weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
+def _matrix_orientations(matrix: Matrix, d_in: int) -> list[tuple[str, Tensor]]:
     """Transpose a matrix to (out, in) in every way that its shape allows; a Linear's is already."""
+    weight = matrix.weight
     if weight.dim() != 2:
         return []
-    if slot.is_linear:
+    if matrix.is_linear:
         return [("", weight)] if weight.size(1) == d_in else []
     return _orientations(weight, d_in)
 
@@ -110,24 +119,21 @@ def _roles(projections: Sequence[Projection], out: OutProjection) -> Roles:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The matrices of a block in groups, its numbers and vectors by path, and its sizes."""
+    """The matrices of a block in groups, and its sizes."""
 
     groups: list[Group]
-    numbers: dict[str, Tensor]
-    vectors: dict[str, Tensor]
     D: int
     H: int
 
     def out_projections(self, *used: Group) -> Iterator[OutProjection]:
         """List the possible output projections: by name, else among what is not used, else none."""
-        rest = [g for g in self.groups if len(g.slots) == 1 and all(g is not one for one in used)]
+        rest = [g for g in self.groups if len(g.matrices) == 1 and all(g is not one for one in used)]
         rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
         for group in rest:
-            slot = group.slots[0]
-            weight, bias = self.numbers[slot.path], bias_of(slot.path, self.vectors)
+            weight, bias = group.matrices[0].weight, group.matrices[0].bias
             if weight.dim() == 3:  # (H, d, D)
                 yield OutProjection("by_head", group.path, weight.flatten(0, 1).mT, bias)
-            elif slot.is_linear:
+            elif group.matrices[0].is_linear:
                 yield OutProjection("linear", group.path, weight, bias)
             elif weight.dim() == 2:
                 yield OutProjection("x_w", group.path, weight.mT, bias)
@@ -139,15 +145,14 @@ class _Reader:
     def fused(self) -> Iterator[Layout]:
         """Read q, k and v from one matrix."""
         for group in self.groups:
-            slot = group.slots[0]
-            weight = self.numbers[slot.path]
-            if len(group.slots) > 1 or group.role in ("q", "k", "v", "kv"):  # the name says that it holds less
+            first = group.matrices[0]
+            if len(group.matrices) > 1 or group.role in ("q", "k", "v", "kv"):  # the name says that it holds less
                 continue
-            matrices = _matrix_orientations(slot, weight, self.D)
-            if weight.dim() == 3 and weight.size(0) == 3:  # (3, D, D)
-                matrices = [(matrix, w.flatten(0, 1)) for matrix, w in _orientations(weight, self.D)]
-            for (matrix, w), out in itertools.product(matrices, self.out_projections(group)):
-                yield from self._of_one(w, bias_of(slot.path, self.vectors), Axes(matrix), group, out)
+            possible = _matrix_orientations(first, self.D)
+            if first.weight.dim() == 3 and first.weight.size(0) == 3:  # (3, D, D)
+                possible = [(side, w.flatten(0, 1)) for side, w in _orientations(first.weight, self.D)]
+            for (side, w), out in itertools.product(possible, self.out_projections(group)):
+                yield from self._of_one(w, first.bias, Axes(side), group, out)
 
     def _of_one(self, w: Tensor, bias: Tensor | None, axes: Axes, group: Group, out: OutProjection) -> Iterator[Layout]:
         H, rows = self.H, w.size(0)
@@ -191,7 +196,7 @@ class _Reader:
         elif len(named["q"]) == 1 and named["kv"]:
             yield from self._of_two(named["q"][0], named["kv"][0])
         else:
-            possible = [g for g in self.groups if len(g.slots) == 1 and g.role in ("", "q", "k", "v", "out")]
+            possible = [g for g in self.groups if len(g.matrices) == 1 and g.role in ("", "q", "k", "v", "out")]
             if 3 <= len(possible) <= 5:
                 for trio in itertools.permutations(possible, 3):
                     yield from self._of_three(trio, False)
@@ -218,12 +223,11 @@ class _Reader:
                 yield Layout(name, _roles(projections, merged), paths, SHARED.get(axes.heads), named)
 
     def _of_two(self, query: Group, kv: Group) -> Iterator[Layout]:
-        slot = kv.slots[0]
-        bias = bias_of(slot.path, self.vectors)
+        bias = kv.matrices[0].bias
         for axes, q, q_bias in self._by_head(query):
             d = q.size(1)
-            for matrix, w in _matrix_orientations(slot, self.numbers[slot.path], self.D):
-                same = matrix == axes.matrix and (not axes.heads or (axes.matrix and axes.heads in TRANSPOSED))
+            for side, w in _matrix_orientations(kv.matrices[0], self.D):
+                same = side == axes.side and (not axes.heads or (axes.side and axes.heads in TRANSPOSED))
                 if w.size(0) % (2 * d) or not same:
                     continue
                 biases = [None] * 2 if bias is None else bias.view(2, -1, d)
@@ -239,34 +243,33 @@ class _Reader:
 
         Queries (d is None) have H heads; keys and values may have fewer, of the queries' width d.
         """
-        slots, first, D, H = group.slots, group.slots[0], self.D, self.H
-        weight, bias = self.numbers[first.path], bias_of(first.path, self.vectors)
-        if len(slots) > 1:  # one for each head
-            biases = [b for s in slots if (b := bias_of(s.path, self.vectors)) is not None]
-            for matrix, _ in _matrix_orientations(first, weight, D):
-                each = [w for s in slots for other, w in _matrix_orientations(s, self.numbers[s.path], D)
-                        if other == matrix]  # fmt: skip
-                if len(each) == len(slots) and len({w.shape for w in each}) == 1:
-                    yield Axes(matrix, "by_head"), stack(each), stack(biases) if len(biases) == len(slots) else None
+        members, first, D, H = group.matrices, group.matrices[0], self.D, self.H
+        weight, bias = first.weight, first.bias
+        if len(members) > 1:  # one for each head
+            biases = [head.bias for head in members if head.bias is not None]
+            for side, _ in _matrix_orientations(first, D):
+                each = [w for head in members for other, w in _matrix_orientations(head, D) if other == side]
+                if len(each) == len(members) and len({w.shape for w in each}) == 1:
+                    yield Axes(side, "by_head"), stack(each), stack(biases) if len(biases) == len(members) else None
             return
         if weight.dim() == 3:
-            for matrix, w in _orientations(weight, D):
-                yield Axes(matrix, "by_head"), w, _by_heads(bias, w.size(0))
+            for side, w in _orientations(weight, D):
+                yield Axes(side, "by_head"), w, _by_heads(bias, w.size(0))
             if weight.size(0) == D:  # (D, H, d)
                 yield Axes(heads="between"), weight.permute(1, 2, 0), _by_heads(bias, weight.size(1))
             return
         if H > 1 and weight.dim() == 2 and weight.size(0) == weight.size(1) and weight.size(0) * H == D:
             # Each head reads its own slice of the input: (H, d, H * d), zero elsewhere.
-            for matrix, w in [("", weight)] if first.is_linear else _orientations(weight, weight.size(0)):
+            for side, w in [("", weight)] if first.is_linear else _orientations(weight, weight.size(0)):
                 whole = block_diag(*[w] * H).view(H, w.size(0), -1)
-                yield Axes(matrix, "on_slices"), whole, None if bias is None else bias.expand(H, -1)
-        for matrix, w in _matrix_orientations(first, weight, D):
+                yield Axes(side, "on_slices"), whole, None if bias is None else bias.expand(H, -1)
+        for side, w in _matrix_orientations(first, D):
             rows = w.size(0)
             if H > 1 and (rows * H == D if d is None else rows == d):  # the width of one head: do all share it?
-                yield Axes(matrix, "shared"), w.expand(H, rows, D), None if bias is None else bias.expand(H, rows)
+                yield Axes(side, "shared"), w.expand(H, rows, D), None if bias is None else bias.expand(H, rows)
             heads = H if d is None else rows // d
             if heads == 0 or rows % heads or H % heads or (d is not None and rows != heads * d):
                 continue
-            yield Axes(matrix), w.view(heads, -1, D), _by_heads(bias, heads)
+            yield Axes(side), w.view(heads, -1, D), _by_heads(bias, heads)
             transposed = w.view(-1, heads, D).transpose(0, 1)
-            yield Axes(matrix, "features_first"), transposed, None if bias is None else bias.view(-1, heads).T
+            yield Axes(side, "features_first"), transposed, None if bias is None else bias.view(-1, heads).T

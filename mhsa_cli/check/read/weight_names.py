@@ -12,26 +12,38 @@ from mhsa_cli.check.tensors import Slot
 
 
 @dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight of two axes or more, with its bias; that of a Linear is (out, in)."""
+
+    weight: Tensor
+    bias: Tensor | None
+    is_linear: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
-    """Weights that belong together: one tensor, or a list with one for each head."""
+    """Matrices that belong together: one, or a list with one for each head."""
 
     role: str
     path: str
-    slots: tuple[Slot, ...]
+    matrices: tuple[Matrix, ...]
 
 
-def groups_of(matrices: list[Slot]) -> list[Group]:
+def groups_of(found: list[Slot], numbers: dict[str, Tensor]) -> list[Group]:
     """Group weights whose names differ only in a number, and read the role of each group."""
-    by_name: dict[str, list[Slot]] = {}
+    matrices = [s for s in found if numbers[s.path].dim() >= 2 and not s.is_norm and not is_bias(s.path)]
+    vectors = {s.path: numbers[s.path].flatten() for s in found if not s.is_norm and all(s is not m for m in matrices)}
+    by_name: dict[str, dict[str, Matrix]] = {}
     for slot in matrices:
-        by_name.setdefault(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1#", slot.path), []).append(slot)
+        matrix = Matrix(numbers[slot.path], _bias_of(slot.path, vectors), slot.is_linear)
+        by_name.setdefault(re.sub(r"(^|\.)\d+(?=\.|$)", r"\1#", slot.path), {})[slot.path] = matrix
     groups = []
     for name, members in by_name.items():
         role = role_of(name.replace("#", ""))
         if len(members) > 1 and not role:  # a list such as `linears`: each on its own
-            groups += [Group("", m.path, (m,)) for m in members]
+            groups += [Group("", path, (matrix,)) for path, matrix in members.items()]
         else:
-            groups.append(Group(role, name, tuple(members)))
+            groups.append(Group(role, name, tuple(members.values())))
     return groups
 
 
@@ -47,8 +59,7 @@ def norm_of(found: list[Slot], numbers: dict[str, Tensor]) -> tuple[Tensor, Tens
     return norm["weight"], norm.get("bias"), float(getattr(holder, "eps", None) or 1e-5)  # None in an RMSNorm
 
 
-def bias_of(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
-    """Find the bias of a weight by its name."""
+def _bias_of(path: str, vectors: dict[str, Tensor]) -> Tensor | None:
     for a, b in (("weight", "bias"), ("kernel", "bias"), ("w", "b"), ("W", "b"), ("W", "B"), ("W", "bias")):
         for at in [m.start() for m in re.finditer(re.escape(a), path)]:
             other = path[:at] + b + path[at + len(a) :]
