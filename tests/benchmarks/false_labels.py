@@ -1,10 +1,10 @@
-"""Count the names that heads of untrained models are given: none of them learned anything, so each name is false.
+"""Count the labels that heads of untrained models get: these heads have learned nothing, so every label is false.
 
 python tests/benchmarks/false_labels.py [MODELS]        default: 100 models
 
-The verdict ("the pattern matters") is one guard, the name's own conditions are another. Both are counted: the labels
-as they are, and the names given if the verdict is held open by force. Wide weights are five times as large as initial
-ones: their heads are sharp, as trained heads are, but where they look is still chance.
+A label needs the verdict ("the pattern matters") and its own conditions. Counted are the labels as they are, and those
+without the verdict, as if the patterns mattered. Wide weights are five times as large as initial ones: their heads are
+focused, as those of trained models are.
 """
 
 from __future__ import annotations
