@@ -18,7 +18,7 @@ if __name__ == "__main__":
 from mhsa_cli.core.heads.capture import run_with_activations
 from mhsa_cli.core.heads.probe import Probe
 from mhsa_cli.core.heads.scores import lifts, shape
-from mhsa_cli.core.heads.targets import SCORES, aim, offset_uniforms
+from mhsa_cli.core.heads.targets import SCORES, offset_uniforms, target_weights
 from mhsa_cli.core.model.attention import causal_window
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import Batch
@@ -66,8 +66,8 @@ def picture(name: str) -> str:
     model: TransformerLM = induction(**size) if kind == "induction" else handmade(kind, **size)
     weights = run_with_activations(model, ids).weights[-1]
     visible = causal_window(len(tokens), len(tokens))
-    aims = {score: aim(SCORES[score].target(ids), visible) for score in SCORES if score != "offset"}
-    found = {score: one for score, one in aims.items() if one is not None}
+    found_targets = {score: target_weights(SCORES[score].target(ids), visible) for score in SCORES if score != "offset"}
+    found = {score: one for score, one in found_targets.items() if one is not None}
     measured = lifts(weights, Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), text))
     said = []
     for score in shown:

@@ -15,12 +15,12 @@ from mhsa_cli.core.heads.probe import Probe, build_probe, evenly_spaced, gaps_to
 from mhsa_cli.core.heads.scores import concat_heads, gap_lifts, lifts, positionality, shape, target_mass
 from mhsa_cli.core.heads.targets import (
     SCORES,
-    aim,
     at_distance,
     duplicates,
     first_token,
     followers,
     offset_uniforms,
+    target_weights,
 )
 from mhsa_cli.core.model.attention import causal_window, uniform_weights
 from mhsa_cli.core.tasks.base import Batch
@@ -34,8 +34,10 @@ OWN = list(MODELS)
 def probe_of(ids: Tensor, window: int | None = None) -> Probe:
     length = ids.size(1)
     visible = causal_window(length, length, window)
-    aims = {name: aim(score.target(ids), visible) for name, score in SCORES.items() if name != "offset"}
-    found = {name: one for name, one in aims.items() if one is not None}
+    found_targets = {
+        name: target_weights(score.target(ids), visible) for name, score in SCORES.items() if name != "offset"
+    }
+    found = {name: one for name, one in found_targets.items() if one is not None}
     return Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), "by hand")
 
 
@@ -96,7 +98,7 @@ def test_distances_leave_enough_queries() -> None:
 def test_the_chance_of_a_distance_is_that_of_its_picture(length: int, window: int | None) -> None:
     """Two roads: from the diagonal alone, and as every other target."""
     visible, ids = causal_window(length, length, window), torch.zeros(1, length, dtype=torch.long)
-    wanted = {d: aim(at_distance(d)(ids), visible) for d in range(2, length - max(2, length // 4) + 1)}
+    wanted = {d: target_weights(at_distance(d)(ids), visible) for d in range(2, length - max(2, length // 4) + 1)}
     found = offset_uniforms(visible)
     assert list(found) == [d for d, one in wanted.items() if one is not None]
     for d, chance in found.items():
@@ -201,7 +203,7 @@ def test_targets_and_rows_that_count_by_hand() -> None:
     assert sets(followers(torch.full((1, 4), 2))) == [[], [1], [1, 2], [1, 2, 3]]
 
     def chance(target: Tensor, window: int | None = None) -> float | None:
-        found = aim(target, visible if window is None else causal_window(4, 4, window))
+        found = target_weights(target, visible if window is None else causal_window(4, 4, window))
         return None if found is None else found.uniform
 
     assert chance(duplicates(ids)) == pytest.approx((1 / 3 + 2 / 4) / 2)
@@ -262,7 +264,7 @@ def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkey
     for name, part in (("induction", {**found["trained"], **found["unseen"]}), ("duplicate", found["duplicate"])):
         for gap, lift in part.items():
             ids = repeated_blocks(task, gap, length, seed=1)
-            target = aim(SCORES[name].target(ids), visible)
+            target = target_weights(SCORES[name].target(ids), visible)
             weights = concat_heads(run_with_activations(model, ids).weights)
             assert target is not None and len(lift) == 6
             wanted = (target_mass(weights, target) - target.uniform) / (1 - target.uniform)

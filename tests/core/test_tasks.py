@@ -256,7 +256,7 @@ def test_text_takes_its_vocabulary_from_the_file_and_keeps_its_end_for_evaluatio
     ("content", "words"),
     [
         (b"short", "a row needs 5"),
-        (b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "only one different character"),
+        (b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "only one distinct character"),
         (b"\x89PNG\r\n\x1a\n" * 9, "not UTF-8 text"),
         (b"abc\0" * 20, "binary"),
         (b"", "0 characters"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.targets import SCORES, Aim, aim, min_queries, offset_uniforms
+from mhsa_cli.core.heads.targets import SCORES, TargetWeights, min_queries, offset_uniforms, target_weights
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Batch, Task, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
@@ -25,13 +25,13 @@ GAPS, GAP_ROWS = 4, 16  # repeat distances of each kind that are tested, and row
 class Probe:
     """Held-out task rows and random rows (B, T), the keys visible to each query (T, T), and the rows' targets.
 
-    `aims` holds the targets of SCORES except the offset's; `offsets` the uniform head's mass by distance.
+    `targets` holds those of SCORES except the offset's; `offsets` the uniform head's mass by distance.
     """
 
     batch: Batch
     random: Tensor
     visible: Tensor
-    aims: dict[str, Aim]
+    targets: dict[str, TargetWeights]
     offsets: dict[int, float]
     inputs: str
 
@@ -64,10 +64,10 @@ def build_probe(model: TransformerLM, task: Task, seed: int, rows: int | None = 
     generator = stream_generator(seed, "probe-random", 0)
     random = torch.randint(task.vocab_size, batch.inputs.shape, generator=generator)
     visible = model.mixers[0].causal_mask[:T, :T].cpu()
-    aims = {name: aim(score.target(batch.inputs), visible) for name, score in SCORES.items() if name != "offset"}
-    known = {name: target for name, target in aims.items() if target is not None}
+    found = {n: target_weights(score.target(batch.inputs), visible) for n, score in SCORES.items() if n != "offset"}
+    targets = {name: target for name, target in found.items() if target is not None}
     inputs = f"{n} held-out rows of {task.name}, {plural(T, 'token')} each"
-    return Probe(batch, random, visible, known, offset_uniforms(visible), inputs)
+    return Probe(batch, random, visible, targets, offset_uniforms(visible), inputs)
 
 
 def gaps_to_test(task: Task, length: int) -> tuple[list[int], list[int]]:

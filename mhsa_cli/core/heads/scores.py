@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.capture import head_weights
 from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_test, repeated_blocks
-from mhsa_cli.core.heads.targets import SCORES, Aim, aims_by_row, lift_of
+from mhsa_cli.core.heads.targets import SCORES, TargetWeights, lift_of, row_target_weights
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 
@@ -34,9 +34,9 @@ class Lift(NamedTuple):
     by_distance: dict[int, Tensor] | None = None
 
 
-def target_mass(weights: Tensor, target: Aim) -> Tensor:
+def target_mass(weights: Tensor, target: TargetWeights) -> Tensor:
     """Compute the mean weight on a target over the queries that count: (B, N, T, T) to (N,), float64."""
-    share = target.share.to(weights.device)
+    share = target.weights.to(weights.device)
     if share.size(0) == 1:  # the same target in every row: rows may be averaged first
         return (weights.mean(0, dtype=torch.float64) * share).sum((-2, -1))
     return torch.einsum("bnqk,bqk->n", weights.double(), share)
@@ -49,8 +49,8 @@ def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
     for name in SCORES:
         if name == "offset" and probe.offsets:
             found[name] = best_offset(mean, probe.offsets)
-        elif name in probe.aims:
-            target = probe.aims[name]
+        elif name in probe.targets:
+            target = probe.targets[name]
             mass = target_mass(weights if SCORES[name].content else mean.unsqueeze(0), target)
             found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
     return found
@@ -126,7 +126,7 @@ def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int
     mean = torch.cat(means)  # (gaps, N, length, length)
     for name, new, used in (("induction", found["unseen"], found["trained"]), ("duplicate", found["duplicate"], {})):
         # The rows of a gap share one target, because a block's symbols are distinct.
-        share, uniform = aims_by_row(SCORES[name].target(blocks[:, 0]), visible)
+        share, uniform = row_target_weights(SCORES[name].target(blocks[:, 0]), visible)
         mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))
         lift = lift_of(mass, uniform.unsqueeze(1).to(mean.device))
         for gap, u, gap_lift in zip(gaps, uniform.tolist(), lift, strict=True):

@@ -1,7 +1,7 @@
-"""The pictures that heads are held against: for every query a set of keys, and how much of a head's weight lies on it.
+"""Targets of attention patterns: for every query a set of keys, and the weight that a head has on it.
 
-A query counts where its set is neither empty nor all that it sees.
-lift = (s - u) / (1 - u), for the mean weight s on the set and the uniform head's u.
+A query counts where its set is neither empty nor all visible keys.
+lift = (s - u) / (1 - u), for a head's mean weight s on the set and the uniform head's u.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Picture = Callable[[Tensor], Tensor]
+Target = Callable[[Tensor], Tensor]
 
 
 class Score(NamedTuple):
-    """One score by its target: ids (B, T) to the set of keys (B or 1, T, T), boolean.
+    """A score: its target maps ids (B, T) to sets of keys (B or 1, T, T), boolean; `content` if it reads the ids."""
 
-    `content`: the set depends on the tokens, not on positions alone.
-    """
-
-    target: Picture
+    target: Target
     content: bool = False
 
 
-def at_distance(distance: int) -> Picture:
-    """Look `distance` positions back: {q - distance}."""
+def at_distance(distance: int) -> Target:
+    """Return the target {q - distance}."""
 
     def target(ids: Tensor) -> Tensor:
         T = ids.size(-1)
@@ -36,7 +33,7 @@ def at_distance(distance: int) -> Picture:
 
 
 def first_token(ids: Tensor) -> Tensor:
-    """Look at the first token: {0}, from every later query."""
+    """The first token: {0}, for every later query."""
     T = ids.size(-1)
     target = torch.zeros(1, T, T, dtype=torch.bool, device=ids.device)
     target[:, 1:, 0] = True
@@ -44,14 +41,14 @@ def first_token(ids: Tensor) -> Tensor:
 
 
 def duplicates(ids: Tensor) -> Tensor:
-    """Look at earlier occurrences of the query's token: {k < q : x_k = x_q}."""
+    """Earlier occurrences of the query's token: {k < q : x_k = x_q}."""
     return (ids.unsqueeze(-1) == ids.unsqueeze(-2)).tril(-1)
 
 
 def followers(ids: Tensor) -> Tensor:
-    """Look at what followed earlier occurrences of the query's token: {j + 1 : j < q, x_j = x_q, j + 1 <= q}."""
+    """Tokens after earlier occurrences of the query's token: {j + 1 : j < q, x_j = x_q, j + 1 <= q}."""
     target = torch.zeros_like(duplicates(ids))
-    target[..., 1:] = duplicates(ids)[..., :-1]  # j + 1 <= q holds because j < q
+    target[..., 1:] = duplicates(ids)[..., :-1]  # j < q implies j + 1 <= q
     return target
 
 
@@ -66,58 +63,54 @@ SCORES: dict[str, Score] = {
 }
 
 
-class Aim(NamedTuple):
-    """A target to hold heads against: `share` (B or 1, T, T) sums to one, `uniform` is the uniform head's mass."""
+class TargetWeights(NamedTuple):
+    """A target as `weights` (B or 1, T, T): sum(A * weights) is the mean weight on it; `uniform`: a uniform head's."""
 
-    share: Tensor
+    weights: Tensor
     uniform: float
 
 
-def aim(target: Tensor, visible: Tensor) -> Aim | None:
-    """Weigh a target (B or 1, T, T) so that sum(A * share) is the mean weight on it over the rows that count.
-
-    `visible` (T, T) says which keys each query sees. Returns None if no row counts.
-    """
-    target = target & visible
-    size, seen = target.sum(-1), visible.sum(-1)  # keys in the set (B or 1, T); keys in sight (T,)
-    counts = (size > 0) & (size < seen)
+def target_weights(target: Tensor, visible: Tensor) -> TargetWeights | None:
+    """Weight a target (B or 1, T, T) over all queries that count; None if there are none. `visible` is (T, T)."""
+    target, size, n_keys, counts = _counted(target, visible)
     n = int(counts.sum())
-    if n == 0:
-        return None
-    share = (target & counts.unsqueeze(-1)).double() / n
-    uniform = float(((size / seen) * counts).sum() / n)
-    return Aim(share, uniform)
+    return TargetWeights(target.double() / n, float(((size / n_keys) * counts).sum() / n)) if n else None
 
 
-def min_queries(T: int) -> int:
-    """Count the queries that a distance must leave: a mean over one or two rows says little about a head."""
-    return max(2, T // 4)
-
-
-def aims_by_row(targets: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Aim at the target of each of G rows alone: (G, T, T) to shares (G, T, T) and a uniform head's mass (G,).
+def row_target_weights(targets: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight the target of each of G rows alone: (G, T, T) to weights (G, T, T) and the uniform head's mass (G,).
 
     Both are NaN where no query counts.
     """
-    targets = targets & visible
-    size, seen = targets.sum(-1), visible.sum(-1)  # (G, T), (T,)
-    counts = (size > 0) & (size < seen)
+    targets, size, n_keys, counts = _counted(targets, visible)
     n = counts.sum(-1).double()
-    share = (targets & counts.unsqueeze(-1)).double() / n.view(-1, 1, 1)
-    return share, (size.double() / seen * counts).sum(-1) / n
+    return targets.double() / n.view(-1, 1, 1), (size.double() / n_keys * counts).sum(-1) / n
+
+
+def _counted(target: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the target of the queries that count, the sizes of the sets, the visible keys, and which queries count."""
+    target = target & visible
+    size, n_keys = target.sum(-1), visible.sum(-1)  # (B or 1, T), (T,)
+    counts = (size > 0) & (size < n_keys)
+    return target & counts.unsqueeze(-1), size, n_keys, counts
+
+
+def min_queries(T: int) -> int:
+    """Return the number of queries that an offset must leave: a mean over one or two is not reliable."""
+    return max(2, T // 4)
 
 
 def offset_uniforms(visible: Tensor) -> dict[int, float]:
-    """Give the uniform head's mass at every distance d >= 2 that leaves enough queries, by distance."""
-    T, seen = visible.size(-1), visible.sum(-1).double()
+    """Compute the uniform head's mass at every distance d >= 2 that leaves enough queries."""
+    T, n_keys = visible.size(-1), visible.sum(-1).double()
     found = {}
     for d in range(2, T - min_queries(T) + 1):
-        there = visible.diagonal(-d)
-        if bool(there.any()):
-            found[d] = float((1 / seen[d:])[there].mean())
+        queries = visible.diagonal(-d)
+        if bool(queries.any()):
+            found[d] = float((1 / n_keys[d:])[queries].mean())
     return found
 
 
 def lift_of(mass: Tensor, uniform: float | Tensor) -> Tensor:
-    """Rescale the mean weight on a target so that 0 is the uniform head and 1 all weight."""
+    """Rescale the mean weight on a target: 0 is the uniform head, 1 all weight."""
     return (mass - uniform) / (1 - uniform)

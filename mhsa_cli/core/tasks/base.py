@@ -14,21 +14,21 @@ from torch import Generator, Tensor
 
 from mhsa_cli.core.ranges import check_indices
 
-IGNORE = -100  # a target position without an answer: neither loss nor accuracy sees it
+IGNORE = -100  # the target where there is no answer: not scored
 BLOCK = 32  # steps whose batches are drawn together
-COUNTED = 2**19  # answers over which chance is counted, where a task does not know it
+COUNTED = 2**19  # answers counted for the chance level
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Input ids and target ids, both (B, T) int64; targets are IGNORE where no answer exists."""
+    """Input ids and target ids, both (B, T) int64; targets are IGNORE where there is no answer."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class Task:
-    """A toy task. `vocab_size` counts every id the model may meet, specials included.
+    """A toy task. `vocab_size` counts all ids, separators and padding included.
 
     `chance_loss` (nats) and `chance_accuracy` are what ignoring the input scores when the position of a query is known.
     With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
@@ -44,22 +44,22 @@ class Task:
     uniform_answers: ClassVar[bool] = False
     n_rows: int | None = None
     gaps: Sequence[int] = ()
-    space: ClassVar[str] = " "  # between two tokens in running output; none where each is a character
-    goal_accuracy: ClassVar[float] = 0.99  # what a run that learned the task reaches
+    space: ClassVar[str] = " "  # between tokens in generated text
+    goal_accuracy: ClassVar[float] = 0.99  # of a run that has learned the task
 
     @property
     def n_symbols(self) -> int:
-        """Count the ordinary symbols: ids 0..n_symbols-1; separators and padding come after them."""
+        """The number of ordinary symbols: ids 0..n_symbols-1; separators and padding come after them."""
         return self.vocab_size
 
     @cached_property
     def chance_loss(self) -> float:
-        """Return the loss of ignoring the input, nats."""
+        """The loss of ignoring the input, nats."""
         return self._chance[0]
 
     @cached_property
     def chance_accuracy(self) -> float:
-        """Return the accuracy of ignoring the input."""
+        """The accuracy of ignoring the input."""
         return self._chance[1]
 
     @cached_property
@@ -90,7 +90,7 @@ class Task:
         return [str(i) for i in ids]
 
     def write(self, i: int) -> str:
-        """Write one id as it stands in running output."""
+        """Write one id as in generated text."""
         return self.symbols([i])[0]
 
     def draw(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
@@ -112,13 +112,13 @@ def counted_chance(task: Task) -> tuple[float, float]:
     Both are measured on evaluation rows. Counts start at one, so that no answer has probability zero.
     """
     V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
-    met, asked = (_at_positions(task, n, index, split) for index, split in enumerate(("train", "eval")))
-    best, total = met.argmax(-1, keepdim=True), asked.sum()
-    log_p = (met + 1).log() - (met.sum(-1, keepdim=True) + V).log()
-    return float(-(asked * log_p).sum() / total), float(asked.gather(-1, best).sum() / total)
+    train, held_out = (_answer_counts(task, n, index, split) for index, split in enumerate(("train", "eval")))
+    best, total = train.argmax(-1, keepdim=True), held_out.sum()
+    log_p = (train + 1).log() - (train.sum(-1, keepdim=True) + V).log()
+    return float(-(held_out * log_p).sum() / total), float(held_out.gather(-1, best).sum() / total)
 
 
-def _at_positions(task: Task, n: int, index: int, split: str) -> Tensor:
+def _answer_counts(task: Task, n: int, index: int, split: str) -> Tensor:
     """Count over n rows how often each answer occurs at each position: (T, V), float64."""
     targets = task.draw(n, stream_generator(0, "chance", index), split=split).targets
     place = torch.arange(targets.size(1)) * task.vocab_size
@@ -128,7 +128,7 @@ def _at_positions(task: Task, n: int, index: int, split: str) -> Tensor:
 
 
 def stream_generator(seed: int, stream: str, index: int) -> Generator:
-    """Seed a CPU generator from (seed, stream, index) alone, so that any draw can be repeated at any time."""
+    """Seed a CPU generator from (seed, stream, index) alone, so that any draw can be repeated."""
     digest = hashlib.blake2b(f"{seed}/{stream}/{index}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
@@ -162,14 +162,14 @@ def next_token_rows(rows: Tensor) -> Batch:
 
 
 def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Add up each model's cross-entropy (nats), right answers and scored positions; unscored ones count for nothing.
+    """Sum each model's cross-entropy (nats), correct answers and scored positions.
 
-    Shapes: logits (M, B, T, V), targets (M, B, T), every result (M,). An answer is right if no other id is more likely
-    (argmax says the same but for exact ties, at ten times the cost).
+    Shapes: logits (M, B, T, V), targets (M, B, T), every result (M,). An answer is correct if no other id is more
+    likely; argmax differs at exact ties only, at ten times the cost.
     """
     scored = targets != IGNORE
     log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     answer = log_p.gather(-1, targets.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (M, B, T)
     with torch.no_grad():
-        right = ((answer == log_p.amax(-1)) & scored).flatten(1).sum(1)
-    return -(answer * scored).flatten(1).sum(1), right, scored.flatten(1).sum(1)
+        correct = ((answer == log_p.amax(-1)) & scored).flatten(1).sum(1)
+    return -(answer * scored).flatten(1).sum(1), correct, scored.flatten(1).sum(1)

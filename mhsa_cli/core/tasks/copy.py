@@ -1,4 +1,4 @@
-"""Copy: say a random prefix again."""
+"""Copy: repeat a random prefix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Copy(Recall):
     """
 
     name = "copy"
-    summary = "a random prefix, a separator, the prefix again; heads must look back"
+    summary = "a random prefix, a separator, the prefix again; heads must attend to the prefix"
     uniform_answers = True
 
     @property

@@ -1,4 +1,4 @@
-"""Induction: a block of random symbols said again and again, its length another one in every row."""
+"""Induction: a block of random symbols repeated, of another length in every row."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, next_token_rows
 
 
 class Induction(Task):
-    """Go on with a block of P distinct symbols, P drawn per row from min_period..max_period and told to nobody.
+    """Continue a repeated block of P distinct symbols, P drawn per row from min_period..max_period.
 
-    A query is scored once its own symbol has been seen before: the answer is what followed it there. No fixed
-    distance solves it; a head that marks each key with the symbol before it, and one above that finds the mark, do.
-    ```
-    inputs   4 7 2 4 7 2 4
-    targets  · · · 7 2 4 7
-    ```
-    Periods left out are a quarter and a half of seq_len. Source: Elhage et al. 2021; Olsson et al. 2022.
+    A query is scored if its symbol occurred before; the answer is the symbol after that. No fixed distance solves it; a
+    previous-token head and an induction head in a later layer do. ``` inputs   4 7 2 4 7 2 4 targets  · · · 7 2 4 7 ```
+    min_period and max_period default to a quarter and a half of seq_len. Source: Elhage et al. 2021; Olsson et al.
+    2022.
     """
 
     name = "induction"
-    summary = "random symbols again and again at a hidden period; one layer is not enough"
+    summary = "repeated random symbols of unknown period; one layer is not enough"
     uniform_answers = True
 
     def __init__(
@@ -40,19 +37,19 @@ class Induction(Task):
         period = torch.randint(self.min_period, self.max_period + 1, (n, 1), generator=generator)
         t = torch.arange(self.seq_len + 1)
         batch = next_token_rows(block.gather(1, t % period))
-        # At t = period - 1 the answer is known, but nothing in the row has yet told that the block is over.
+        # At t = period - 1 the row does not yet show that the block ends.
         return Batch(batch.inputs, batch.targets.masked_fill(t[:-1] < period, IGNORE))
 
     def source(self, inputs: Tensor) -> Tensor:
         """Give the position after the nearest earlier place of each query's symbol, -1 in the first block."""
         t = torch.arange(inputs.size(1))
-        again = (inputs == inputs[:, :1]) & (t > 0)  # the first symbol once more: the second block begins
+        again = (inputs == inputs[:, :1]) & (t > 0)  # the first symbol again: the second block
         period = torch.where(again.any(1), again.int().argmax(1), len(t)).unsqueeze(1)  # (B, 1)
         return torch.where(t < period, -1, t - period + 1)
 
 
 def distinct(n: int, k: int, vocab_size: int, generator: Generator) -> Tensor:
-    """Draw n rows of k different ids in random order, (n, k), at no cost that grows with vocab_size.
+    """Draw n rows of k distinct ids in random order, (n, k), at a cost independent of vocab_size.
 
     Source: Floyd's sample without replacement (Bentley and Floyd 1987), then shuffled.
     """
@@ -61,5 +58,5 @@ def distinct(n: int, k: int, vocab_size: int, generator: Generator) -> Tensor:
         last = vocab_size - k + i
         drawn = torch.randint(last + 1, (n, 1), generator=generator)
         taken = (ids[:, :i] == drawn).any(1)
-        ids[:, i] = torch.where(taken, last, drawn.squeeze(1))  # no earlier draw could be `last`
+        ids[:, i] = torch.where(taken, last, drawn.squeeze(1))  # no earlier draw is `last`
     return ids.gather(1, torch.rand(n, k, generator=generator).argsort(1))

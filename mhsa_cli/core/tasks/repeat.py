@@ -1,4 +1,4 @@
-"""Repeat: one random id said over and over."""
+"""Repeat: one random id in every position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
 
 
 class Repeat(Task):
-    """The lesson's task. Every key carries the same token, so the answer is found wherever a head looks.
+    """Every key carries the same token, so the answer does not depend on what a head attends to.
 
     ```
     inputs   9 9 9 9
@@ -18,11 +18,11 @@ class Repeat(Task):
     """
 
     name = "repeat"
-    summary = "one id said over and over; the answer is found wherever a head looks"
+    summary = "one id in every position; the answer does not depend on what a head attends to"
     uniform_answers = True
     note = (
-        "On repeat every key carries the same token: the answer is found wherever a head looks, so these maps show no "
-        "skill. A task on which looking matters: mhsa train task.name=copy"
+        "On repeat every key carries the same token: the answer does not depend on what a head attends to. "
+        "A task on which the pattern matters: mhsa train task.name=copy"
     )
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:

@@ -1,4 +1,4 @@
-"""Reverse: say a random prefix backwards."""
+"""Reverse: repeat a random prefix backwards."""
 
 from __future__ import annotations
 

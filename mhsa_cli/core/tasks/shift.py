@@ -9,8 +9,8 @@ from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
 
 
 class Shift(Task):
-    """Each id is the previous one's successor, modulo vocab_size. Neighbours differ, so a model that learned the
-    identity, or a target that is shifted wrongly, cannot hide.
+    """Each id is the successor of the one before, modulo vocab_size: learning the identity, or wrongly shifted targets,
+    would show.
 
     ```
     inputs   7 8 9 0

@@ -1,4 +1,4 @@
-"""Text: the next character of the user's own file."""
+"""Text: the next character of a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Text(Task):
-    """Characters of a UTF-8 file; the last `eval_fraction` of it is never trained on. The vocabulary is the file's.
+    """The characters of a UTF-8 file; its last `eval_fraction` is held out. The vocabulary is the file's characters.
 
     ```
     inputs   h e l l
     targets  e l l o
     ```
-    Chance is guessing by character frequency: the loss is the training part's own statistics on the evaluation part.
-    Rows begin anywhere in a part, so which position is asked tells nothing more.
+    The chance level predicts the evaluation part by the character frequencies of the training part. Rows begin anywhere
+    in a part, so the position of a query adds nothing.
     Raises: UsageError if the file is missing, binary, or too short.
     """
 
@@ -40,7 +40,7 @@ class Text(Task):
         shortest = min(cut, len(text) - cut)
         if shortest < seq_len + 1:
             fraction = min(eval_fraction, 1 - eval_fraction)
-            way = f"task.eval_fraction={eval_fraction:g} is too little of any file: write a larger one"
+            way = f"task.eval_fraction={eval_fraction:g} is too small for any file: choose a larger one"
             if (seq_len + 1) / MAX_BYTES <= fraction:
                 needed = math.ceil((seq_len + 1) / fraction)
                 way = f"use a file of about {needed} characters, or a smaller task.seq_len"
@@ -48,11 +48,13 @@ class Text(Task):
                 f"{path}: {len(text)} characters leave {shortest} for one part; a row needs {seq_len + 1}", way
             )
         if self.vocab_size < 2:
-            raise UsageError(f"{path}: only one different character; there is nothing to predict")
+            raise UsageError(f"{path}: only one distinct character; there is nothing to predict")
         number = {c: i for i, c in enumerate(self.characters)}
         ids = torch.tensor([number[c] for c in text])
         self.parts = {"train": ids[:cut], "eval": ids[cut:]}
-        counts = torch.bincount(self.parts["train"], minlength=self.vocab_size).double() + 1  # unseen is not impossible
+        counts = (
+            torch.bincount(self.parts["train"], minlength=self.vocab_size).double() + 1
+        )  # no character has probability 0
         evaluated = torch.bincount(self.parts["eval"], minlength=self.vocab_size).double()
         share = evaluated / evaluated.sum()
         self.chance_loss = float(-(share * (counts / counts.sum()).log()).sum())
@@ -79,16 +81,18 @@ class Text(Task):
 
 
 def read_text(path: str) -> str:
-    """Read a UTF-8 text file, or say why it cannot be one."""
+    """Read a UTF-8 text file. Raises: UsageError if it is missing, too large or not UTF-8 text."""
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"task.path: {path} is not a file", "give a plain text file; paths count from where you are")
+        raise UsageError(
+            f"task.path: {path} is not a file", "give a plain text file; paths are relative to the current folder"
+        )
     try:
         data = file.read_bytes() if file.stat().st_size <= MAX_BYTES else None
     except OSError as error:
         raise UsageError(f"task.path: {path}: {error.strerror}") from error
     if data is None:
-        raise UsageError(f"task.path: {path} is larger than {MAX_BYTES // 2**20} MiB", "cut it")
+        raise UsageError(f"task.path: {path} is larger than {MAX_BYTES // 2**20} MiB", "use a part of it")
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
