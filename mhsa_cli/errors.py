@@ -1,4 +1,4 @@
-"""The errors a user may meet. Each knows its exit code; nothing below this module imports torch."""
+"""The errors shown to users, each with its exit code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 from mhsa_cli.text import escape
 
-ANSWERED_NO = 7  # the exit code of a question whose answer is no: `check` found a fault, `verify --resume-check` a bit
+ANSWERED_NO = 7  # exit code of a negative answer: `check` found a fault, `verify --resume-check` a difference
 
-IS = " is "  # the part of a message between a file and what it is
+IS = " is "  # between a file and its state in a message
 Message = str | tuple[str | Path, ...]
 
 
 class MhsaError(Exception):
-    """An error with a way out: `message` says where and what was found, `hint` what to do, `code` names its kind.
+    """An error: `message` says where and what was found, `hint` what to do, `code` is its kind.
 
-    A message may be given in parts, texts and paths: then a path can be shown as it is seen from another folder.
-    `exit_code` is what the process returns: 1 our bug, 2 usage or config, 3 non-finite training, 4 bad run or
-    checkpoint, 5 disk, permission or memory refused, 6 run busy. A command that asks ends with ANSWERED_NO where the
-    answer is no.
+    A message may be given in parts, texts and paths, so that paths can be shown relative to a folder. Exit codes: 1
+    bug, 2 usage or config, 3 non-finite training, 4 bad run or checkpoint, 5 disk, permission or memory refused, 6 run
+    busy.
     """
 
     exit_code = 1
@@ -32,33 +31,32 @@ class MhsaError(Exception):
         self.code = code or self.code
 
     def __reduce__(self) -> tuple[type[MhsaError], tuple[Message, str | None, str]]:
-        """Travel between processes with the hint and the code."""
         return type(self), (self.parts, self.hint, self.code)
 
     @property
     def message(self) -> str:
-        """What was found, and where."""
+        """The text without the hint."""
         return "".join(part if isinstance(part, str) else escape(part) for part in self.parts)
 
     @property
     def path(self) -> Path | None:
-        """The file or folder that it is about; None where the message names none."""
+        """The first path in the message; None if it has none."""
         return next((part for part in self.parts if isinstance(part, Path)), None)
 
     def seen_from(self, folder: Path, of: str = "") -> str:
-        """Say what was found, the paths in `folder` without it; of its file `of` that is something, what it is."""
+        """Return the message with paths relative to `folder`, and without the file name if it is about the file `of`."""
         parts = self.parts
         if of and parts[1:2] == (IS,) and Path(parts[0]).name == of:
             parts = parts[2:]
-        near = f"{folder}{os.sep}"
-        return "".join(part if isinstance(part, str) else escape(str(part).removeprefix(near)) for part in parts)
+        prefix = f"{folder}{os.sep}"
+        return "".join(part if isinstance(part, str) else escape(str(part).removeprefix(prefix)) for part in parts)
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
 
 
 class UsageError(MhsaError):
-    """The command line or a config asks for something that cannot be done."""
+    """The command line or a config asks for something impossible."""
 
     exit_code = 2
     code = "usage"
@@ -70,7 +68,7 @@ def unwanted(where: str, found: object, wanted: str, hint: str | None = None) ->
 
 
 class NonFiniteError(MhsaError):
-    """A loss or gradient was NaN or infinite; the weights are those of the last finite step."""
+    """A loss or gradient was NaN or infinite; the weights are of the last finite step."""
 
     exit_code = 3
     code = "nonfinite"
@@ -84,19 +82,19 @@ class RunError(MhsaError):
 
 
 class DamageError(RunError):
-    """A file is missing, or not what was written."""
+    """A file is missing, or differs from what was written."""
 
     code = "damaged"
 
 
 class OtherVersionError(RunError):
-    """A file is whole, and says what this version does not know: it must not be changed here."""
+    """A file is whole, but this version cannot read it: it must not be changed."""
 
     code = "other-version"
 
 
 class NewerFormatError(OtherVersionError):
-    """A file has a format number that only a newer mhsa reads."""
+    """A file has a newer format number."""
 
     code = "newer-format"
 

@@ -1,4 +1,4 @@
-"""Text that any terminal can print, counts with their noun, and the address of a head."""
+"""Printable text, counts with their noun, and the address of a head."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 
 def escape(text: str | os.PathLike[str]) -> str:
-    """Write a text or a path so that any terminal can print it.
-
-    Control characters, undecodable bytes and lone surrogates become backslash escapes: no name moves the cursor.
-    """
+    """Escape control characters, undecodable bytes and lone surrogates, so that any terminal can print the text."""
     text = os.fspath(text)
     return text if text.isprintable() else "".join(map(_escape, text))
 
@@ -26,18 +23,18 @@ def _escape(char: str) -> str:
 
 
 def quoted(text: str | os.PathLike[str]) -> str:
-    """Write a text or a path as a command takes it: quoted for the shell where it must be, and printable."""
+    """Quote a text or path for the shell, where needed, and escape it."""
     return escape(shlex.quote(os.fspath(text)))
 
 
 def shortened(text: str | os.PathLike[str], most: int) -> str:
-    """Write a text as `escape` does, and of a long one its first `most` characters."""
+    """Escape a text and cut it after `most` characters."""
     shown = escape(text)
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 def plural(count: int, noun: str) -> str:
-    """Write a count with its noun: `1 trial`, `2 trials`, `1,000 trials`."""
+    """Return a count with its noun: `1 trial`, `2 trials`, `1,000 trials`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -54,5 +51,4 @@ class Head(NamedTuple):
     head: int
 
     def __str__(self) -> str:
-        """Write the address as the tool prints it."""
         return f"L{self.layer}.H{self.head}"

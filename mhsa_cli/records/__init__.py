@@ -1,1 +1,1 @@
-"""What crosses the walls between rooms: plain frozen data, no torch, no rich."""
+"""Frozen data that passes between the rooms; no torch, no rich."""

@@ -1,4 +1,4 @@
-"""What `mhsa bench` measured of this machine. Every figure is (25 %, median, 75 %) over several rounds."""
+"""Results of `mhsa bench`. Spreads are (25%, median, 75%) over several rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Spread = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the figures depend on: `cores` that this process may use, `threads` where nothing else is said."""
+    """The machine: `cores` that this process may use, `threads` unless a record has its own."""
 
     section: ClassVar[str] = "machine"
     cpu: str
@@ -24,10 +24,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class StepSpeed:
-    """The training step of one size with one number of CPU threads, as `mhsa train` takes it, in wall time.
+    """The wall time of a training step at one size and number of threads; a token is one position of one row.
 
-    `size` has batch_size, seq_len, d_model, n_heads, n_layers and d_mlp; a token is one position of one row.
-    `recommended`: the number of threads to ask for at this size, of those that were tried.
+    `size`: batch_size, seq_len, d_model, n_heads, n_layers, d_mlp. `recommended`: the best number of threads tried.
     """
 
     section: ClassVar[str] = "steps"
@@ -43,7 +42,7 @@ class StepSpeed:
 
 @dataclass(frozen=True, slots=True)
 class StackSpeed:
-    """A step of `models` models that train as one stack; a model-step is one step of one of them."""
+    """A step of `models` models trained as one stack; a model-step is a step of one model."""
 
     section: ClassVar[str] = "stacks"
     models: int
@@ -53,10 +52,9 @@ class StackSpeed:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpeed:
-    """One way through one attention block for a row of `seq_len` tokens.
+    """One attention block on a row of `seq_len` tokens: "fused" and "linear" with backward, "weights" forward only.
 
-    `path`: "fused" and "linear" run forward and backward, as in training; "weights" reads every exact weight, forward
-    only. `extra_mb` (1e6 bytes) is the peak beyond what was held before, None where the system does not tell.
+    `extra_mb` (1e6 bytes) is the additional peak memory, None where the system does not report it.
     """
 
     section: ClassVar[str] = "attention"
@@ -68,7 +66,7 @@ class AttentionSpeed:
 
 @dataclass(frozen=True, slots=True)
 class ImportSpeed:
-    """The start-up of a process: what `import torch` adds to a bare Python, in seconds of wall time."""
+    """The wall time that `import torch` adds to the start of Python."""
 
     section: ClassVar[str] = "import_torch"
     seconds: Spread
@@ -76,7 +74,7 @@ class ImportSpeed:
 
 @dataclass(frozen=True, slots=True)
 class NotMeasured:
-    """A figure that would have taken too much: which one, of which section, and why."""
+    """A figure that was skipped, with the reason."""
 
     section: str
     what: str

@@ -1,4 +1,4 @@
-"""What was seen and measured of heads: maps, scores, causes, labels, circuits, their history, their matches."""
+"""Measurements of heads: maps, scores, ablations, labels, circuits, history over training, matches."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from mhsa_cli.text import Head
 
 @dataclass(frozen=True, slots=True)
 class OfHead:
-    """What is known of one head: `layer` and `head` are its address."""
+    """A record of one head: `layer` and `head` are its address."""
 
     layer: int
     head: int
 
     @property
     def address(self) -> Head:
-        """The head's address; as text, for example `L0.H3`."""
         return Head(self.layer, self.head)
 
     @property
     def name(self) -> str:
-        """The head's address in text, for example `L0.H3`."""
+        """The address in text, for example `L0.H3`."""
         return str(self.address)
 
 
@@ -32,8 +31,8 @@ class OfHead:
 class HeadSummary(OfHead):
     """One head on the shown sample. `entropy`: mean over queries q >= 1 of H(A_q)/ln(q+1), so 1 is uniform.
 
-    `answer_weight` is the mean weight on the position that holds the answer, over a probe batch; `answer_uniform` is
-    what a uniform head puts there. Both are None where the task has no such position.
+    `answer_weight`: mean weight on the position that holds the answer, over a probe batch; `answer_uniform`: that of a
+    uniform head. Both are None if the task has no such position.
     """
 
     entropy: float | None
@@ -45,7 +44,7 @@ class HeadSummary(OfHead):
 class HeadMaps:
     """Every head's attention weights on one sample: `weights[layer][head][query][key]`, before dropout, eval mode.
 
-    `note` is what a reader of the maps must know about the task. `report`: what was measured of the heads, if it was.
+    `note` explains the task to a reader of the maps; `report` is None if the heads were not measured.
     """
 
     step: int
@@ -59,10 +58,10 @@ class HeadMaps:
 
 @dataclass(frozen=True, slots=True)
 class TargetScore:
-    """How much of a head's weight lies on a target: the mean `mass`, a `uniform` head's, and the `lift`.
+    """A head's weight on a target: the mean `mass`, that of a `uniform` head, and the `lift`.
 
-    lift = (mass - uniform) / (1 - uniform): 0 is uniform, 1 perfect, below 0 avoids. `distance` is the best offset's.
-    `null`: the 99th percentile of the lift of randomly initialised heads of the same shape on the same rows.
+    lift = (mass - uniform) / (1 - uniform): 0 is uniform, 1 all weight, below 0 avoidance. `distance`: of the best
+    offset. `null`: the 99th percentile of the lift of untrained heads of the same shape on the same rows.
     """
 
     mass: float
@@ -74,12 +73,11 @@ class TargetScore:
 
 @dataclass(frozen=True, slots=True)
 class HeadScore(OfHead):
-    """What was measured about one head. What could not be measured is None or missing; deltas are in nats.
+    """The measurements of one head; None or missing where not measured.
 
-    `scores`: by target's name. `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. The gaps give the
-    induction lift by distance between repeats, at trained and at never trained ones (`duplicate_gaps`: the duplicate
-    lift at the latter). A delta is the loss after acting
-    on this head alone, minus the loss before. `label` is None where labels are withheld; `evidence` gives its reason.
+    `scores` are by target; `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. Gaps: induction lift
+    by distance between repeats, used in training or not (`duplicate_gaps`: duplicate lift at the latter). A delta is
+    the loss with this head alone ablated, minus the loss. `label` is None if withheld, for the reason in `evidence`.
     """
 
     scores: Mapping[str, TargetScore]
@@ -102,17 +100,17 @@ class HeadScore(OfHead):
 
     @property
     def target(self) -> str | None:
-        """The target that names the head; None where none does."""
+        """The target of its label; None if it has none."""
         return None if self.label is None else self.label.target
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the learned patterns matter at all: the loss with every head's pattern replaced by the uniform one.
+    """Whether the attention patterns matter, by the loss with uniform attention in every head.
 
-    `joint_delta_nats` is that loss minus `loss_nats`. `pattern_matters` is None where it could not be measured.
-    `claims` say it, `inputs` on which rows; `try_task` names a task on which the pattern matters.
-    `redundancy` and `effective_heads` are None where they mean nothing; `withheld` says why.
+    `joint_delta_nats` is that loss minus `loss_nats`; `pattern_matters` is None if it could not be measured. `inputs`
+    are the rows; `try_task` is a task where the pattern matters. `withheld`: why `redundancy` or `effective_heads` is
+    None.
     """
 
     pattern_matters: bool | None
@@ -129,7 +127,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """Every head's scores, causes and label, and the verdict that stands before them."""
+    """The verdict, and the measurements and label of every head."""
 
     verdict: Verdict
     heads: Sequence[HeadScore]
@@ -137,9 +135,9 @@ class HeadReport:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """Loss (nats) and accuracy on the probe with some heads acted on in one way; `way` "none" is the model as it is.
+    """Loss (nats) and accuracy on the probe under an ablation `way`; "none" is the unchanged model.
 
-    `delta_nats` is the loss minus that of "none", `delta_se` its standard error over the rows.
+    `delta_nats` is the loss minus that of "none", `delta_se` its standard error over rows.
     """
 
     way: str
@@ -151,12 +149,12 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True)
 class HeadCircuits(OfHead):
-    """What one head's weights do, read from the weights. None where it is not defined for this model.
+    """The QK and OV circuits of one head, from its weights; None where undefined for the model.
 
-    `qk_shares`: shares of the score's variance by query part x key part ("tok-tok", "pos-pos", ...); they sum to 1.
-    `ov_top1`: fraction of tokens whose own logit the head's OV circuit raises most. `ov_copying`: real part of the sum
-    of its eigenvalues / sum of their sizes, 1 = copies. `direct_logits`: mean direct contribution to the right answer's
-    logit, less that to the mean of all logits.
+    `qk_shares`: shares of the score's variance by query part x key part ("tok-tok", "pos-pos", ...), summing to 1.
+    `ov_top1`: fraction of tokens whose own logit the OV circuit raises most. `ov_copying`: real part of the sum of its
+    eigenvalues / sum of their moduli, 1 = copies. `direct_logits`: mean direct contribution to the answer's logit minus
+    that to the mean of all logits.
     """
 
     qk_shares: Mapping[str, float] | None
@@ -167,10 +165,7 @@ class HeadCircuits(OfHead):
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """How strongly head `reader` reads what the earlier head `writer` writes, above randomly drawn heads.
-
-    Through its queries, keys and values; 0 = as random heads would. Addresses are (layer, head).
-    """
+    """Composition of head `reader` with the earlier head `writer` by queries, keys and values; 0 = random heads."""
 
     writer: Head
     reader: Head
@@ -181,7 +176,7 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Circuits:
-    """All heads' circuits. `residual_error`: largest |sum of direct parts - logits|; `notes`: what is missing, why."""
+    """The circuits of all heads. `residual_error`: largest |sum of direct parts - logits|; `notes`: what is missing."""
 
     step: int
     heads: Sequence[HeadCircuits]
@@ -193,10 +188,7 @@ class Circuits:
 
 @dataclass(frozen=True, slots=True)
 class HeadSnapshot(OfHead):
-    """One head in a snapshot: its lifts by target's name, `distance` of the best offset, and the other scores.
-
-    `offsets` are the lifts of every offset tried, by distance.
-    """
+    """One head in a snapshot: lifts by target, `distance` of the best offset, lifts of all `offsets` by distance."""
 
     lifts: Mapping[str, float]
     distance: int | None
@@ -209,9 +201,9 @@ class HeadSnapshot(OfHead):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """Every head after `step` updates, on the one probe that all snapshots of a run share.
+    """Every head after `step` updates, on the probe that all snapshots of a run share.
 
-    `maps[layer][head][query][key]`: the probe's first row, weights in percent, pooled by `pool` where it is long.
+    `maps[layer][head][query][key]`: the probe's first row, in percent, pooled by `pool` if it is long.
     """
 
     step: int
@@ -222,11 +214,10 @@ class SnapshotRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeadHistory(OfHead):
-    """One head's lift on one target over training. `target` is what the head ended as, named by `label`.
+    """One head's lift over training on the `target` of its final `label`, at `distance` if that is an offset.
 
-    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`:
-    step of the largest loss drop minus onset. None where that never happened, or was not measured. `distance` is the
-    best offset's at the end, where the offset is the target.
+    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`: step
+    of the largest loss drop minus onset. None if it did not happen or was not measured.
     """
 
     target: str
@@ -241,10 +232,10 @@ class HeadHistory(OfHead):
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Heads of one run paired with heads of another so that the total cost is least; addresses are (layer, head).
+    """The heads of two runs, paired at least total cost.
 
-    A cost is the mean Jensen-Shannon divergence of two heads' maps over ln 2: 0 equal, 1 disjoint. `cost` is the pairs'
-    mean, `random_cost` that of random pairings.
+    A cost is the mean Jensen-Shannon divergence of two heads' maps over ln 2: 0 equal, 1 disjoint. `cost` is the mean
+    over pairs, `random_cost` over random pairings.
     """
 
     pairs: Sequence[tuple[Head, Head, float]]

@@ -1,4 +1,4 @@
-"""How far a sweep is, and what it found: its trials, the statistics of each group, the differences of neighbours."""
+"""Progress and results of a sweep: trials, statistics of each group, differences of neighbouring groups."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal, get_args
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import Label
 
-# Why a trial failed: its loss or a gradient; no memory; its process ended by the system, or by a crash.
+# Why a trial failed: loss or gradient; out of memory; its process was killed, or crashed.
 Cause = Literal["nonfinite", "memory", "killed", "crashed"]
-# The status of a trial whose folder holds another training than the plan's, and of one whose files are damaged.
+# Status of a trial whose folder has another training than the plan's, and of one with damaged files.
 EXCLUDED, DAMAGED = "excluded", "damaged"
-UNREAD = (EXCLUDED, DAMAGED)  # of these trials nothing is known
+UNREAD = (EXCLUDED, DAMAGED)  # trials without figures
 Measure = Literal["steps", "loss"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
-LEAST_PAIRS = 6  # the mean of fewer lies outside all its differences in 2 / 2**n of cases: above 5 % up to n = 5
+LEAST_PAIRS = 6  # of n differences, all have one sign by chance in 2 / 2**n of cases: above 5% up to n = 5
 Quartiles = tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean of n differences between paired seeds, and its interval at 95 %: None where n is too small for it."""
+    """The mean of n differences between paired seeds and its 95% interval; None if n is too small."""
 
     mean: float | None
     low: float | None
@@ -31,7 +31,7 @@ class Difference:
 
     @property
     def status(self) -> Status:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         if self.low is None or self.high is None:
             return Status.NOT_MEASURED
         return Status.NOT_SHOWN if self.low <= 0 <= self.high else Status.SHOWN
@@ -39,12 +39,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One trained model: `cell` is its group's number in the grid, `run` its folder.
+    """One trial: `run` is its folder, `cell` the number of its group.
 
-    `status` is "finished", or what became of it instead, for which `message` has the reason in words and `cause`, where
-    it failed, as a fact; "excluded" is a folder that holds another training than the plan's. `final_loss` is in nats;
-    `steps_to_goal` is None if it never got there; `labels` are those of its heads, in order, empty if withheld;
-    `weights_sha256` is the digest of its weights, where it finished.
+    `status` is "finished", "failed" (with `cause`), "excluded" or another, with the reason in `message`. `final_loss`
+    is in nats; `steps_to_goal` is None if the goal was not reached; `labels` are those of its heads, empty if withheld.
     """
 
     run: str
@@ -62,22 +60,21 @@ class TrialResult:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether the trial ran to its end, so that its figures may be compared."""
+        """Whether the trial ran to its end, so that its figures are comparable."""
         return self.status == "finished"
 
     @property
     def has_result(self) -> bool:
-        """Tell whether the trial ended by itself, well or not: one that was stopped may still reach anything."""
+        """Whether the trial ended by itself; one that was stopped has no result."""
         return self.status in ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """One cell of the grid over its seeds. Quartiles are (25 %, median, 75 %); None lies beyond those that got there.
+    """One cell of the grid over its seeds. Quartiles are (25%, median, 75%); None counts as larger than any number.
 
-    `k` of `n` trials ended at the goal or above, `wilson95` is the interval of that share (0..1); those that
-    did not finish count in `n` only, and `models` are those that did. `label_sets`: the heads' labels of a model
-    in their order, and of how many models, most first.
+    `k` of `n` trials reached the goal, with Wilson interval `wilson95`; `models` of them finished. `label_sets`: the
+    labels of a model's heads and the number of models with them, most frequent first.
     """
 
     overrides: Mapping[str, str]
@@ -92,10 +89,10 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True)
 class PairStats:
-    """Two groups that differ in one key, by neighbouring values: second minus first, seed by seed.
+    """Two groups with neighbouring values of one key, compared seed by seed: second minus first.
 
-    `measure` is "steps" (to the goal) or "loss" (the final one, in nats). Pairs left out: `unfinished`, where a trial
-    did not finish, and `unreached`, where one never got to the goal.
+    `measure` is "steps" (to the goal) or "loss" (final, in nats). Excluded pairs: `unfinished`, with a trial that did
+    not finish, and `unreached`, with one that did not reach the goal.
     """
 
     first: int
@@ -109,7 +106,7 @@ class PairStats:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """A whole sweep: groups in the order of the grid, pairs of them, every trial, and the goal, an accuracy (0..1)."""
+    """A sweep: groups in the order of the grid, their pairs, all trials, and the goal, an accuracy (0..1)."""
 
     groups: Sequence[GroupStats]
     pairs: Sequence[PairStats]
@@ -119,7 +116,7 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """A chunk that begins: its number, its group's name, its trials, and the steps each makes, from `first` on."""
+    """A chunk that starts: its number, group, number of trials, and the steps of each, from `first` on."""
 
     chunk: int
     group: str
@@ -130,10 +127,9 @@ class ChunkPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChunkProgress:
-    """How far a chunk is: steps that each trial has made, and trials whose results are written.
+    """Progress of a chunk: the steps of each trial, the trials written, and the seconds spent on both.
 
-    `losses` has each trial's mean loss (nats) since it was told last, empty if it is not told now; `training` and
-    `writing` are the seconds spent so far.
+    `losses`: each trial's mean loss (nats) since the last report; empty if not reported now.
     """
 
     chunk: int

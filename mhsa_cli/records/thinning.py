@@ -1,4 +1,4 @@
-"""A line of many points in few, such that a picture of it shows the same: every peak and every gap stays."""
+"""Thin a curve for drawing: peaks and gaps stay."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ _WAITING = 100
 
 
 def thin(points: Sequence[Point], limit: int = THIN_TO) -> list[Point]:
-    """Keep at most about `limit` points: of each stretch its lowest, its highest and its first gap, in order.
-
-    The first and the last point stay as they are, so a curve still begins and ends where it did.
-    """
+    """Keep about `limit` points: the first, the last, and of each stretch the lowest, the highest and the first gap."""
     if len(points) <= limit:
         return list(points)
     stretches = max(1, (limit - 2) // 3)
     inner = len(points) - 2
     kept = [points[0]]
     for number in range(stretches):
-        kept.extend(_told(points[1 + inner * number // stretches : 1 + inner * (number + 1) // stretches]))
+        kept.extend(_extremes(points[1 + inner * number // stretches : 1 + inner * (number + 1) // stretches]))
     kept.append(points[-1])
     return kept
 
 
-def _told(points: Sequence[Point]) -> list[Point]:
-    """Keep of a stretch its lowest and highest point and its first gap, in order."""
+def _extremes(points: Sequence[Point]) -> list[Point]:
+    """Return the lowest point, the highest and the first gap, in order."""
     lowest = highest = gap = -1
     low, high = math.inf, -math.inf
     for index, (_, value) in enumerate(points):
@@ -45,10 +42,10 @@ def _told(points: Sequence[Point]) -> list[Point]:
 
 
 class Thinned:
-    """A line whose points come one by one, thinned as they come: its memory is bounded, however long it gets.
+    """A curve thinned while its points arrive, in bounded memory.
 
-    Up to `limit` points all are kept; of more, what `thin` keeps of equal stretches, twice as long each time there are
-    too many of them.
+    Up to `limit` points are all kept; of more, the extremes of equal stretches, whose length doubles when they become
+    too many.
     """
 
     def __init__(self, points: Iterable[Point] = (), limit: int = THIN_TO) -> None:
@@ -62,11 +59,11 @@ class Thinned:
 
     @property
     def last_step(self) -> int:
-        """Give the step of the last point, 0 if there is none."""
+        """The step of the last point, 0 if there is none."""
         return 0 if self._last is None else self._last[0]
 
     def add(self, step: int, value: float | None) -> None:
-        """Add a point; it takes the place of the last one if that is of the same step."""
+        """Add a point; it replaces the last one if that has the same step."""
         last, self._last = self._last, (step, value)
         if last is None or last[0] == step:
             return
@@ -76,21 +73,21 @@ class Thinned:
         self._waiting.append(last)
         self._count += 1
         if len(self._waiting) > _WAITING:
-            self._waiting = _told(self._waiting)
+            self._waiting = _extremes(self._waiting)
         if self._count == self._size:
-            self._kept.append(_told(self._waiting))
+            self._kept.append(_extremes(self._waiting))
             self._waiting, self._count = [], 0
             if len(self._kept) > self._limit:
                 pairs = zip(self._kept[::2], [*self._kept[1::2], []], strict=False)
-                self._kept, self._size = [_told(one + other) for one, other in pairs], 2 * self._size
+                self._kept, self._size = [_extremes(left + right) for left, right in pairs], 2 * self._size
 
     @property
     def points(self) -> list[Point]:
-        """List what is kept, in order."""
+        """The points kept, in order."""
         ends = [[] if end is None else [end] for end in (self._first, self._last)]
         return [*ends[0], *chain.from_iterable(self._kept), *self._waiting, *ends[1]]
 
     def series(self, name: str, role: str) -> Series:
-        """Give what is kept as a line of a curve."""
+        """Return the points kept as a series."""
         points = self.points
         return Series(name, [step for step, _ in points], [value for _, value in points], role)

@@ -1,4 +1,4 @@
-"""One forward pass, tensor by tensor."""
+"""Records of `mhsa trace`: one forward pass, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One tensor on the way from ids to loss. `symbols` are its sizes by name (`B`, `H`, `T`, `d_head`).
+    """One tensor between ids and loss; `symbols` are its sizes by name (`B`, `H`, `T`, `d_head`).
 
-    `data`: "input", "view" (its input's memory, measured), "copy" (the same numbers laid out anew) or "new" (computed).
-    `flops`: a multiply and an add are two. `bytes`: new memory, none for a view. `mean` and `std`: None for ids.
+    `data`: "input", "view" (memory of its input, measured), "copy" (same values in a new layout) or "new". `flops`: a
+    multiply-add counts two. `bytes`: new memory, 0 for a view. `mean` and `std`: None for ids.
     """
 
     part: str
@@ -32,7 +32,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class TraceCheck:
-    """Something that must be true of attention, measured: `figure` is the worst found, `facts` what was held to it."""
+    """A property of attention, measured: `figure` is the worst deviation, `facts` what was compared."""
 
     name: str
     passed: bool
@@ -42,7 +42,7 @@ class TraceCheck:
 
 @dataclass(frozen=True, slots=True)
 class TracePart:
-    """Parameters of one part, all layers together, and the norm of their gradient if there was a backward pass."""
+    """Parameters of one part over all layers, and their gradient norm if there was a backward pass."""
 
     name: str
     parameters: int
@@ -51,9 +51,9 @@ class TracePart:
 
 @dataclass(frozen=True, slots=True)
 class TraceCache:
-    """What generation keeps of one row, all layers together; `grows`: keys and values, one more for every token.
+    """The KV cache of one row over all layers; `grows` with every token, or of fixed size.
 
-    `all_heads_bytes` is what `bytes_at_max` would be with as many KV heads as heads.
+    `all_heads_bytes` is `bytes_at_max` with as many KV heads as heads.
     """
 
     grows: bool
@@ -65,9 +65,9 @@ class TraceCache:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One forward pass of an untrained model, tensor by tensor. `sizes` are the symbols' values; `loss` in nats.
+    """One forward pass of an untrained model; `sizes` are the values of the symbols, `loss` is in nats.
 
-    `flops` and `bytes` are those of all steps. `attention_formula` counts one layer's attention parameters in symbols.
+    `flops` and `bytes` are totals; `attention_formula` is the number of one layer's attention parameters in symbols.
     """
 
     task: str

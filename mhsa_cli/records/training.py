@@ -1,4 +1,4 @@
-"""What training yields, and the curves drawn of it."""
+"""Records of training, and the curves drawn from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mhsa_cli.records.heads import SnapshotRecord
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One training step, measured on its own batch before the update. `loss` in nats; `step` counts from 1."""
+    """One training step, measured on its batch before the update. `loss` in nats; `step` counts from 1."""
 
     step: int
     loss: float
@@ -20,7 +20,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class EvalRecord:
-    """Loss (nats) and accuracy over the fixed evaluation sequences after `step` updates."""
+    """Loss (nats) and accuracy on the evaluation rows after `step` updates."""
 
     step: int
     loss: float
@@ -29,7 +29,7 @@ class EvalRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """The end of an epoch (from 1): `loss` is the mean of its steps' training losses, in nats."""
+    """The end of an epoch (from 1); `loss` is the mean training loss of its steps, in nats."""
 
     epoch: int
     step: int
@@ -40,7 +40,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class SaveRecord:
-    """A checkpoint to be committed: file names and their bytes. `reason`: "start", "periodic", "end" or "stop"."""
+    """A checkpoint to be committed, as bytes by file name. `reason`: "start", "periodic", "end" or "stop"."""
 
     step: int
     files: Mapping[str, bytes]
@@ -52,7 +52,7 @@ Record = StepRecord | EvalRecord | EpochRecord | SaveRecord | SnapshotRecord
 
 @dataclass(frozen=True, slots=True)
 class FailRecord:
-    """A run's end at `step`, because the next loss or gradient was not finite: what happened, and the way out."""
+    """The end of a run at `step`, as the next loss or gradient was not finite."""
 
     step: int
     message: str
@@ -61,10 +61,7 @@ class FailRecord:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a curve: values at steps. `role` is "train" or "eval"; NaN and None are gaps.
-
-    `run` is the run that the line is of, where those of several are drawn together.
-    """
+    """One line of a plot: values at steps; NaN and None are gaps. `run` is set if several runs are drawn together."""
 
     name: str
     steps: Sequence[int]
@@ -74,13 +71,13 @@ class Series:
 
     @property
     def points(self) -> list[tuple[int, float | None]]:
-        """The line's points, (step, value)."""
+        """The points (step, value)."""
         return list(zip(self.steps, self.values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task as `mhsa tasks` shows it: one sentence, and an input row over its target row (`·` = not scored)."""
+    """A task as `mhsa tasks` shows it: a summary, an input row and its target row (`·` = not scored)."""
 
     name: str
     summary: str

@@ -1,4 +1,4 @@
-"""What was found when a run was verified."""
+"""Results of `mhsa verify`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at, what was found, and its `state`: ok, note, wrong, unreadable or other version."""
+    """One check, what it found, and its `state`: ok, note, wrong, unreadable or other version."""
 
     name: str
     state: str
@@ -17,7 +17,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """All checks of a run; of one with damage also what can still be used, and the newest whole checkpoint's step."""
+    """All checks of a run, what of a damaged run is `usable`, and the step of the newest whole checkpoint."""
 
     checks: Sequence[Check]
     usable: Sequence[str]
@@ -25,15 +25,15 @@ class Verification:
 
     @property
     def damage(self) -> list[Check]:
-        """List what is wrong."""
+        """The checks that found damage."""
         return [check for check in self.checks if check.state == "wrong"]
 
     @property
     def other_version(self) -> list[Check]:
-        """List what another version of mhsa wrote and this one cannot read."""
+        """The checks of files that only another version of mhsa reads."""
         return [check for check in self.checks if check.state == "other version"]
 
     @property
     def unreadable(self) -> list[Check]:
-        """List what the system refused to read, of which nothing is known."""
+        """The checks of files that the system refused to read."""
         return [check for check in self.checks if check.state == "unreadable"]

@@ -75,7 +75,7 @@ def test_check_names_the_problems_of_every_file(tmp_path: Path) -> None:
 
 
 def test_check_without_a_file() -> None:
-    with pytest.raises(UsageError, match="which config"):
+    with pytest.raises(UsageError, match="no file"):
         run("check", "lr=3")
 
 
@@ -94,7 +94,7 @@ def test_show_json_is_one_document() -> None:
 
 
 def test_show_of_two_files_is_refused() -> None:
-    with pytest.raises(UsageError, match="found 2 files, wanted one"):
+    with pytest.raises(UsageError, match="2 files"):
         run("show", "a.yaml", "b.yaml")
 
 
