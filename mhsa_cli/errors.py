@@ -44,7 +44,7 @@ class MhsaError(Exception):
         return next((part for part in self.parts if isinstance(part, Path)), None)
 
     def seen_from(self, folder: Path, of: str = "") -> str:
-        """Return the message with paths relative to `folder`, and without the file name if it is about the file `of`."""
+        """Return the message with paths relative to `folder`, without the file name if it is about the file `of`."""
         parts = self.parts
         if of and parts[1:2] == (IS,) and Path(parts[0]).name == of:
             parts = parts[2:]
