@@ -99,6 +99,16 @@ def test_every_test_that_the_page_names_is_there() -> None:
     assert len(named) > 15 and [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_what_the_page_adds_has_the_projects_style(changed: Path) -> None:
+    """Undefined names, too: an annotation's name is not looked up when it is only read."""
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", "mhsa_cli"],
+            cwd=changed, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+
 def test_what_the_page_adds_is_held_to_the_tests_of_its_table(changed: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", SELECTED, *TESTS]
     done = subprocess.run(
