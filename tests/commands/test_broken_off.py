@@ -79,7 +79,6 @@ def test_an_evaluation_that_fails_costs_no_step_that_was_to_be_saved(
 @pytest.mark.parametrize(
     ("action", "code", "status"),
     [
-        (stumble, 1, "failed"),
         (out_of_memory, 5, "failed"),
         (lambda: interrupt(signal.SIGINT, signal.SIGINT), 130, "interrupted"),
     ],

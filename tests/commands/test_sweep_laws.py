@@ -19,7 +19,7 @@ from tests.commands.shell import SMALL, digests, facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
 from tests.faults.client import ForkServer
 
-GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", "5"]
+GRID = [*SMALL, "eval_sequences=9", "n_heads=1,2", "--seeds", "3"]
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The digest of each trial's weights, trained by `mhsa train`."""
     root, found = tmp_path_factory.mktemp("alone"), {}
     for heads in (1, 2):
-        for seed in range(42, 47):
+        for seed in range(42, 45):
             settings = [*SMALL, "eval_sequences=9", f"n_heads={heads}", f"seed={seed}"]
             assert mhsa("train", *settings, "--name", "run", "--runs", root / f"{heads}-{seed}").code == 0
             found[f"n_heads={heads}_seed={seed}"] = facts(root / f"{heads}-{seed}" / "run")["weights_sha256"]
     return found
 
 
-@pytest.mark.parametrize(("size", "shuffle"), [(1, None), (2, 1), (3, 2), (64, 3)])
+@pytest.mark.parametrize(("size", "shuffle"), [(1, None), (2, 1), (64, 3)])
 def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | None, alone: dict[str, str]) -> None:
     in_order = planned_trials
 

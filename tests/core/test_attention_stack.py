@@ -100,7 +100,7 @@ def assert_slots_equal_singles(piece: str, sizes: Sequence[int], m: int, **setti
 def test_a_slot_is_bit_equal_to_a_stack_of_one(piece: str) -> None:
     """Outputs, gradients and dropout draws."""
     for sizes in SIZES + VECTORS:
-        for m in (1, 3, 5):
+        for m in (2, 5):
             assert_slots_equal_singles(piece, sizes, m)
 
 

@@ -25,7 +25,7 @@ from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.heads import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord, StepRecord
-from tests.devices import on_each_device
+from tests.devices import on_each_device, with_models
 from tests.settings import later_wins
 
 SIZES = ["task.vocab_size=17", "task.seq_len=10", "model.d_model=24", "model.n_heads=3", "train.batch_size=9"]
@@ -108,9 +108,8 @@ def test_a_step_is_that_of_float64_on_the_cpu(device: str, model: str, dtype: st
         assert off < PRECISION[dtype], name
 
 
-@on_each_device
+@with_models(MODELS)
 @pytest.mark.parametrize("dtype", PRECISION)
-@pytest.mark.parametrize("model", MODELS)
 def test_a_training_lowers_the_loss_and_looks_at_its_heads(device: str, model: str, dtype: str) -> None:
     settings = config(model, f"train.dtype={dtype}", "train.lr=0.003")
     _, records = run(settings, device, watch=True)
@@ -135,8 +134,7 @@ def test_nothing_of_a_step_is_left_on_the_cpu(model: str) -> None:
     assert {t.device for t in (*stack.model.state_dict().values(), *stack.model.buffers())} == {where}
 
 
-@on_each_device
-@pytest.mark.parametrize("model", MODELS)
+@with_models(MODELS)
 @pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
 def test_the_same_bits_twice(device: str, model: str, more: list[str]) -> None:
     (first, said), (second, again) = (run(config(model, *more), device) for _ in range(2))
@@ -208,8 +206,7 @@ def test_ids_out_of_range_are_refused_and_the_device_goes_on(device: str, wrong:
         assert len(list(generate(alone, torch.tensor([3, 1]), 3))) == 3
 
 
-@on_each_device
-@pytest.mark.parametrize("model", ["copy", "gpt", "llama"])
+@with_models(["copy", "gpt", "llama"], on_cpu=["llama"])
 @pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
 def test_models_trained_together_are_the_single_ones(device: str, model: str, more: list[str]) -> None:
     seeds = [3, 1, 8]
