@@ -241,9 +241,10 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "number"), WANTED, ids=lambda value: str(value))
-def test_a_part_is_pointed_at(name: str, place: str, number: int) -> None:
-    assert line_of(SOURCES[name], name, place) == number
+def test_a_part_is_pointed_at() -> None:
+    assert len(WANTED) > 60
+    for name, place, number in WANTED:
+        assert line_of(SOURCES[name], name, place) == number, (name, place)
 
 
 @pytest.mark.parametrize(

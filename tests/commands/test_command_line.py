@@ -102,10 +102,10 @@ def test_help_lists_the_kinds_of_pictures_and_every_command_once() -> None:
     assert sorted(headed) == sorted(ROOT.list_commands(None))  # type: ignore[attr-defined]
 
 
-@every_command
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_an_unknown_option_is_told_in_every_encoding(path: tuple[str, ...], encoding: str) -> None:
-    assert "--nöpe" in refused(*path, "--nöpe", encoding=encoding).replace("\\xf6", "ö")
+def test_an_unknown_option_is_told_in_every_encoding(encoding: str) -> None:
+    for path in COMMANDS:
+        assert "--nöpe" in refused(*path, "--nöpe", encoding=encoding).replace("\\xf6", "ö"), path
 
 
 def test_spellings_of_one_option_are_one_option() -> None:

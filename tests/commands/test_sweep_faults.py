@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -44,13 +45,13 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return digests(root / "s")
 
 
-def no_memory(error: BaseException, fits: Callable[[list[int]], bool]) -> Any:
-    """Let a group raise as it is built, unless its seeds fit."""
-    original = Group.__init__
+def no_memory(fits: Callable[[list[int]], bool], *errors: BaseException) -> Any:
+    """Let a group raise as it is built, unless its seeds fit: these errors in turn."""
+    original, due = Group.__init__, cycle(errors)
 
     def build(self: Group, configs: Any, *given: Any, **more: Any) -> None:
         if not fits([config.train.seed for config in configs]):
-            raise error
+            raise next(due)
         original(self, configs, *given, **more)
 
     return mock.patch.object(Group, "__init__", build)
@@ -64,17 +65,18 @@ OUT = [
 ]
 
 
-@pytest.mark.parametrize("error", OUT, ids=lambda error: str(error)[:20])
-def test_a_stack_without_memory_is_trained_in_halves(error: BaseException, unbroken: dict[str, Any]) -> None:
-    with no_memory(error, lambda seeds: len(seeds) < 3):
+@pytest.mark.parametrize("errors", [OUT[:2], OUT[2:]], ids=str)
+def test_a_stack_without_memory_is_trained_in_halves(errors: list[BaseException], unbroken: dict[str, Any]) -> None:
+    with no_memory(lambda seeds: len(seeds) < 3, *errors):
         said = mhsa("sweep", *GRID, "--name", "s")
     assert said.code == 0 and digests() == unbroken
-    first = (str(error).splitlines() or ["out of memory"])[0]
-    assert f"n_heads=1_seed=42 on: {first}" in said.err
+    for heads, error in enumerate(errors, 1):
+        first = (str(error).splitlines() or ["out of memory"])[0]
+        assert f"n_heads={heads}_seed=42 on: {first}" in said.err
 
 
 def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken: dict[str, Any]) -> None:
-    with no_memory(MemoryError("no room"), lambda seeds: 43 not in seeds):
+    with no_memory(lambda seeds: 43 not in seeds, MemoryError("no room")):
         said = mhsa("sweep", *GRID, "--name", "s", "--json")
     assert said.code == 5 and said.json["failed"] == 2
     lost = ["n_heads=1_seed=43", "n_heads=2_seed=43"]

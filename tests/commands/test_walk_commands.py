@@ -222,34 +222,26 @@ def test_options(command: WalkedCommand, option: Option, place: Path) -> None:
     assert option.kind not in (int, float) or 0 in codes
 
 
-NUMBERS = [pytest.param(c, o, id=f"number-{c} {o.names[0]}") for c, o in OPTIONS if o.kind in (int, float)]
+def test_what_is_no_number_or_too_small_is_refused_and_quoted(place: Path) -> None:
+    for command, option in ((c, o) for c, o in OPTIONS if o.kind in (int, float)):
+        for wrong in ("many", "-1", *(["nan"] if option.kind is float else [])):
+            said = Stream(columns=80).run(*line(command, NORMAL, option.names[0]), option.names[0], wrong)
+            assert said.code == 2 and said.out == "", (command, option, wrong)
+            assert wrong in said.err and option.names[0].lstrip("-") in said.err
 
 
-@pytest.mark.parametrize(("command", "option"), NUMBERS)
-def test_what_is_no_number_or_too_small_is_refused_and_quoted(
-    command: WalkedCommand, option: Option, place: Path
-) -> None:
-    for wrong in ("many", "-1", *(["nan"] if option.kind is float else [])):
-        said = Stream(columns=80).run(*line(command, NORMAL, option.names[0]), option.names[0], wrong)
-        assert said.code == 2 and said.out == ""
-        assert wrong in said.err and option.names[0].lstrip("-") in said.err
+SINGLE = [(c, o) for c, o in OPTIONS if not o.many and (o.kind is not bool or o.names[1:])]
 
 
-SINGLE = [
-    pytest.param(c, o, id=f"twice-{c} {o.names[0]}")
-    for c, o in OPTIONS
-    if not o.many and (o.kind is not bool or o.names[1:])
-]
-
-
-@pytest.mark.parametrize(("command", "option"), SINGLE)
-def test_an_option_of_one_value_given_twice_is_refused(command: WalkedCommand, option: Option, place: Path) -> None:
-    first, *more = values(command, option)
-    second = more[0] if more else first
+def test_an_option_of_one_value_given_twice_is_refused(place: Path) -> None:
+    assert len(SINGLE) > 50
     before = sorted(place.rglob("*"))
-    said = Stream(columns=80).run(*line(command, NORMAL, option.names[0]), *first, *second)
-    assert said.code == 2 and said.out == ""
-    assert first[-1] in said.err and second[-1] in said.err
+    for command, option in SINGLE:
+        first, *more = values(command, option)
+        second = more[0] if more else first
+        said = Stream(columns=80).run(*line(command, NORMAL, option.names[0]), *first, *second)
+        assert said.code == 2 and said.out == "", (command, option)
+        assert first[-1] in said.err and second[-1] in said.err
     assert sorted(place.rglob("*")) == before
 
 

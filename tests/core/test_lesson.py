@@ -80,10 +80,10 @@ def test_it_has_the_lessons_8384_parameters_for_every_head_count() -> None:
 
 
 def test_the_three_epochs_fall_as_the_lessons_do_for_any_seed() -> None:
-    """Ten seeds, trained together: each run of a group is the run alone."""
-    configs = [load_config(None, [f"train.seed={seed}"]) for seed in range(10)]
+    """Six seeds, trained together: each run of a group is the run alone."""
+    configs = [load_config(None, [f"train.seed={seed}"]) for seed in range(6)]
     records = list(Group(configs, build_task(configs[0].task), CPU, watch=False).records())
-    for seed in range(10):
+    for seed in range(6):
         own = [record for run, record in records if run == seed]
         first, second, third = (r for r in own if isinstance(r, EpochRecord))
         step_one = next(r for r in own if isinstance(r, StepRecord))
