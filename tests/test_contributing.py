@@ -33,6 +33,9 @@ ADDED = """
 import json
 from pathlib import Path
 
+import pytest
+
+from tests.check import test_faults
 from tests.commands.shell import mhsa
 
 SMALL = ["task.name=delay", "vocab_size=8", "seq_len=6", "steps_per_epoch=40", "lr=0.02", "n_heads=2"]
@@ -46,11 +49,16 @@ def test_the_added_task_is_learned_and_its_heads_are_measured(here: Path) -> Non
     assert all("second" in head["scores"] for head in heads)
 
 
-def test_the_added_scheme_trains_and_its_limits_are_refused(here: Path) -> None:
-    assert mhsa("train", *SMALL, "positions=log", "epochs=1").code == 0
-    assert mhsa("train", *SMALL, "positions=log", "attention=linear").code == 2
-    refused = mhsa("train", *SMALL, "lag=6")
+def test_the_added_scheme_passes_the_checks_of_a_trace_and_limits_are_refused(here: Path) -> None:
+    assert mhsa("trace", *SMALL, "positions=log").code == 0
+    assert mhsa("trace", *SMALL, "positions=log", "attention=linear").code == 2
+    refused = mhsa("trace", *SMALL, "lag=6")
     assert refused.code == 2 and "task.lag" in refused.err
+
+
+def test_the_added_fault_is_found_by_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_faults, "FORMS", [("scale_batch", {"scale": "batch"})])
+    test_faults.test_the_search_names_what_the_table_computes()
 
 
 def test_the_added_command_counts() -> None:
