@@ -17,7 +17,7 @@ from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, own_text, run_config
-from mhsa_cli.jobs.sweep.membership import UNSEEN
+from mhsa_cli.jobs.sweep.membership import UNREPORTED
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
 from mhsa_cli.runs.checkpoints import Loaded
 from mhsa_cli.runs.listing import METRICS, SWEEP, dropped_records
@@ -82,7 +82,7 @@ def _note_changes(run: RunDir, before: Config, config: Config, changes: list[str
     earlier = run.read_run_json().get("changes") or []
     run.update(changes=[*earlier, {"step": step, "settings": changes}])
     sweep = run.path.parent
-    if differences(before, config, UNSEEN) and (sweep / SWEEP).is_file():
+    if differences(before, config, UNREPORTED) and (sweep / SWEEP).is_file():
         tell(f"note: no longer a trial of the plan of sweep {escape(sweep.name)}; its report excludes this run")
     run.write_config(dump_yaml(config))  # last: a config is compared with the changes in run.json
 

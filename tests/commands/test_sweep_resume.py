@@ -157,9 +157,9 @@ def cut(path: Path, words: str) -> None:
     ("harm", "why"),
     [
         (break_all, "is damaged"),
-        (lambda path: (path / "metrics.jsonl").unlink(), "its metrics do not reach"),
-        (lambda path: cut(path / "metrics.jsonl", '"kind": "step", "step": 3,'), "its metrics do not reach"),
-        (lambda path: cut(path / "heads.jsonl", '"step": 2,'), "its head scores do not reach"),
+        (lambda path: (path / "metrics.jsonl").unlink(), "its metrics"),
+        (lambda path: cut(path / "metrics.jsonl", '"kind": "step", "step": 3,'), "its metrics"),
+        (lambda path: cut(path / "heads.jsonl", '"step": 2,'), "its head scores"),
         (lambda path: (path / "metrics.jsonl").write_text('{"kind": "step", "st\n{}\n'), "metrics.jsonl"),
         (lambda path: (path / "heads.jsonl").write_text("x\n{}\n"), "heads.jsonl"),
     ],

@@ -43,7 +43,7 @@ def test_a_stack_is_as_large_as_memory_allows() -> None:
     assert largest_stack(config, 10**13) == largest_stack(config) == 64
     shared = config.model_copy(update={"train": config.train.model_copy(update={"threads": 2})})
     assert largest_stack(shared) == 1  # only then is a trial what `mhsa train` makes of it
-    with pytest.raises(UsageError, match="too little memory"):
+    with pytest.raises(UsageError, match="memory of a process"):
         largest_stack(config, capacity.PROCESS)
     cuda = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
     assert largest_stack(cuda, 1) == 64  # not the memory that counts there

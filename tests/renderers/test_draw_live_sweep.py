@@ -203,6 +203,6 @@ def test_it_is_redrawn_at_most_twice_a_second() -> None:
         shown.redraw = lambda: (drawn.append(clock.now), redraw())  # type: ignore[method-assign]
         for step in range(1, 1001):
             clock.now += 0.01
-            shown.hear(ChunkProgress(0, step, [1.0] * 4, clock.now))
-        shown.hear("a message")
+            shown.receive(ChunkProgress(0, step, [1.0] * 4, clock.now))
+        shown.receive("a message")
     assert 18 <= len(drawn) <= 20

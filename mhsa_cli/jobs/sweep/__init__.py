@@ -1,1 +1,1 @@
-"""A sweep: its plan, its chunks, where they train, and what became of each trial."""
+"""Sweeps: plan, chunks, engines, and results of trials."""

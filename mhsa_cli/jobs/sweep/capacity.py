@@ -1,4 +1,4 @@
-"""Whether a sweep fits into this machine's memory and onto its disk, found before anything is trained."""
+"""Check before training that a sweep fits into memory and onto the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.runs.new_folder import check_disk_space
 
 CGROUP = "/sys/fs/cgroup"  # psutil knows nothing of a container's limit
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
-SHARE = 0.9  # of the free memory: the system and the estimates need some air
+SHARE = 0.9  # of the free memory: a margin for the system and the estimates
 
 
 def free_memory() -> int | None:
@@ -31,7 +31,7 @@ def free_memory() -> int | None:
 
 
 def stack_that_fits(config: Config, memory: int | None) -> int | None:
-    """Count the models of a config that one process may train together in so many bytes; None where nobody knows.
+    """Return the number of models of a config that fit into `memory` bytes of one process; None if unknown.
 
     Raises: UsageError if not even one fits.
     """
@@ -41,16 +41,16 @@ def stack_that_fits(config: Config, memory: int | None) -> int | None:
     count = int(memory * SHARE - PROCESS) // one
     if count < 1:
         raise UsageError(
-            f"too little memory: a trial needs about {_gib(one + PROCESS)}, and a process has {_gib(memory)}",
+            f"memory of a process: found {_gib(memory)}, wanted about {_gib(one + PROCESS)} for a trial",
             f"train fewer at a time (--jobs), or {LOWER_MEMORY}",
         )
     return count
 
 
 def check_capacity(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None) -> None:
-    """Make sure that a sweep's trials fit on the disk and one of each cell into memory, `jobs` at a time.
+    """Check that a sweep's trials fit onto the disk, and a trial of each cell into memory, `jobs` at a time.
 
-    Each cell's configs differ in their seeds alone. `jobs` is None where other machines train.
+    The configs of a cell differ only in their seeds. `jobs` is None if other machines train.
     Raises: StorageError, UsageError.
     """
     size = sum(len(cell) * trial_disk(cell[0].task, cell[0].model, cell[0].train) for cell in cells)

@@ -1,4 +1,4 @@
-"""What was recorded of a trial in training, and where one that was broken off can go on."""
+"""Buffered records of a trial, and the step a resumed trial starts from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 class TrialJournal:
-    """What was recorded of one trial, and what of it is not on the disk yet: a folder is written seldom and whole."""
+    """The records of one trial, and which of them are not written yet: a folder is written at checkpoints only."""
 
     def __init__(self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = ()) -> None:
         self.metrics = list(metrics)
@@ -34,20 +34,19 @@ class TrialJournal:
 
     @property
     def steps(self) -> list[StepRecord]:
-        """The training steps."""
         return [record for record in self.metrics if isinstance(record, StepRecord)]
 
     def add(self, record: Record | FailRecord) -> None:
-        """Note one record."""
+        """Add one record."""
         if isinstance(record, SaveRecord):
             self._save = record
         elif isinstance(record, SnapshotRecord):
             self._heads.append(record)
         elif not isinstance(record, FailRecord) and (type(record), record.step) not in self._known:
-            self.metrics.append(record)  # not known: a resume evaluates its first step again
+            self.metrics.append(record)  # a resume repeats the evaluation of its first step
 
     def keep(self, run: RunDir, checkpoints: int = 1) -> None:
-        """Write what is new, the checkpoint last, and keep so many of those."""
+        """Write the new records, then the checkpoint, keeping `checkpoints` of those."""
         run.append(METRICS, [record_to_dict(record) for record in self.metrics[self._kept :]])
         run.append(SCORES, [snapshot_to_dict(record) for record in self._heads])
         self._kept, self._heads = len(self.metrics), []
@@ -58,7 +57,7 @@ class TrialJournal:
 
 @dataclass(frozen=True, slots=True)
 class ChunkStart:
-    """Where a chunk goes on: a step that all its trials have, their checkpoints and what was recorded until then."""
+    """Where a chunk resumes: a step that all its trials have, their checkpoints and records up to it."""
 
     step: int
     files: Sequence[dict[str, bytes]]
@@ -67,50 +66,50 @@ class ChunkStart:
 
 
 def find_start(
-    sweep: SweepDir, trials: Sequence[Trial], own: Mapping[str, Any], tell: Callable[[str], None]
+    sweep: SweepDir, trials: Sequence[Trial], here: Mapping[str, Any], send: Callable[[str], None]
 ) -> ChunkStart | None:
-    """Find the newest step whose checkpoints all trials have, whole; None if they have to start anew.
+    """Find the newest step of which all trials have a whole checkpoint; None if they start from step 0.
 
-    `own` is what bits depend on here: trials of another machine start anew. Why not later is told.
-    Raises: OtherVersionError, StorageError: what cannot be read here is not trained again over it.
+    `here` is what bits depend on: trials of another machine start from step 0. A message gives the reason.
+    Raises: OtherVersionError, StorageError, so that files which cannot be read are not overwritten.
     """
     steps = [set(sweep.steps(trial.name)) for trial in trials]
     problems = []
     for step in sorted(set.intersection(*steps), reverse=True):
         try:
-            found = _load(sweep, trials, step, own)
+            start = _load(sweep, trials, step, here)
         except OtherVersionError:
             raise
         except RunError as error:
             problems.append(error.message)
             continue
         if problems:
-            tell(f"on from step {step}, not from a later one: {name_trials(trials)}: {problems[0]}")
-        return found
+            send(f"{name_trials(trials)}: resumed from step {step}, not from the last one: {problems[0]}")
+        return start
     if any(steps):
-        why = problems[0] if problems else "they have no step in common"
-        tell(f"trained from the start: {name_trials(trials)}: {why}")
+        reason = problems[0] if problems else "they have no step in common"
+        send(f"{name_trials(trials)}: trained from step 0: {reason}")
     return None
 
 
-def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, own: Mapping[str, Any]) -> ChunkStart:
-    """Read all that a chunk needs to go on at a step. Raises: RunError, StorageError."""
+def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, here: Mapping[str, Any]) -> ChunkStart:
+    """Read what a chunk needs to resume at a step. Raises: RunError, StorageError."""
     files, journals, seconds = [], [], 0.0
     for trial in trials:
         run = RunDir(sweep.path / trial.name)
         info = run.read_run_json()
-        check_same_machine(info, own, allow=False)
+        check_same_machine(info, here, allow=False)
         loaded = run.load_checkpoint(step)
         check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
         check_weights(run, step, digest(weights_of(loaded.files)))
         journal = TrialJournal([record for record in records_of(run.records(METRICS)) if record.step <= step])
-        told = [0, *(record.step for record in journal.steps), step]
+        logged = [0, *(record.step for record in journal.steps), step]
         every = log_every(trial.config.train)
-        if any(not 0 <= later - earlier <= every for earlier, later in pairwise(told)):
-            raise RunError(f"its metrics do not reach its checkpoint of step {step} whole")
-        looked = {line["step"] for line in run.records(SCORES) if line.get("step", step + 1) <= step}
-        if looked and looked != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
-            raise RunError(f"its head scores do not reach its checkpoint of step {step} whole")
+        if any(not 0 <= later - earlier <= every for earlier, later in pairwise(logged)):
+            raise RunError(f"its metrics have gaps before its checkpoint of step {step}")
+        measured = {line["step"] for line in run.records(SCORES) if line.get("step", step + 1) <= step}
+        if measured and measured != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
+            raise RunError(f"its head scores have gaps before its checkpoint of step {step}")
         files.append(loaded.files)
         journals.append(journal)
         seconds += info.get("seconds") or 0.0

@@ -1,4 +1,4 @@
-"""Where chunks train: in this process, or in processes of their own. One that dies costs its own chunk alone."""
+"""Train chunks in this process or in worker processes; a worker that dies loses only its own chunk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.signals import NAMES, signal_name
 from mhsa_cli.jobs.sweep.capacity import free_memory
-from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, train_chunk
+from mhsa_cli.jobs.sweep.chunk import Chunk, Send, train_chunk
 from mhsa_cli.records.sweep import Cause, ChunkProgress
 from mhsa_cli.runs.disk import refusal
 
@@ -29,9 +29,9 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a chunk ended without all its results: a fault of ours, or what its trials fail of if they meet it again.
+    """Why a chunk ended without all its results: the cause of failure of its trials, or an "internal" error.
 
-    A "common" one the other chunks would meet as well: `error` is what ends the sweep then.
+    A "common" one would end the other chunks as well, so its `error` ends the sweep.
     """
 
     kind: Cause | Literal["internal", "common"]
@@ -44,28 +44,28 @@ EndedChunks = list[tuple[Chunk, Fault | None]]
 
 
 class Engine(Protocol):
-    """What trains chunks: `start` at most `slots` of them at a time, then `wait` for those that ended, if any did.
+    """Trains chunks: `start` up to `slots` of them, then `wait` for those that ended, if any.
 
-    `memory` is what one chunk may take, in bytes, or None if that is not known.
+    `memory` is the number of bytes for one chunk, None if unknown.
     """
 
     slots: int
     memory: int | None
 
     def start(self, chunk: Chunk) -> None:
-        """Begin a chunk."""
+        """Start a chunk."""
 
     def wait(self) -> EndedChunks:
-        """Pass on what running chunks say, for a moment; returns those that ended."""
+        """Forward messages of running chunks for a moment; return those that ended."""
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End everything that still runs."""
 
 
-def attempt(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> Fault | None:
-    """Train a chunk; what goes wrong becomes a fault in plain words, without the memory that hung on the error."""
+def attempt(path: Path, chunk: Chunk, stop: Callable[[], bool], send: Send) -> Fault | None:
+    """Train a chunk; an error becomes a fault, which keeps no tensors alive."""
     try:
-        train_chunk(path, chunk, stop, tell)
+        train_chunk(path, chunk, stop, send)
         return None
     except MhsaError as error:
         return Fault("common", error.message, error=type(error)(error.parts, error.hint, error.code))
@@ -81,26 +81,26 @@ def attempt(path: Path, chunk: Chunk, stop: Callable[[], bool], tell: Tell) -> F
 
 
 class InProcessEngine:
-    """Trains in this process, one chunk after the other."""
+    """Trains in this process, one chunk after another."""
 
     slots = 1
 
-    def __init__(self, path: Path, stop: Callable[[], bool], tell: Tell) -> None:
-        self._path, self._stop, self._tell = path, stop, tell
+    def __init__(self, path: Path, stop: Callable[[], bool], send: Send) -> None:
+        self._path, self._stop, self._send = path, stop, send
         self._chunks: list[Chunk] = []
         self.memory = free_memory()
 
     def start(self, chunk: Chunk) -> None:
-        """Take a chunk; `wait` trains it."""
+        """Queue a chunk; `wait` trains it."""
         self._chunks.append(chunk)
 
     def wait(self) -> EndedChunks:
-        """Train what was started."""
+        """Train the queued chunks."""
         chunks, self._chunks = self._chunks, []
-        return [(chunk, attempt(self._path, chunk, self._stop, self._tell)) for chunk in chunks]
+        return [(chunk, attempt(self._path, chunk, self._stop, self._send)) for chunk in chunks]
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no chunk is left."""
 
 
 @dataclass(slots=True)
@@ -111,10 +111,10 @@ class _Worker:
 
 
 class ProcessEngine:
-    """Trains in up to `slots` processes, each a fresh Python; one that dies is replaced when there is more to do."""
+    """Trains in up to `slots` new Python processes; one that dies is replaced if there is more to do."""
 
-    def __init__(self, path: Path, slots: int, stop: Callable[[], bool], tell: Tell) -> None:
-        self.slots, self._path, self._stop, self._tell = slots, path, stop, tell
+    def __init__(self, path: Path, slots: int, stop: Callable[[], bool], send: Send) -> None:
+        self.slots, self._path, self._stop, self._send = slots, path, stop, send
         self._workers: list[_Worker] = []
         free = free_memory()
         self.memory = None if free is None else free // slots
@@ -124,7 +124,7 @@ class ProcessEngine:
         """Give a chunk to an idle process, or to a new one."""
         for worker in self._workers:
             if worker.chunk is None:
-                with contextlib.suppress(OSError):  # it died while it had nothing to do
+                with contextlib.suppress(OSError):  # it died while idle
                     worker.pipe.send(chunk)
                     worker.chunk = chunk
                     return
@@ -138,7 +138,7 @@ class ProcessEngine:
             pipe.send(chunk)
 
     def wait(self) -> EndedChunks:
-        """Hear every process for a moment."""
+        """Receive messages of every process for a moment."""
         busy = {worker.pipe: worker for worker in self._workers if worker.chunk is not None}
         ready = wait(list(busy), WAIT_SECONDS)
         if self._stop() and not self._stopped:
@@ -146,9 +146,9 @@ class ProcessEngine:
             for pipe in busy:
                 with contextlib.suppress(OSError):
                     pipe.send(None)
-        return [end for pipe in ready if isinstance(pipe, Connection) for end in self._hear(busy[pipe])]
+        return [end for pipe in ready if isinstance(pipe, Connection) for end in self._receive(busy[pipe])]
 
-    def _hear(self, worker: _Worker) -> EndedChunks:
+    def _receive(self, worker: _Worker) -> EndedChunks:
         chunk = worker.chunk
         assert chunk is not None
         try:
@@ -157,15 +157,15 @@ class ProcessEngine:
             worker.process.join()
             worker.pipe.close()
             self._workers.remove(worker)
-            return [(chunk, _last_words(worker.process.exitcode))]
+            return [(chunk, _exit_fault(worker.process.exitcode))]
         if isinstance(message, ChunkProgress | str):
-            self._tell(message)
+            self._send(message)
             return []
         worker.chunk = None
         return [(chunk, message)]
 
     def close(self) -> None:
-        """Close the pipes, at which every process ends."""
+        """Close the pipes, which ends every process."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:
@@ -174,19 +174,20 @@ class ProcessEngine:
                 worker.process.kill()
 
 
-def _last_words(code: int | None) -> Fault:
+def _exit_fault(code: int | None) -> Fault:
     if code is None or code >= 0:
         return Fault("crashed", f"its process ended with exit code {code}")
     name = signal_name(code)
-    said = f"its process was ended by {name}"
-    return Fault("killed", f"{said}, as by a system out of memory") if name == "SIGKILL" else Fault("crashed", said)
+    if name == "SIGKILL":
+        return Fault("killed", "its process was ended by SIGKILL, as by a system out of memory")
+    return Fault("crashed", f"its process was ended by {name}")
 
 
 def _serve(pipe: Connection, path: Path) -> None:
-    """Be a worker: train the chunks that come through the pipe until it is closed, by an end of any kind."""
+    """Run a worker process: train the chunks from the pipe until it is closed."""
     for name in NAMES:
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent hears it and says what to do
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles it
     chunks, stop = queue.SimpleQueue[Chunk](), threading.Event()
 
     def listen() -> None:
@@ -195,7 +196,7 @@ def _serve(pipe: Connection, path: Path) -> None:
                 message = pipe.recv()
                 stop.set() if message is None else chunks.put(message)
         except (EOFError, OSError):
-            os._exit(1)  # the parent is gone: nobody waits for what is being trained
+            os._exit(1)  # the parent is gone
 
     threading.Thread(target=listen, daemon=True).start()
     while True:

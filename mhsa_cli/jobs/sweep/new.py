@@ -1,4 +1,4 @@
-"""A new sweep: its grid expanded and found to fit into memory and onto the disk, and its plan written down."""
+"""Create a sweep: expand its grid, check memory and disk, and write its plan."""
 
 from __future__ import annotations
 
@@ -25,19 +25,13 @@ def new_sweep(
     options: EngineOptions,
     command: list[str],
 ) -> SweepDir:
-    """Expand the grid, check that it fits into memory and onto the disk, and write its plan.
-
-    Raises: UsageError, StorageError.
-    """
+    """Expand the grid, check memory and disk, and write the plan. Raises: UsageError, StorageError."""
     grid = expand(config, overrides, seeds, skip_invalid=skip_invalid)
-    for named, why in grid.invalid:
-        tell(f"left out: {' '.join(f'{key}={text}' for key, text in named.items())}: {why}")
-    check_capacity(
-        [cell.configs for cell in grid.cells],
-        prepare_root(root),
-        None if options.engine == "ray" else min(options.processes, sum(len(cell.configs) for cell in grid.cells)),
-    )
-    from mhsa_cli.core.tasks.base import Task  # torch comes with it: not before the grid is known to be good
+    for overrides_of, reason in grid.invalid:
+        tell(f"skipped: {' '.join(f'{key}={text}' for key, text in overrides_of.items())}: {reason}")
+    jobs = None if options.engine == "ray" else min(options.processes, sum(len(cell.configs) for cell in grid.cells))
+    check_capacity([cell.configs for cell in grid.cells], prepare_root(root), jobs)
+    from mhsa_cli.core.tasks.base import Task  # imports torch: only after the grid is checked
     from mhsa_cli.jobs.custom_attention import try_blocks
 
     configs = [cell.configs[0] for cell in grid.cells]

@@ -1,4 +1,4 @@
-"""A sweep's plan: its trials, one model each, and where they train."""
+"""The plan of a sweep: written once, and its trials read from it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mhsa_cli.runs.sweep_dir import trial_name
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One model to be trained: its cell's number in the grid, its folder's name, its config.
+    """One model to train: the number of its cell in the grid, the name of its folder, its config.
 
-    `order` is its place among all runs: the plan's, whatever the clock says by the time it is trained.
+    `order` is its place among all runs, set by the plan and not by the clock.
     """
 
     cell: int
@@ -32,13 +32,13 @@ class Trial:
 
 
 def name_trials(trials: Sequence[Trial]) -> str:
-    """Name a trial, or several by the first of them."""
-    return trials[0].name if len(trials) == 1 else f"{len(trials)} trials from {trials[0].name} on"
+    """Name a trial, or several by the first one."""
+    return trials[0].name if len(trials) == 1 else f"{trials[0].name} and {len(trials) - 1} more"
 
 
 def planned_trials(plan: Mapping[str, Any]) -> list[Trial]:
-    """List the trials of a sweep's plan, in its order. Raises: RunError if it holds none, OtherVersionError."""
-    found: list[Trial] = []
+    """List the trials of a plan in its order. Raises: RunError if it has none, OtherVersionError."""
+    trials: list[Trial] = []
     try:
         first_order = max(0, int(1_000_000 * plan.get("started", 0)))
         cells = [_config_and_seeds(cell) for cell in plan["cells"]]
@@ -49,22 +49,22 @@ def planned_trials(plan: Mapping[str, Any]) -> list[Trial]:
             for seed in range(first.train.seed, first.train.seed + seeds):
                 config = first.model_copy(update={"train": first.train.model_copy(update={"seed": seed})})
                 name = trial_name(cell["overrides"], seed, number)
-                found.append(Trial(number, name, config, first_order + len(found)))
+                trials.append(Trial(number, name, config, first_order + len(trials)))
     except UsageError as error:
         raise other_version("the sweep's plan", error) from error
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise RunError(f"{SWEEP} is damaged: it holds no plan that can be read") from error
-    return found
+        raise RunError(f"{SWEEP} is damaged: its plan cannot be read") from error
+    return trials
 
 
 def _config_and_seeds(cell: Mapping[str, Any]) -> tuple[Any, int]:
-    """Give a cell's config and the number of its seeds; the oldest plans list the config with each of them."""
+    """Return a cell's config and number of seeds; the oldest plans list one config for each seed."""
     return (cell["configs"][0], len(cell["configs"])) if "configs" in cell else (cell["config"], cell["seeds"])
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Where a sweep trains: in `jobs` processes here, or with the engine "ray" as so many tasks of a cluster."""
+    """Where a sweep trains: in `jobs` processes here, or as that many tasks of a cluster with the engine "ray"."""
 
     engine: str = "local"
     jobs: int | None = None
@@ -72,5 +72,5 @@ class EngineOptions:
 
     @property
     def processes(self) -> int:
-        """How many train here at the same time."""
+        """The number of processes here."""
         return self.jobs or 1

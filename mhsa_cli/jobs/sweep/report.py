@@ -1,4 +1,4 @@
-"""What a trial of a sweep came to, written when it ends; and what all showed, read again and summed up."""
+"""The result of a trial, written when it ends, and the report of a sweep, read from all its trials."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from mhsa_cli.runs.listing import METRICS, WEIGHTS
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.text import plural
 
-CURVE = 60  # points of a trial's loss that its run.json keeps for the sweep's picture
+CURVE = 60  # points of a trial's loss curve in its run.json, for the sweep's picture
 
 
 def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None, goal: float) -> dict[str, Any]:
-    """Write what a trial's run.json keeps for the sweep."""
+    """Build the entry for the sweep in a trial's run.json."""
     heads = [] if maps is None or maps.report is None else maps.report.heads
     labels = [head.label for head in heads if head.label is not None]
     return {
@@ -39,80 +40,75 @@ def trial_entry(trial: Trial, steps: Sequence[StepRecord], maps: HeadMaps | None
 
 
 def _curve(steps: Sequence[StepRecord]) -> list[list[float]]:
-    """Thin a loss curve: the mean loss of equal parts, at the step each part ends."""
+    """Thin a loss curve to the mean loss of equal parts, at the last step of each."""
     size = max(1, -(-len(steps) // CURVE))
     parts = [steps[i : i + size] for i in range(0, len(steps), size)]
     return [[part[-1].step, sum(r.loss for r in part) / len(part)] for part in parts]
 
 
-def _read_outcome(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], goal: float) -> dict[str, Any]:
-    """Read what a trial that ended left; one that `mhsa train --resume` brought to its end is measured from its files.
+def _read_result(sweep: SweepDir, trial: Trial, info: Mapping[str, Any], goal: float) -> dict[str, Any]:
+    """Read a trial's result; that of a trial finished by `mhsa train --resume` is computed from its files.
 
-    Raises: RunError, StorageError if those are damaged.
+    Raises: RunError, StorageError.
     """
-    own = info.get("sweep")
-    if info.get("status") == "finished" and own is None:
+    entry = info.get("sweep")
+    if info.get("status") == "finished" and entry is None:
         run = RunDir(sweep.path / trial.name)
         steps = [record for record in records_of(run.records(METRICS)) if isinstance(record, StepRecord)]
-        own = trial_entry(trial, steps, stored_maps(run), goal)
-    found = {**(own or {}), **(info.get("final") or {})}
-    if info.get("status") == "failed" and found.get("cause") not in get_args(Cause):  # as older versions left it
-        found["cause"] = "memory" if found.get("again") else "nonfinite"
-    return found
+        entry = trial_entry(trial, steps, stored_maps(run), goal)
+    result = {**(entry or {}), **(info.get("final") or {})}
+    if info.get("status") == "failed" and result.get("cause") not in get_args(Cause):  # of an older version
+        result["cause"] = "memory" if result.get("again") else "nonfinite"
+    return result
 
 
 def read_report(
-    sweep: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], left_out: Mapping[str, str]
+    sweep: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], excluded: Mapping[str, str]
 ) -> tuple[SweepReport, list[Any], list[str]]:
-    """Read every trial's result and sum them up; also gives curves by cell, and notes on where they were trained."""
+    """Read all results into a report; also returns curves by cell, and notes on the machines they are from."""
     results: list[TrialResult] = []
     machines: Counter[tuple[str, str]] = Counter()
     curves: list[list[Any]] = [[] for _ in plan["cells"]]
     reported = reported_weights(plan)
-
-    def row(trial: Trial, status: str, info: Mapping[str, Any], own: Mapping[str, Any], weights: Any) -> TrialResult:
-        return TrialResult(
-            run=str(sweep.path / trial.name),
-            cell=trial.cell,
-            seed=trial.config.train.seed,
-            status=status,
-            final_loss=own.get("eval_loss"),
-            final_accuracy=own.get("eval_accuracy"),
-            steps_to_goal=own.get("steps_to_goal"),
-            seconds=info.get("seconds"),
-            labels=[label for text in own.get("label_ids") or () if (label := Label.from_id(text))],
-            message=own.get("message") or "",
-            cause=own.get("cause"),
-            weights_sha256=weights,
-        )
-
     for trial in trials:
-        if trial.name in left_out:
-            why = {"message": left_out[trial.name]}
-            results.append(row(trial, EXCLUDED, {}, why, reported.get(trial.name)))
-            continue
-        info = sweep.info(trial.name)
+        info, result = dict[str, Any](), dict[str, Any]()
+        weights = reported.get(trial.name)
         try:
-            own = _read_outcome(sweep, trial, info, plan["goal"])
+            if trial.name in excluded:
+                status, result = EXCLUDED, {"message": excluded[trial.name]}
+            else:
+                read = sweep.info(trial.name)
+                result = _read_result(sweep, trial, read, plan["goal"])
+                info, status = read, read.get("status", "missing")
+                weights = info.get(WEIGHTS) if status == "finished" else None
         except MhsaError as error:
-            results.append(row(trial, DAMAGED, {}, {"message": error.message}, reported.get(trial.name)))
-            continue
+            status, result = DAMAGED, {"message": error.message}
         if {"torch", "cpu"} <= info.keys():
             machines[str(info["torch"]), str(info["cpu"])] += 1
-        status = info.get("status", "missing")
-        results.append(row(trial, status, info, own, info.get(WEIGHTS) if status == "finished" else None))
-        if own.get("curve") and status == "finished":
-            curves[trial.cell].append(own["curve"])
-    cells = [cell["overrides"] for cell in plan["cells"]]
-    return report(cells, results, plan["goal"], trials[0].config.train.seed), curves, _elsewhere(machines)
-
-
-def _elsewhere(machines: Mapping[tuple[str, str], int]) -> list[str]:
-    """Say which trials may have other bits than they would have here."""
+        if result.get("curve") and status == "finished":
+            curves[trial.cell].append(result["curve"])
+        results.append(
+            TrialResult(
+                run=str(sweep.path / trial.name),
+                cell=trial.cell,
+                seed=trial.config.train.seed,
+                status=status,
+                final_loss=result.get("eval_loss"),
+                final_accuracy=result.get("eval_accuracy"),
+                steps_to_goal=result.get("steps_to_goal"),
+                seconds=info.get("seconds"),
+                labels=[label for text in result.get("label_ids") or () if (label := Label.from_id(text))],
+                message=result.get("message") or "",
+                cause=result.get("cause"),
+                weights_sha256=weights,
+            )
+        )
     here = torch_version(), cpu_kind()
-    return [
-        f"{count} trials were trained with torch {torch} on {cpu}; here is torch {here[0]} on {here[1]}: "
-        "their bits may differ from what this machine gives"
+    notes = [
+        f"{plural(count, 'trial')} trained with torch {torch} on {cpu}; "
+        f"torch {here[0]} on {here[1]}, used here, may give other bits"
         for (torch, cpu), count in machines.items()
         if (torch, cpu) != here
     ]
+    cells = [cell["overrides"] for cell in plan["cells"]]
+    return report(cells, results, plan["goal"], trials[0].config.train.seed), curves, notes

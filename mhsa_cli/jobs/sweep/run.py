@@ -1,4 +1,4 @@
-"""A sweep from its plan to its report: what is missing is trained, what is there is left as it is."""
+"""Run a sweep from its plan to its report: train only the trials without a result."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from typing import Any
 from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.sweep.membership import find_left_out, forget_weights
-from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, planned_trials
+from mhsa_cli.jobs.sweep.membership import find_excluded, forget_weights
+from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials, planned_trials
 from mhsa_cli.jobs.sweep.report import read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
 from mhsa_cli.records.sweep import SweepReport
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
 
-CHECKED = 1000  # trials that a resume reads whole; of larger sweeps that is left to `mhsa verify`
+CHECKED = 1000  # a resume reads up to so many trials whole; larger sweeps are left to `mhsa verify`
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """How a sweep ended: `curves` are losses by cell, `notes` what a reader must know of the trials.
-
-    `faults` counts chunks that met an error of ours.
-    """
+    """The end of a sweep: `curves` are losses by cell, `notes` are on the trials, `faults` counts internal errors."""
 
     plan: dict[str, Any]
     report: SweepReport
@@ -35,45 +32,43 @@ class SweepResult:
 
 
 def run_sweep(
-    owned: SweepDir,
+    sweep: SweepDir,
     options: EngineOptions,
     stop: StopSignal,
     show: Callable[..., Watcher],
     attention: list[str] | None,
     resumed: bool,
 ) -> SweepResult:
-    """Train what has no result yet, and read what all trials came to. `show` makes what shows how far it is.
+    """Train the trials without a result, and read the report. `show` makes the progress display.
 
-    `attention` names the blocks of one's own that a resumed sweep needs. Raises: RunError, UsageError, StorageError.
+    `attention` names the custom attention of a resumed sweep. Raises: RunError, UsageError, StorageError.
     """
-    plan = owned.read()
+    plan = sweep.read()
     trials = planned_trials(plan)
-    left_out = find_left_out(owned, plan, trials) if resumed else {}
-    ours = [trial for trial in trials if trial.name not in left_out]
+    excluded = find_excluded(sweep, plan, trials) if resumed else {}
+    included = [trial for trial in trials if trial.name not in excluded]
     if resumed:
-        _tell_damage(owned, ours)
-    missing = [trial for trial in ours if not owned.is_done(trial.name)]
+        _note_damage(sweep, included)
+    missing = [trial for trial in included if not sweep.is_done(trial.name)]
     if forget_weights(plan, {trial.name for trial in missing}):
-        owned.write(plan)  # else what is trained now would not be known again, were it not reported
+        sweep.write(plan)  # or the trials trained now would not match the report if this sweep is killed
     configs, recorded = [trial.config for trial in missing], plan.get("attention") or {}
-    blocks = name_blocks(configs, recorded, (attention or []) if resumed else None, owned.name)
+    blocks = name_blocks(configs, recorded, (attention or []) if resumed else None, sweep.name)
     try:
-        faults = train_missing(owned, plan, ours, missing, options, stop, show, blocks) if missing else 0
+        faults = train_missing(sweep, plan, included, missing, options, stop, show, blocks) if missing else 0
     except SystemExit:  # a second Ctrl-C
         stop.hold()
-        tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(owned.path)}")
+        tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(sweep.path)}")
         raise
-    report, curves, notes = read_report(owned, plan, trials, left_out)
+    report, curves, notes = read_report(sweep, plan, trials, excluded)
     return SweepResult(plan, report, curves, notes, faults)
 
 
-def _tell_damage(folder: SweepDir, trials: list[Trial]) -> None:
-    """Name the finished trials that are not what they ended with: their figures are read all the same."""
+def _note_damage(sweep: SweepDir, trials: list[Trial]) -> None:
+    """Note the finished trials that were damaged later; their results are still read."""
     if len(trials) > CHECKED:
         return
-    found = [trial.name for trial in trials if folder.is_done(trial.name) and folder.is_damaged(trial.name)]
-    if found:
-        which = f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
-        tell(
-            f"note: damaged since it ended: {which}; see mhsa verify {folder.name}; delete its folder to train it anew"
-        )
+    damaged = [trial for trial in trials if sweep.is_done(trial.name) and sweep.is_damaged(trial.name)]
+    if damaged:
+        hint = f"see mhsa verify {run_argument(sweep.path)}; delete a folder to train its trial again"
+        tell(f"note: damaged since the end of training: {name_trials(damaged)}; {hint}")

@@ -1,4 +1,4 @@
-"""The work of a sweep: its trials in chunks that train as stacks, and what becomes of one that does not end well."""
+"""Train the trials of a sweep in chunks, as stacks; chunks that fail are split and tried again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_that_fits
-from mhsa_cli.jobs.sweep.chunk import Chunk, Tell, give_up
+from mhsa_cli.jobs.sweep.chunk import Chunk, Send, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
 from mhsa_cli.jobs.sweep.ray import RayEngine
@@ -22,24 +22,24 @@ from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
 
-MAX_STACK = 64  # models that train together: more gains nothing and holds more memory
-STACK_NUMBERS = 2**27  # logits of all their evaluation rows, 512 MB with what is made of them
+MAX_STACK = 64  # models that train together: more takes more memory for no gain
+STACK_NUMBERS = 2**27  # evaluation logits of a stack: 512 MB with all intermediates
 
 
 class Watcher(AbstractContextManager[object], Protocol):
-    """Whoever shows how the work goes on, inside `with`."""
+    """A progress display, inside `with`."""
 
-    def hear(self, message: ChunkProgress | str) -> None:
-        """A chunk tells how far it is."""
+    def receive(self, message: ChunkProgress | str) -> None:
+        """Take a message from a chunk."""
 
     def begin(self, plan: ChunkPlan) -> None:
-        """A chunk begins."""
+        """Add a chunk."""
 
     def end(self, chunk: int, done: int) -> None:
-        """A chunk ended, and so many of its trials have a result."""
+        """Remove a chunk, of which `done` trials have a result."""
 
     def say(self, text: str) -> None:
-        """Something is to be told."""
+        """Show a message."""
 
 
 def _chunks(
@@ -49,33 +49,33 @@ def _chunks(
     steps: Mapping[str, int],
     blocks: Mapping[str, str],
 ) -> list[Chunk]:
-    """Put trials that differ in their seeds alone together, as many as train well as one stack, enough for the engine.
+    """Group trials that differ only in their seeds into chunks: up to the largest stack, one or more for each slot.
 
-    `steps` are those of their newest checkpoints: only trials of one step can go on together. `blocks` says by which
-    name each block that is not ours is imported.
+    `steps` are those of their newest checkpoints: trials of a chunk resume from the same one. `blocks` maps custom
+    attention to the name to import.
     """
     groups: dict[tuple[Config, int], list[Trial]] = {}
     for trial in trials:
         train = trial.config.train.model_copy(update={"seed": 0})
-        alike = trial.config.model_copy(update={"train": train})
-        groups.setdefault((alike, steps[trial.name]), []).append(trial)
-    found: list[Chunk] = []
+        without_seed = trial.config.model_copy(update={"train": train})
+        groups.setdefault((without_seed, steps[trial.name]), []).append(trial)
+    chunks: list[Chunk] = []
     for group in groups.values():
         config = group[0].config
         size = min(largest_stack(config, engine.memory), max(1, -(-len(group) // engine.slots)))
-        block, texts = blocks.get(config.model.attention), plan.get("texts") or {}
+        attention, texts = blocks.get(config.model.attention), plan.get("texts") or {}
         for i in range(0, len(group), size):
             part = tuple(group[i : i + size])
-            found.append(Chunk(len(found), part, plan["goal"], block=block, texts=texts))
-    return found
+            chunks.append(Chunk(len(chunks), part, plan["goal"], attention=attention, texts=texts))
+    return chunks
 
 
 def largest_stack(config: Config, memory: int | None = None) -> int:
-    """Count the models of a config that train well together in so many bytes. Raises: UsageError if not one fits."""
-    if is_file(config.model.attention):  # somebody's block is called model by model
+    """Return the number of models that train well together in `memory` bytes. Raises: UsageError if none fits."""
+    if is_file(config.model.attention):  # custom attention is called model by model
         stack_that_fits(config, memory)
         return 1
-    if config.train.threads > 1:  # how threads share a product depends on the stack, and with it the last bits
+    if config.train.threads > 1:  # how threads split a product depends on the stack, and so do the last bits
         return 1
     task, rows = config.task, min(256, config.train.eval_sequences)
     size = getattr(task, "vocab_size", 256)
@@ -94,18 +94,18 @@ def train_missing(
     show: Callable[..., Watcher],
     blocks: Mapping[str, str],
 ) -> int:
-    """Train the trials that have no result yet; returns how many chunks met an internal error.
+    """Train the trials without a result; returns the number of chunks with an internal error.
 
-    `show` makes what shows how far it is, of the numbers of trials, of those done, of steps left and of chunks at once.
+    `show` makes the progress display from the numbers of trials, finished trials, steps left and slots.
     """
     done = len(trials) - len(missing)
     steps = {trial.name: max(sweep.steps(trial.name), default=0) for trial in missing}
-    begun = sum(step > 0 for step in steps.values())
-    more = [f"{done} done already"] if done else []
-    more += [f"{begun} begun"] if begun else []
-    tell(", ".join([plural(len(trials), "trial"), *more]))
-    # What chunks say goes to the picture, which comes last, when they are known.
-    engine = _engine(sweep, options, len(missing), stop, lambda message: view.hear(message))
+    started = sum(step > 0 for step in steps.values())
+    counts = [f"{done} finished"] if done else []
+    counts += [f"{started} started"] if started else []
+    tell(", ".join([plural(len(trials), "trial"), *counts]))
+    # The engine sends messages to the view, which is made later, from the chunks.
+    engine = _engine(sweep, options, len(missing), stop, lambda message: view.receive(message))
     chunks = _chunks(missing, plan, engine, steps, blocks)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     cells = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
@@ -119,19 +119,19 @@ def train_missing(
     return scheduler.faults
 
 
-def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], tell: Tell) -> Engine:
-    """Make what trains, `most` chunks at the same time if not fewer were asked for."""
+def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], send: Send) -> Engine:
+    """Make the engine, with at most `most` slots."""
     if options.engine == "ray":
-        return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, tell)
+        return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, send)
     slots = min(options.processes, most)
-    return InProcessEngine(sweep.path, stop, tell) if slots == 1 else ProcessEngine(sweep.path, slots, stop, tell)
+    return InProcessEngine(sweep.path, stop, send) if slots == 1 else ProcessEngine(sweep.path, slots, stop, send)
 
 
 class Scheduler:
-    """All chunks of a sweep on their way through an engine.
+    """Runs the chunks of a sweep on an engine.
 
-    A chunk that finds no memory, or whose process is killed, is tried again in halves; a single trial is tried once
-    more with nothing beside it and then has failed. Any other fault ends its own chunk, and the others go on.
+    A chunk that runs out of memory, or whose process is killed, is split in halves; a single trial is tried once more
+    alone and then fails. Any other fault ends its own chunk only.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Scheduler:
         self._numbers = count(len(chunks))
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Train all; once a stop is wanted nothing new begins. Raises: MhsaError that the others would meet as well."""
+        """Train all chunks; after a stop, start no more. Raises: MhsaError that would end every chunk."""
         while True:
             while self._waiting and self._running < self.engine.slots and not stop():
                 self._start(self._waiting.popleft())
@@ -157,7 +157,7 @@ class Scheduler:
                 left = tuple(trial for trial in chunk.trials if not self.sweep.is_done(trial.name))
                 self.watcher.end(chunk.number, len(chunk.trials) - len(left))
                 if fault is not None:
-                    self._meet(fault, replace(chunk, trials=left), stop())
+                    self._handle(fault, replace(chunk, trials=left), stop())
 
     def _start(self, chunk: Chunk) -> None:
         trial = chunk.trials[0]
@@ -166,27 +166,27 @@ class Scheduler:
         self.engine.start(chunk)
         self._running += 1
 
-    def _meet(self, fault: Fault, chunk: Chunk, stopping: bool) -> None:
-        """Decide what a fault means for what is left of a chunk."""
+    def _handle(self, fault: Fault, chunk: Chunk, stopping: bool) -> None:
+        """Split, retry or give up the unfinished trials of a chunk."""
         if fault.kind == "common":
             assert fault.error is not None
             raise fault.error
         if not chunk.trials or (stopping and fault.kind in ("killed", "crashed")):
             return
-        size, who = len(chunk.trials), name_trials(chunk.trials)
+        size, names = len(chunk.trials), name_trials(chunk.trials)
         if fault.kind == "internal":
             self.faults += 1
-            where = self.sweep.note_error(f"{who}\n{fault.trace}")
-            self.watcher.say(f"internal error in {who}: {fault.message}; the details are in {where}")
+            file = self.sweep.note_error(f"{names}\n{fault.trace}")
+            self.watcher.say(f"internal error in {names}: {fault.message}; details in {file}")
         elif size > 1:
-            self.watcher.say(f"{who}: {fault.message}; they are trained in halves now")
+            self.watcher.say(f"{names}: {fault.message}; retrying in halves")
             halves = chunk.trials[: size // 2], chunk.trials[size // 2 :]
             parts = (replace(chunk, number=next(self._numbers), trials=half) for half in reversed(halves))
             self._waiting.extendleft(parts)
         elif not chunk.last_try:
-            self.watcher.say(f"{who}: {fault.message}; it is tried once more, alone")
+            self.watcher.say(f"{names}: {fault.message}; retrying alone at the end")
             self._alone.append(replace(chunk, number=next(self._numbers), last_try=True))
         else:
-            self.watcher.say(f"{who}: {fault.message}; it is given up")
-            message = f"twice without success, the second time alone: {fault.message}"
+            self.watcher.say(f"{names}: {fault.message}; failed")
+            message = f"failed twice, the second time alone: {fault.message}"
             give_up(self.sweep, chunk.trials[0], message, fault.kind)

@@ -90,7 +90,7 @@ class LiveSweep(LiveView):
         self._ended = sums[0] + work, sums[1] + ended.training, sums[2] + ended.written, sums[3] + ended.writing
         self._show(ended=True)
 
-    def hear(self, message: ChunkProgress | str) -> None:
+    def receive(self, message: ChunkProgress | str) -> None:
         """Take a message of a chunk: its progress, or a text to print."""
         self.say(message) if isinstance(message, str) else self.add(message)
 
