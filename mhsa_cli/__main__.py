@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from typing import NoReturn
 
 NO_MEMORY = b"error: out of memory\n  give it more memory\n"
 
@@ -22,6 +23,11 @@ def main() -> None:
     from mhsa_cli.errors import MhsaError
     from mhsa_cli.jobs.messages import foreseen, forget_output, open_streams, tell
 
+    def fail(error: MhsaError) -> NoReturn:
+        tell(f"error: {error}")
+        tell_if_gone()
+        sys.exit(error.exit_code)
+
     open_streams()
     refuse_torch_without_folder()
     if os.environ.get("FORCE_COLOR", "").lower() in ("0", "false", "no", "off"):
@@ -34,9 +40,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, where a full disk or a closed pipe is still reported
     except MhsaError as error:
-        tell(f"error: {error}")
-        tell_if_gone()
-        sys.exit(error.exit_code)
+        fail(error)
     except KeyboardInterrupt:  # Ctrl-C before a command starts; commands handle it themselves
         sys.exit(130)
     except BrokenPipeError:
@@ -47,9 +51,7 @@ def main() -> None:
         if isinstance(error, OSError):
             forget_output()
         if refused is not None:
-            tell(f"error: {refused}")
-            tell_if_gone()
-            sys.exit(refused.exit_code)
+            fail(refused)
         tell(f"internal error: {type(error).__name__}: {error}\n  please report it, with {write_trace()}")
         sys.exit(1)
 

@@ -55,7 +55,6 @@ def document(records: Iterable[BenchRecord]) -> dict[str, Any]:
 
 
 def _plain(record: BenchRecord) -> dict[str, Any]:
-    """Convert a record to plain data, with named quartiles."""
     quartiles = ("q25", "median", "q75")
     return {
         key: dict(zip(quartiles, value, strict=True)) if isinstance(value, tuple) else value

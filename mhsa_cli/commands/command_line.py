@@ -32,7 +32,6 @@ class Command(TyperCommand):
             raise _usage_error(error, self, ctx, args) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
         _print_help(self, ctx)
 
 
@@ -71,7 +70,6 @@ class Group(TyperGroup):
         return [("Commands", [(name, _paragraphs(command)[0]) for name, command in self.commands.items()])]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
         _print_help(self, ctx)
 
 
@@ -106,7 +104,6 @@ def _refuse_repeats(command: Any, ctx: Any, args: Sequence[str]) -> None:
 
 
 def _usage_error(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> UsageError:
-    """Write an error of typer's in our style."""
     from mhsa_cli.commands.suggestions import no_such_option
 
     name = getattr(error, "option_name", None)

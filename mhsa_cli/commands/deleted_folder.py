@@ -20,7 +20,6 @@ class _Refuse(MetaPathFinder):
     """Refuses the import of torch, which would end the process."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Find nothing. Raises: StorageError for torch."""
         if name == "torch":
             need_folder()
 

@@ -46,7 +46,6 @@ def compare_runs(first: RunDir, second: RunDir, attentions: list[str]) -> Compar
 
 
 def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) -> Settings:
-    """Select the settings that one run lacks or that differ."""
     first, second = map(flat, configs)
     texts = [run.read_run_json().get("text_sha256") for run in runs]
     if texts[0] is not None and texts[0] == texts[1]:  # the same text, from any path
@@ -57,7 +56,6 @@ def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) ->
 
 
 def _final(run: RunDir) -> dict[str, Any]:
-    """Collect the results of a run; unknown ones are None."""
     info = run.read_run_json()
     figures = final_figures(info)
     return {

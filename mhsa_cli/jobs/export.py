@@ -59,7 +59,6 @@ def _source(folder: RunDir, attention: str | None) -> Source:
 
 
 def _checkpoint(folder: RunDir) -> dict[str, bytes]:
-    """Read the newest whole checkpoint of a run whose model is not built. Raises: RunError."""
     from mhsa_cli.core.training.checkpoint import digest, weights_of  # imports torch
 
     loaded = folder.load_checkpoint(for_training=False)

@@ -31,7 +31,6 @@ class Whole:
         self._values.append(value)
 
     def series(self, name: str, role: str) -> Series:
-        """Return the curve."""
         return Series(name, self._steps, self._values, role)
 
 
@@ -56,7 +55,6 @@ class History:
         self.torn = records.torn
 
     def add(self, record: MetricRecord) -> None:
-        """Add one record."""
         if isinstance(record, StepRecord):
             self._train.add(record.step, record.loss)
         elif isinstance(record, EvalRecord):

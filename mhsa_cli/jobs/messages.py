@@ -37,16 +37,13 @@ class _Guarded:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write the text."""
         self._attempt(self._stream.write, text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write the lines."""
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Flush the stream."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, act: Callable[..., object], *arguments: str) -> None:

@@ -48,7 +48,7 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
     Raises: RunError if it is damaged, OtherVersionError if it is whole but not known to this version, UsageError if an
     override would make it another training.
     """
-    config, changed_error = _read(run, compare)
+    config, changed_error = read_config(run, compare)
     if changed_error is not None:
         _check_settings(config, run, changed_error)
     if overrides:
@@ -60,13 +60,8 @@ def run_config(run: RunDir, overrides: Sequence[str] = (), *, compare: bool = Tr
     return config
 
 
-def stated_config(run: RunDir) -> Config:
-    """Read the config in a run's folder, edited or not. Raises: RunError, OtherVersionError."""
-    return _read(run)[0]
-
-
-def _read(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | None]:
-    """Read config.yaml, with an error if it changed since the run ended."""
+def read_config(run: RunDir, compare: bool = True) -> tuple[Config, ChangedError | None]:
+    """Read config.yaml, with an error if it changed since the run ended. Raises: RunError, OtherVersionError."""
     try:
         text = run.read_config_text(compare=compare)
         return _parse(run, text, whole=compare and CONFIG in run.listed()), None

@@ -56,7 +56,6 @@ def timeline_of(folder: RunDir, target: str | None) -> Timeline:
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:
-    """Read the run's snapshots. Raises: RunError if there are none, UsageError if its heads have no maps."""
     check_maps(folder)
     snapshots = snapshots_from_lines(folder.records(SCORES))
     if not snapshots:

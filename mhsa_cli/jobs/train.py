@@ -145,7 +145,6 @@ class Training:
         return train_and_keep(self.group, self.setup.run, self.history)
 
     def finish(self) -> None:
-        """Measure the heads and write the results."""
         setup, group, seconds = self.setup, self.group, self.seconds()
         status = "stopped" if self.stopped else "finished"
         last = group.last_eval[0] if group.last_eval[0].step == group.step else group.evaluate()[0]

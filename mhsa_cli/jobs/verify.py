@@ -78,7 +78,6 @@ def verify_sweep(folder: Path) -> Verification:
 
 
 def _trial_text(info: Mapping[str, Any], found: Verification) -> str:
-    """Describe the status and the parts of a whole trial."""
     message = (info.get("sweep") or {}).get("message")
     step = f" at step {info['step']}" if info.get("step") is not None else ""
     reason = f": {escape(message.partition(chr(10))[0])}" if message else ""
@@ -141,7 +140,6 @@ def _config_check(run: RunDir) -> Check:
 
 
 def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
-    """Derive from a run's config and run.json what its files must hold."""
     from mhsa_cli.core.training.lockstep import log_every
 
     heads = [Head(layer, head) for layer in range(config.model.n_layers) for head in range(config.model.n_heads)]

@@ -116,7 +116,6 @@ def give_up(sweep: SweepDir, trial: Trial, message: str, cause: Cause) -> None:
 
 
 def _failure_entry(trial: Trial, message: str, cause: Cause | None = None) -> dict[str, Any]:
-    """Build the entry in run.json of a trial that failed or was interrupted."""
     return {"cell": trial.cell, "seed": trial.config.train.seed, "message": message, "cause": cause}
 
 
@@ -129,7 +128,6 @@ class _Clock:
 
     @property
     def seconds(self) -> float:
-        """Seconds since this chunk started here."""
         return time.monotonic() - self._began
 
     @property
@@ -138,7 +136,6 @@ class _Clock:
         return round((self._before + self.seconds) / self._trials, 3)
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is due."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def saved(self) -> None:
@@ -207,7 +204,6 @@ class _Losses:
         self._part, self._step, self._sent = 0, 0, 0.0
 
     def add(self, number: int, record: Record | FailRecord) -> None:
-        """Add any record of a trial."""
         if not isinstance(record, StepRecord):
             return
         part = (record.step - 1) * PARTS // self._total

@@ -37,7 +37,6 @@ class TrialJournal:
         return [record for record in self.metrics if isinstance(record, StepRecord)]
 
     def add(self, record: Record | FailRecord) -> None:
-        """Add one record."""
         if isinstance(record, SaveRecord):
             self._save = record
         elif isinstance(record, SnapshotRecord):

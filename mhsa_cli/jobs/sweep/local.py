@@ -91,11 +91,9 @@ class InProcessEngine:
         self.memory = free_memory()
 
     def start(self, chunk: Chunk) -> None:
-        """Queue a chunk; `wait` trains it."""
         self._chunks.append(chunk)
 
     def wait(self) -> EndedChunks:
-        """Train the queued chunks."""
         chunks, self._chunks = self._chunks, []
         return [(chunk, attempt(self._path, chunk, self._stop, self._send)) for chunk in chunks]
 
@@ -121,7 +119,6 @@ class ProcessEngine:
         self._stopped = False
 
     def start(self, chunk: Chunk) -> None:
-        """Give a chunk to an idle process, or to a new one."""
         for worker in self._workers:
             if worker.chunk is None:
                 with contextlib.suppress(OSError):  # it died while idle
@@ -138,7 +135,6 @@ class ProcessEngine:
             pipe.send(chunk)
 
     def wait(self) -> EndedChunks:
-        """Receive messages of every process for a moment."""
         busy = {worker.pipe: worker for worker in self._workers if worker.chunk is not None}
         ready = wait(list(busy), WAIT_SECONDS)
         if self._stop() and not self._stopped:
@@ -165,7 +161,6 @@ class ProcessEngine:
         return [(chunk, message)]
 
     def close(self) -> None:
-        """Close the pipes, which ends every process."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:

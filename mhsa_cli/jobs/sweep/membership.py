@@ -10,7 +10,7 @@ from typing import Any
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.messages import tell
-from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, stated_config
+from mhsa_cli.jobs.run_config import ELSEWHERE, differences, edited, read_config
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.runs.checkpoints import STATE
 from mhsa_cli.runs.disk import read_file
@@ -75,7 +75,7 @@ def _reasons(sweep: SweepDir, run: RunDir, trial: Trial, weights: str | None) ->
     info, done = sweep.info(trial.name), sweep.is_done(trial.name)
     try:
         is_as_written = run.read_config_text(compare=False) == dump_yaml(trial.config)  # no need to parse it
-        config = trial.config if is_as_written else stated_config(run)
+        config = trial.config if is_as_written else read_config(run)[0]
     except OtherVersionError:
         raise
     except RunError:

@@ -74,7 +74,6 @@ class RayEngine:
         return {"CPU": float(config.train.threads)} | ({"GPU": 1.0} if gpu else {})
 
     def start(self, chunk: Chunk) -> None:
-        """Send a chunk to the cluster, with the files of its started trials."""
         needs = self._needs(chunk.trials[0].config)
         self._check(needs)
         started = {t.name: pack_run(self._sweep.path / t.name) for t in chunk.trials if self._sweep.steps(t.name)}
@@ -82,7 +81,6 @@ class RayEngine:
         self._running[task.remote(chunk, started, self._inbox)] = chunk
 
     def wait(self) -> EndedChunks:
-        """Forward messages, and write the trials of chunks that ended."""
         ready, _ = self._ray.wait(list(self._running), timeout=WAIT_SECONDS)
         if self._stop() and not self._stopped:
             self._stopped = True
@@ -106,7 +104,6 @@ class RayEngine:
         return fault
 
     def close(self) -> None:
-        """Disconnect; a cluster that was started here ends."""
         self._ray.shutdown()
 
 
@@ -118,21 +115,17 @@ class _Inbox:
         self._stopped = False
 
     def put(self, message: ChunkProgress | str) -> None:
-        """Add a message."""
         self._messages.append(message)
 
     def take(self) -> list[ChunkProgress | str]:
-        """Remove and return all messages."""
         messages = list(self._messages)
         self._messages.clear()
         return messages
 
     def stop(self) -> None:
-        """Ask all workers to stop."""
         self._stopped = True
 
     def stopped(self) -> bool:
-        """Whether workers should stop."""
         return self._stopped
 
 

@@ -120,7 +120,6 @@ def train_missing(
 
 
 def _engine(sweep: SweepDir, options: EngineOptions, most: int, stop: Callable[[], bool], send: Send) -> Engine:
-    """Make the engine, with at most `most` slots."""
     if options.engine == "ray":
         return RayEngine(sweep, options.address, options.jobs and min(options.jobs, most), stop, send)
     slots = min(options.processes, most)
