@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 from tests.environment import plain
 
 ROOT = Path(__file__).parents[1]
+WIDTH = 80
 SKIPPED = ("make ", "pip ", "git ", "python3 -m venv", "source ")  # set-up, which whoever runs this has done
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 HEAD = re.compile(r"\bL(\d+)\.H\d+")
@@ -94,9 +95,24 @@ def alike(shown: str, real: str) -> bool:
     return all(close(a, b) for a, b in zip(NUMBER.findall(shown), NUMBER.findall(real), strict=True))
 
 
+def unwrapped(lines: Sequence[str]) -> list[str]:
+    """Join the lines of a paragraph, which other figures may break elsewhere; rows of a table have double spaces."""
+    found: list[str] = []
+    last = ""
+    for line in lines:
+        word = (line.split() or [""])[0]
+        prose = last and word and "  " not in last.strip() + line.strip()
+        if prose and len(last) + 1 + len(word) > WIDTH:
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+        last = line
+    return found
+
+
 def missing(shown: Sequence[str], real: Sequence[str]) -> str | None:
     """Find the first shown line that did not come in its place; `...` leaves lines out."""
-    shown, real = in_order_of_roles(shown), in_order_of_roles(real)
+    shown, real = (in_order_of_roles(unwrapped(lines)) for lines in (shown, real))
     place, jump = 0, True
     for line in shown:
         if line.strip() == "...":
@@ -112,7 +128,7 @@ def missing(shown: Sequence[str], real: Sequence[str]) -> str | None:
 
 def environment() -> dict[str, str]:
     """Give commands an 80 column page to print on and this Python's `mhsa`."""
-    return plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"}
+    return plain() | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": str(WIDTH)}
 
 
 def check_console(text: str, folder: Path) -> list[str]:

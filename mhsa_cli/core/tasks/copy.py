@@ -20,7 +20,7 @@ class Copy(Recall):
     """
 
     name = "copy"
-    summary = "a random prefix, a separator, the prefix again; heads must attend to the prefix"
+    summary = "a random prefix, a separator, the prefix again"
     uniform_answers = True
 
     @property

@@ -18,7 +18,7 @@ class Repeat(Task):
     """
 
     name = "repeat"
-    summary = "one id in every position; the answer does not depend on what a head attends to"
+    summary = "one id in every position; any attention finds the answer"
     uniform_answers = True
     note = (
         "On repeat every key carries the same token: the answer does not depend on what a head attends to. "
