@@ -39,11 +39,11 @@ NOTES = {
 ATTEMPTS = {
     "unknown_setting": "cannot infer config setting {name!r}; pass --with {name}=VALUE",
     "unknown_argument": "cannot infer constructor argument {name!r}; pass --with {name}=VALUE",
-    "build": "building ({how}){more}: {message}",
+    "build": "building {how}{more}: {message}",
     "call": "calling {how}{more}: {message}",
     "no_call_form": "calling{more}: {message}",
 }
-MORE_ATTEMPTS = " (and {count} other attempts)"
+MORE_ATTEMPTS = " (and {count} more)"
 # Meaning of the values of a mask that is passed.
 MASKS = {
     "true_attends": "True = may attend",

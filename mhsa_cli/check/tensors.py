@@ -29,7 +29,6 @@ class Slot:
 
     @property
     def value(self) -> Any:
-        """The tensor or array itself."""
         return self.holder[self.key] if isinstance(self.holder, dict | list) else getattr(self.holder, self.key)
 
     def read(self) -> Tensor:

@@ -73,7 +73,6 @@ class AnyConfig(dict[str, Any]):
         return known or dict.__contains__(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
-        """Look a name up as a dict does."""
         return self[name] if name in self else default  # noqa: SIM401 (it would call itself)
 
 
@@ -152,7 +151,6 @@ def _possible_values(
 
 
 def _fill_dataclass(config: type, sizes: BlockSizes, given: Given) -> Any:
-    """Make a dataclass of settings with our sizes."""
     values: dict[str, Any] = {}
     for field in (field for field in dataclasses.fields(config) if field.init):
         kind = size_kind(field.name)

@@ -99,7 +99,6 @@ class ProjectedFunction:
 
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Change every tensor in nested dicts."""
     if isinstance(value, dict):
         return {key: _map_tensors(inner, change) for key, inner in value.items()}
     return change(value) if isinstance(value, Tensor) else value

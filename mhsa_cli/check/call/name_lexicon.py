@@ -84,7 +84,6 @@ class BlockSizes:
 
     @property
     def d_head(self) -> int:
-        """Width of a head."""
         return self.d_model // self.n_heads
 
     def of(self, kind: str) -> Any:

@@ -60,7 +60,6 @@ class Anatomy:
         return next(reversed(before), None), next(iter(after), None)
 
     def at(self, index: int | None) -> ast.AST | None:
-        """Node at an index of `run`."""
         return None if index is None else self.run[index]
 
     def indices(self, test: Test, first: int = 0, last: int | None = None) -> list[int]:

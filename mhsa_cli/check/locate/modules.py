@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from mhsa_cli.check.locate import syntax
@@ -31,11 +32,9 @@ def detached(a: Anatomy) -> ast.AST | None:
         made = syntax.called(node) in ("tensor", "as_tensor", "from_numpy") and bool(node.args)
         return syntax.called(node) in ("item", "tolist") or (made and isinstance(node.args[0], ast.Name | ast.List))
 
-    def without(node: ast.AST) -> bool:
-        return "no_grad" in ast.unparse(node) or "inference_mode" in ast.unparse(node)
-
-    around = [d for node in a.run if (f := a.function[node]) for d in f.decorator_list]
-    return first(a.own_first(a.run), cuts) or first(around, without) or first(a.run, reads)
+    decorators = [d for node in a.run if (f := a.function[node]) for d in f.decorator_list]
+    without = first(decorators, lambda n: bool(re.search("no_grad|inference_mode", ast.unparse(n))))
+    return first(a.own_first(a.run), cuts) or without or first(a.run, reads)
 
 
 def divides(a: Anatomy) -> ast.AST | None:
@@ -120,11 +119,11 @@ def dropout(a: Anatomy) -> ast.AST | None:
         known = len(arguments) > 1 or syntax.is_library(node)
         return known and not any(uses_training(node, argument) for argument in arguments)
 
-    def is_random(node: ast.AST) -> bool:
-        return any(word in syntax.called(node) for word in ("rand", "bernoulli", "binomial"))
-
     return first(
-        a.run, ignores_training, is_random, lambda n: syntax.called(n) == "train" and not getattr(n, "args", ())
+        a.run,
+        ignores_training,
+        lambda n: bool(re.search("rand|bernoulli|binomial", syntax.called(n))),
+        lambda n: syntax.called(n) == "train" and not getattr(n, "args", ()),
     )
 
 

@@ -33,19 +33,18 @@ rotation_of_values, rotation_of_keys = (partial(_rotation_of, role) for role in 
 
 def angles(a: Anatomy) -> ast.AST | None:
     """Where angles, or their cosines, are laid out over all features; else the rotation."""
-    turned = {ast.unparse(o) for n in a.everything for o in _of_cosine(n)}
+    rotated = {ast.unparse(o) for n in a.everything for o in _of_cosine(n)}
 
     def lays_out(node: ast.AST) -> bool:
         calls = {syntax.called(n) for n in ast.walk(node)} if isinstance(node, ast.Assign) else {syntax.called(node)}
         return bool(calls & {"repeat_interleave", "repeat", "tile", "cat", "concat", "concatenate", "stack"})
 
-    def sets_angles(node: ast.AST) -> bool:
-        return any(t in turned or syntax.ANGLE.search(t) for t in syntax.targets(node)) and lays_out(node)
-
-    def of_angles(node: ast.AST) -> bool:
-        return lays_out(node) and isinstance(node, ast.Call) and ast.unparse(node) in turned
-
-    return first(a.everything, sets_angles, of_angles) or rotation(a)
+    found = first(
+        filter(lays_out, a.everything),
+        lambda n: any(t in rotated or syntax.ANGLE.search(t) for t in syntax.targets(n)),
+        lambda n: isinstance(n, ast.Call) and ast.unparse(n) in rotated,
+    )
+    return found or rotation(a)
 
 
 def _of_cosine(node: ast.AST) -> list[ast.expr]:
@@ -77,13 +76,12 @@ def rates(a: Anatomy) -> ast.AST | None:
     def counts(node: ast.AST) -> bool:
         return "arange" in syntax.names(node) or syntax.mentions(node, _BASE)
 
-    def power(node: ast.AST) -> bool:
-        return counts(node) and (bool(syntax.sides(node, ast.Pow)) or syntax.called(node) == "pow")
-
-    def pairs(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and syntax.called(node) == "arange" and len(node.args) > 2
-
-    return first(a.everything, power, lambda n: syntax.called(n) == "exp" and counts(n), pairs)
+    return first(
+        a.everything,
+        lambda n: counts(n) and (bool(syntax.sides(n, ast.Pow)) or syntax.called(n) == "pow"),
+        lambda n: counts(n) and syntax.called(n) == "exp",
+        lambda n: isinstance(n, ast.Call) and syntax.called(n) == "arange" and len(n.args) > 2,
+    )
 
 
 def sense(a: Anatomy) -> ast.AST | None:
@@ -124,9 +122,8 @@ def _calls(functions: set[str], node: ast.AST) -> bool:
 
 
 def _negates(node: ast.AST) -> bool:
-    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
-        return False
-    return not isinstance(node.operand, ast.Constant)
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    return negated and not isinstance(getattr(node, "operand", None), ast.Constant)
 
 
 def _helper_without_angles(a: Anatomy) -> ast.AST | None:

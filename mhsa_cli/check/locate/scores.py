@@ -33,14 +33,11 @@ def scale(a: Anatomy) -> ast.AST | None:
 def scale_used(a: Anatomy) -> ast.AST | None:
     """Where the scores are scaled: after their product, else before it; else the scores."""
 
-    def plain(node: ast.AST) -> bool:
-        return bool(syntax.factors(node)) and not any(a.is_mask(f) for f in syntax.factors(node))
-
     until_softmax = a.run[a.scores or 0 : (a.softmax or len(a.run) - 1) + 1]
     return (
         first(a.until_values(), _rooted)
         or first(a.before_scores(), lambda n: _rooted(n) and not _angles(n))
-        or first(until_softmax, plain)
+        or first(until_softmax, lambda n: bool(syntax.factors(n)) and not any(map(a.is_mask, syntax.factors(n))))
         or scores(a)
     )
 
@@ -177,19 +174,16 @@ def _sets_part(node: ast.AST) -> bool:
 def fill(a: Anatomy) -> ast.AST | None:
     """The fill of masked scores: the assignment of its name, else its use."""
 
-    def filled(node: ast.AST) -> bool:
-        return a.is_masking(node) and bool(_fills(node))
-
-    def made(node: ast.AST) -> bool:
+    def makes_mask(node: ast.AST) -> bool:
         return any(a.is_mask(value) and _fills(value) for _, value in syntax.assignments(node))
 
-    found = first(a.until_values(), filled) or last(a.everything, made)
-    named = {ast.unparse(value) for value in _fills(found)} if found else set()
+    found = first(a.until_values(), lambda n: a.is_masking(n) and bool(_fills(n))) or last(a.everything, makes_mask)
+    names = {ast.unparse(value) for value in _fills(found)} if found else set()
 
-    def sets(node: ast.AST) -> bool:
-        return any(t in named and syntax.number(v) is not None for t, v in syntax.assignments(node))
+    def sets_fill(node: ast.AST) -> bool:
+        return any(name in names and syntax.number(v) is not None for name, v in syntax.assignments(node))
 
-    return last(a.everything, sets) or found or mask(a)
+    return last(a.everything, sets_fill) or found or mask(a)
 
 
 def _fills(node: ast.AST) -> list[ast.expr]:

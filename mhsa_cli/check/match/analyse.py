@@ -133,7 +133,6 @@ def mask_forms(c: CallContext) -> MaskForms:
 
 
 def _takes_padding(c: CallContext) -> bool:
-    """Whether the mask is a padding mask (B, T)."""
     for dtype in (torch.bool, torch.int64, torch.float32):
         supplied = {**c.instance.supplied, c.call_form.mask_name: torch.ones(c.x.shape[:2], dtype=dtype)}
         try:

@@ -39,7 +39,6 @@ class CallContext:
 
     @property
     def slots(self) -> list[Slot]:
-        """The block's weights."""
         return self.instance.slots
 
     @property

@@ -36,7 +36,6 @@ class Roles:
 
     @property
     def n_heads(self) -> int:
-        """Number of query heads."""
         return self.q.size(0)
 
 

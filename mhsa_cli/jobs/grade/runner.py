@@ -115,7 +115,6 @@ class _GradingProcess:
         other.close()
 
     def seconds_left(self) -> float:
-        """Seconds until the time limit."""
         return 60.0 if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
 
     def poll(self) -> GradeResult | None:
@@ -235,7 +234,6 @@ def _on_one_line(text: str) -> str:
 
 
 def _grade(document: dict[str, Any]) -> Grade:
-    """Read a grade from plain data."""
     laws = [Law(**law) for law in document.pop("laws")]
     faults = [NamedFault(**fault) for fault in document.pop("faults")]
     notes, tried = ([Note(**note) for note in document.pop(key)] for key in ("notes", "tried"))

@@ -62,7 +62,7 @@ def verdict_sentence(grade: Grade) -> str:
     if grade.verdict == "right":
         return "; ".join([*_condition(grade), *_what_holds(grade.laws)])
     if grade.verdict == "uncallable":
-        return f"all {len(grade.tried)} attempts failed" if len(grade.tried) > 1 else cause(grade)
+        return f"{len(grade.tried)} attempts failed" if len(grade.tried) > 1 else cause(grade)
     if grade.verdict == "unclear":
         return (
             "no law is broken, but the output is neither that of plain attention nor that of a known fault: the block "
@@ -111,7 +111,7 @@ def finding(grade: Grade) -> str:
         return "; ".join(fault.title for fault in grade.faults)
     if grade.verdict == "uncallable":
         more = len(grade.tried) - 1
-        return cause(grade) + (f" (and {plural(more, 'other attempt')})" if more > 0 else "")
+        return cause(grade) + (f" (and {more} more)" if more > 0 else "")
     if grade.verdict == "right" and _condition(grade):
         return f"right {_condition(grade)[0]}"
     for state in ("fails", "edge"):
