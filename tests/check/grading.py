@@ -23,8 +23,8 @@ def names_of(result: Grade) -> set[str]:
     return {fault.id for fault in result.faults}
 
 
-def told(result: Grade) -> str:
-    """Write what a grade says, for the message of an assertion."""
+def described(result: Grade) -> str:
+    """Describe a grade in the message of an assertion."""
     failed = [f"{law.id}: {law.finding}" for law in result.laws if law.passed is False]
     tries = [one.text for one in result.tried]
     return f"{result.verdict}; named {sorted(names_of(result))}; failed {failed}; tried {tries}"

@@ -32,8 +32,8 @@ def notes(source: Source) -> str:
     return "\n".join(note.text for note in source.notes)
 
 
-def refusal(target: str) -> str:
+def refusal(block: str) -> str:
     with pytest.raises(UsageError) as error:
-        load(target)
+        load(block)
     assert error.value.hint, "an error has a way out"
     return str(error.value)

@@ -115,8 +115,10 @@ def draw(seed: int) -> Drawn:
     lines += [f"        {line}" for line in (f"assert {width} % {count} == 0", f"self.count = {count}", *made)]
     lines += ["", f"    def forward(self, x{', mask=None' if mask == 'argument' else ''}):"]
     lines += [f"        {line}" for line in body]
-    told = f"seed {seed}: {says}, bias {bias} and {out_bias}, mask {mask}, scale {scale}, {frame}, {returned}, {sizes}"
-    return Drawn(HEAD + "\n" + "\n".join(lines) + "\n", sizes, told)
+    described = (
+        f"seed {seed}: {says}, bias {bias} and {out_bias}, mask {mask}, scale {scale}, {frame}, {returned}, {sizes}"
+    )
+    return Drawn(HEAD + "\n" + "\n".join(lines) + "\n", sizes, described)
 
 
 def _projections(

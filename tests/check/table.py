@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mhsa_cli.check.faults import FAULTS
 from mhsa_cli.records.check import Grade
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.planted import STYLES, Planted, framed, pairs, sources
 
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
@@ -35,7 +35,7 @@ class Row:
 
     planted: Planted
     outcome: str
-    told: str
+    described: str
     off: int | None
     seconds: float
 
@@ -62,7 +62,7 @@ def rows(planted: Sequence[Planted]) -> Iterator[Row]:
                 continue
             lines = [f.line for f in result.faults if one.accepts({f.id}) and f.line is not None]
             off = min((abs(line - one.line) for line in lines), default=None)
-            yield Row(one, outcome_of(one, result), told(result), off, time.perf_counter() - started)
+            yield Row(one, outcome_of(one, result), described(result), off, time.perf_counter() - started)
 
 
 def counts(found: Sequence[Row]) -> str:
@@ -80,11 +80,11 @@ def markdown(single: Sequence[Row], double: Sequence[Row], inside: Sequence[Row]
     faults = sorted({fault for fault, _ in cells}, key=lambda fault: order.get(fault, len(order)))
     lines = [f"| fault | {' | '.join(styles)} |", f"|---|{'---|' * len(styles)}"]
     lines += [f"| `{f}` | {' | '.join(cells.get((f, style), '') for style in styles)} |" for f in faults]
-    told_lines = [row for row in single if row.off is not None]
-    near = sum((row.off or 0) <= NEAR for row in told_lines)
+    reported = [row for row in single if row.off is not None]
+    near = sum((row.off or 0) <= NEAR for row in reported)
     lines += ["", f"One fault: {counts(single)}. {len(faults)} faults in {len(styles)} styles."]
     lines += ["", f"Two faults at once: {counts(double)}. Inside a residual and a LayerNorm: {counts(inside)}."]
-    lines += ["", f"Of {len(told_lines)} reported lines, {near} are at most {NEAR} away from the fault."]
+    lines += ["", f"Of {len(reported)} reported lines, {near} are at most {NEAR} away from the fault."]
     return "\n".join(lines) + "\n"
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         for row in rows([one for one in kind() if not given.only or one.style in given.only]):
             kinds[-1].append(row)
             if row.outcome != NAMED or row.seconds > 5:
-                print(f"{row.outcome}: {row.planted.style} {row.planted.fault} ({row.seconds:.1f} s): {row.told}",
+                print(f"{row.outcome}: {row.planted.style} {row.planted.fault} ({row.seconds:.1f} s): {row.described}",
                       flush=True)  # fmt: skip
     text = markdown(*kinds)
     everything = list(chain.from_iterable(kinds))

@@ -1,4 +1,4 @@
-"""What a call may ask for beside x: numbers, memories, switches and masks; each is given what it means, or told."""
+"""Parameters of a call beside x: numbers, memories, switches and masks; each gets its usual value, or is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.records.check import Grade
-from tests.check.grading import grade_text, told
+from tests.check.grading import described, grade_text
 
 BLOCK = """
 import torch
@@ -57,53 +57,55 @@ def test_a_number_that_says_where_the_row_begins_is_zero(tmp_path: Path, argumen
     cache = f"self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype); self.keys[:B, {name}:{name} + T] = "
     cache += f"k.transpose(1, 2); k = self.keys[:B, :{name} + T].transpose(1, 2)"
     result = graded(tmp_path, f"x, {argument}", between=cache)
-    assert result.verdict == "right" and called in result.detected["called"], told(result)
+    assert result.verdict == "right" and called in result.detected["called"], described(result)
 
 
 @pytest.mark.parametrize("number", ["scale_by_head: bool", "layer_idx: int", "dropout_p: float"])
 def test_other_numbers_are_numbers(tmp_path: Path, number: str) -> None:
     use = f"assert isinstance({number.partition(':')[0]}, (int, float))"
     result = graded(tmp_path, f"x, {number}", between=use)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
 
 
 def test_the_length_of_a_row_and_of_a_batch_are_those_of_the_call(tmp_path: Path) -> None:
     result = graded(tmp_path, "x, seq_len: int, batch_size: int", between="assert (B, T) == (batch_size, seq_len)")
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
 
 
 @pytest.mark.parametrize("name", ["memory", "context", "encoder_output", "kv", "key_value", "something"])
 def test_a_second_row_is_the_first(tmp_path: Path, name: str) -> None:
     result = graded(tmp_path, f"x, {name}", memory=name)
-    assert result.verdict == "right" and f"{name} = x, as in self-attention" in result.detected["called"], told(result)
+    assert result.verdict == "right" and f"{name} = x, as in self-attention" in result.detected["called"], described(
+        result
+    )
 
 
 @pytest.mark.parametrize("switch", ["causal=False", "causal: bool", "is_causal", "mask: bool = False"])
 def test_a_switch_for_the_mask_is_on(tmp_path: Path, switch: str) -> None:
     name = switch.partition("=")[0].partition(":")[0]
     result = graded(tmp_path, f"x, {switch}", mask=f"if {name} is True:\n            {CAUSAL}")
-    assert result.verdict == "right" and f"{name}=True" in result.detected["called"], told(result)
+    assert result.verdict == "right" and f"{name}=True" in result.detected["called"], described(result)
 
 
-def told_of(result: Grade) -> list[str]:
+def untested_in(result: Grade) -> list[str]:
     """List the masks of which is said that they were not given."""
     return [note.facts["name"] for note in result.notes if note.kind in ("untested", "padding")]
 
 
 @pytest.mark.parametrize("name", ["key_padding_mask", "pad_mask", "lengths", "head_mask", "attention_mask"])
-def test_a_mask_that_is_not_given_is_told(tmp_path: Path, name: str) -> None:
+def test_a_mask_that_is_not_passed_is_reported(tmp_path: Path, name: str) -> None:
     hide = f"if {name} is not None:\n            s = s.masked_fill({name}[:, None, None, :], float('-inf'))"
     result = graded(tmp_path, f"x, {name}=None", mask=hide)
-    assert result.verdict == "right" and told_of(result) == [name], result
+    assert result.verdict == "right" and untested_in(result) == [name], result
     both = graded(tmp_path, f"x, mask=None, {name}=None", mask=f"if mask is not None: s = s + mask\n        {hide}")
-    assert both.verdict == "right" and told_of(both) == [name], both
+    assert both.verdict == "right" and untested_in(both) == [name], both
 
 
 def test_a_cache_that_holds_on_to_a_graph_is_no_fault(tmp_path: Path) -> None:
     cache = "self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype) if self.keys is None else self.keys.to(k)"
     cache += "; self.keys[:B, :T] = k.transpose(1, 2); k = self.keys[:B, :T].transpose(1, 2)"
     result = graded(tmp_path, "x", between=cache)
-    assert "gradients_finite" not in [law.id for law in result.laws if law.passed is False], told(result)
+    assert "gradients_finite" not in [law.id for law in result.laws if law.passed is False], described(result)
 
 
 def test_memory_that_runs_out_is_not_tried_for_ever(tmp_path: Path) -> None:
@@ -137,5 +139,5 @@ class Attention(nn.Module):
         return self.proj(torch.cat([head(x) for head in self.heads], -1))
 """
     result = grade_text(text, "Attention", tmp_path)
-    assert result.verdict == "wrong" and ", shared" in result.detected["weights"], told(result)
+    assert result.verdict == "wrong" and ", shared" in result.detected["weights"], described(result)
     assert ", ," not in result.detected["weights"]

@@ -1,4 +1,4 @@
-"""What a constructor, a config or a call asks for: guessed where it is usual, else told by name."""
+"""Arguments of a constructor, a config or a call: inferred from usual names, else reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.records.check import Grade
-from tests.check.grading import grade_text, told
+from tests.check.grading import described, grade_text
 
 BLOCK = """
 import torch
@@ -51,7 +51,7 @@ CONFIG = {"width": "cfg.n_embd", "heads": "cfg.n_head"}
 )  # fmt: skip
 def test_a_config_has_what_is_usual(tmp_path: Path, setting: str) -> None:
     result = graded(tmp_path, "cfg", first=f"self.of = cfg.{setting}; cfg['{setting}']", **CONFIG)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
 
 
 @pytest.mark.parametrize("way", ["cfg.hardness", "cfg['hardness']"])
@@ -62,14 +62,14 @@ def test_what_a_config_lacks_is_named_and_can_be_given(tmp_path: Path, way: str,
     assert result.verdict == "uncallable"
     assert (result.tried[0].kind, result.tried[0].facts) == ("unknown_setting", {"name": "hardness"})
     result = graded(tmp_path, "cfg", "hardness=3", **{**CONFIG, **parts})
-    assert result.verdict == "right" and not result.notes, told(result)
+    assert result.verdict == "right" and not result.notes, described(result)
 
 
 @pytest.mark.parametrize("names", ["n_state, n_head", "n_embed, n_heads", "d_out_kq, nhead", "dim, heads"])
 def test_a_constructor_is_read_by_usual_names(tmp_path: Path, names: str) -> None:
     width, heads = names.split(", ")
     result = graded(tmp_path, f"{names}, n_ctx, d_head, init_range", width=width, heads=heads)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
 
 
 WRAPPER = """
@@ -101,7 +101,7 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize(("name", "width"), [("Wrapper", "d_out_v=6"), ("Head", "d_out_v=24")])
 def test_a_width_beside_a_number_of_heads_is_that_of_one(tmp_path: Path, name: str, width: str) -> None:
     result = grade_text(WRAPPER, name, tmp_path)
-    assert result.verdict == "right" and width in result.detected["built"], told(result)
+    assert result.verdict == "right" and width in result.detected["built"], described(result)
 
 
 def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
@@ -109,16 +109,16 @@ def test_a_class_called_head_is_no_number_of_heads(tmp_path: Path) -> None:
         text = WRAPPER[: WRAPPER.index("class Wrapper")].replace("d_in, d_out_kq, d_out_v", arguments)
         text = text.replace("(d_in, d_out_kq)", f"({width}, size)").replace("(d_in, d_out_v)", f"({width}, size)")
         result = grade_text(text.replace("d_out_kq", "d").replace("= d\n", "= size\n"), "Head", tmp_path)
-        assert result.verdict == "right" and not result.faults, told(result)
+        assert result.verdict == "right" and not result.faults, described(result)
 
 
 def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
     odd = {"more": ", temper", "between": "assert temper == 3"}
     assert graded(tmp_path, "d_model, n_heads", **odd).verdict == "uncallable"
     result = graded(tmp_path, "d_model, n_heads", "temper=3", **odd)
-    assert result.verdict == "right" and not result.notes, told(result)
+    assert result.verdict == "right" and not result.notes, described(result)
     both = graded(tmp_path, "d_model, n_heads, temper", "temper=3", first="assert temper == 3", **odd)
-    assert both.verdict == "right", told(both)
+    assert both.verdict == "right", described(both)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,9 @@ def test_what_is_given_reaches_the_call(tmp_path: Path) -> None:
         ("cfg: Config", CONFIG, "n_embd, n_head, x"),
     ],
 )
-def test_what_nothing_takes_is_told(tmp_path: Path, arguments: str, parts: dict[str, str], there_are: str) -> None:
+def test_an_argument_that_nothing_takes_is_reported(
+    tmp_path: Path, arguments: str, parts: dict[str, str], there_are: str
+) -> None:
     result = graded(tmp_path, arguments, "nonsense=3", **parts)
     said = make_note("unused_argument", name="nonsense", names=there_are.split(", "))
     assert result.verdict == "right" and said in result.notes, result
@@ -139,10 +141,10 @@ def test_what_nothing_takes_is_told(tmp_path: Path, arguments: str, parts: dict[
 
 def test_what_takes_anything_is_given_it(tmp_path: Path) -> None:
     result = graded(tmp_path, "d_model, n_heads, **others", "sense=3", first="assert others == {'sense': 3}")
-    assert result.verdict == "right" and not result.notes, told(result)
+    assert result.verdict == "right" and not result.notes, described(result)
 
 
-def test_what_a_function_does_not_take_is_told(tmp_path: Path) -> None:
+def test_an_argument_that_a_function_does_not_take_is_reported(tmp_path: Path) -> None:
     text = "import torch\n\ndef attention(q, k, v, gain=1):\n    s = gain * q @ k.mT / q.size(-1) ** 0.5\n"
     text += "    return s.softmax(-1) @ v\n"
     result = grade_text(text, "attention", tmp_path, arguments=("nonsense=3", "gain=1"))
@@ -163,12 +165,12 @@ args = parser.parse_args()
 """
 
 
-def test_a_command_line_that_nobody_wrote_has_its_defaults(tmp_path: Path) -> None:
+def test_a_parsed_command_line_has_its_defaults(tmp_path: Path) -> None:
     block = BLOCK.format(
         arguments="", first="pass", more="", between="pass", width="args.d_model", heads="args.n_heads"
     )
     result = grade_text(ARGPARSE + block.replace("(self, )", "(self)"), "Attention", tmp_path)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
     assert result.notes == [make_note("skipped", where="line 10 runs", name="Attention")]
 
 
@@ -179,4 +181,4 @@ def test_a_config_of_the_file_has_our_sizes(tmp_path: Path, config: str) -> None
     parts = {name: text.format(*ends) for name, text in held.items()}
     block = BLOCK.format(arguments="", first="pass", more="", between="pass", **parts).replace("(self, )", "(self)")
     result = grade_text(f"import types\nMY_CONFIG = {config}\n{block}", "Attention", tmp_path)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.check.call.param_dicts import keys_read
-from tests.check.grading import grade_text, told
+from tests.check.grading import described, grade_text
 
 ATTEND = """
 import numpy as np
@@ -45,9 +45,9 @@ def test_weights_in_a_dict_are_graded(way: str, tmp_path: Path) -> None:
     body = WAYS[way].replace("; ", "\n    ")
     text = f"{ATTEND}\ndef attention(x, p, n_heads):\n    {body}\n"
     result = grade_text(text, "attention", tmp_path)
-    assert result.verdict == "right" and "p." in result.detected["weights"], told(result)
+    assert result.verdict == "right" and "p." in result.detected["weights"], described(result)
     wrong = grade_text(text.replace("np.sqrt(q.shape[-1])", "q.shape[-1]"), "attention", tmp_path)
-    assert [fault.id for fault in wrong.faults] == ["scale_d_head_unrooted"], told(wrong)
+    assert [fault.id for fault in wrong.faults] == ["scale_d_head_unrooted"], described(wrong)
 
 
 def test_two_dicts_that_are_unpacked(tmp_path: Path) -> None:
@@ -55,17 +55,17 @@ def test_two_dicts_that_are_unpacked(tmp_path: Path) -> None:
     text = text.replace("b=None", "b")
     text += "    return linear(heads_of(*np.split(y, 3, -1), n_head), **c_proj)\n"
     result = grade_text(text, "mha", tmp_path)
-    assert result.verdict == "right" and result.detected["bias"] == "yes", told(result)
+    assert result.verdict == "right" and result.detected["bias"] == "yes", described(result)
 
 
 def test_by_head_without_a_dict(tmp_path: Path) -> None:
     text = f"{ATTEND}\ndef attention(x, Wq, Wk, Wv, Wo):\n"
     text += "    y = [attend(x @ q, x @ k, x @ v) for q, k, v in zip(Wq, Wk, Wv)]; return np.hstack(y) @ Wo\n"
     result = grade_text(text, "attention", tmp_path)
-    assert result.verdict == "right", told(result)
+    assert result.verdict == "right", described(result)
 
 
-def test_a_key_that_says_nothing_is_told(tmp_path: Path) -> None:
+def test_a_key_of_unknown_meaning_is_reported(tmp_path: Path) -> None:
     text = f"{ATTEND}\ndef attention(x, p):\n    return attend(x @ p['banana'], x @ p['kiwi'], x)\n"
     result = grade_text(text, "attention", tmp_path)
     assert result.verdict == "uncallable" and len(result.tried) == 1

@@ -41,7 +41,7 @@ class Block(nn.Module):
         # last
         return (y, shown) if return_weights else y
 """
-# Law -> what is written in another way. Where a breaker breaks more than its law, that is left out here.
+# Law -> what is written in another way. Other laws that a breaker breaks are not listed.
 BREAKERS = {
     "shape": ("# last", "y = y.transpose(1, 2)"),
     "equal_to_reference": ("math.sqrt(D // self.h)", "math.sqrt(D)"),

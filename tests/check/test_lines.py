@@ -1,4 +1,4 @@
-"""The line that a fault is pointed at: small sources, with `# here` at the wanted line of one part of attention."""
+"""The line of a fault: small sources, with the name of a rule as a comment at the line that it finds."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Plain(nn.Module):
         return (q @ k.mT).softmax(-1) @ v
 """
 
-# A line that is right as it stands is none: what stands beside it is pointed at.
+# A correct line is never found: the one beside it is.
 KERNEL = """
 class Fast(nn.Module):
     def __init__(self, width, p):

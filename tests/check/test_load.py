@@ -1,4 +1,4 @@
-"""A target is loaded by running what it needs and nothing else; what fails is said with its line."""
+"""A block is loaded by running only what it needs; failures are reported with their line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_only_what_the_target_needs_is_run(write: Write) -> None:
     assert source.notes == tuple(make_note("skipped", where=where, name="Attention") for where in left_out)
 
 
-def test_a_needed_line_that_fails_is_told_and_the_target_tried_all_the_same(write: Write) -> None:
+def test_a_needed_line_that_fails_is_reported_and_the_block_tried_all_the_same(write: Write) -> None:
     source = load(
         write("import no_such_package\n\ndef attention(q, k):\n    return no_such_package.run(q, k)\n") + ":attention"
     )
@@ -172,8 +172,8 @@ def test_relative_imports_find_their_package(write: Write, init: str) -> None:
     write("one = 1\n", "top/inner.part/linear.py")
     write("three = 3\n", "beside.py")
     text = "from .linear import one\nfrom .. import functional as F\nfrom beside import three\n\ndef attention(q, k):\n"
-    target = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
-    source = load(target + ":attention")
+    block = write(text + "    return F.double(q) + one + three\n\nprint(1)\n", "top/inner.part/mine.py")
+    source = load(block + ":attention")
     assert source.attention(4, 0) == 12 and source.notes == (
         make_note("skipped", where="line 8 runs", name="attention"),
     )
@@ -184,14 +184,14 @@ def test_folders_without_init_are_packages_where_dots_ask_for_them(write: Write)
     write("two = 2\n", "top/inner/near.py")
     text = "from ..far import one\nfrom .near import two\nfrom above_all import three\n"
     write("three = 3\n", "above_all/__init__.py")
-    target = write(text + "def attention(q, k): return one, two, three\n", "top/inner/mine.py")
-    assert load(target + ":attention").attention(0, 0) == (1, 2, 3)
+    block = write(text + "def attention(q, k): return one, two, three\n", "top/inner/mine.py")
+    assert load(block + ":attention").attention(0, 0) == (1, 2, 3)
 
 
 def test_what_a_package_itself_defines_can_be_imported(write: Write) -> None:
     write("SIZE = 5\n", "top/__init__.py")
-    target = write("from . import SIZE\n\ndef attention(q, k):\n    return SIZE\n", "top/mine.py")
-    assert load(target + ":attention").attention(0, 0) == 5
+    block = write("from . import SIZE\n\ndef attention(q, k):\n    return SIZE\n", "top/mine.py")
+    assert load(block + ":attention").attention(0, 0) == 5
 
 
 def test_nothing_is_written_beside_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def spoil(patch: pytest.MonkeyPatch) -> None:
 
 def decided(found: Grade, code: int) -> dict[str, Any]:
     """Give all of a grade that is no sentence, and what follows from it."""
-    told = leading(found, "fails")
+    first = leading(found, "fails")
     return {
         "code": code,
         "verdict": found.verdict,
@@ -70,7 +70,7 @@ def decided(found: Grade, code: int) -> dict[str, Any]:
         "laws": [
             (law.id, law.passed, law.max_difference, law.edge, law.code, law.facts, law.rank) for law in found.laws
         ],
-        "told": told and told.id,
+        "leading": first and first.id,
         "faults": [(fault.id, fault.line, fault.max_difference, fault.facts) for fault in found.faults],
         "kinds": [(one.kind, one.facts.get("name")) for one in (*found.notes, *found.tried)],
         "next": next_step(found)[1],
@@ -130,11 +130,11 @@ def test_every_code_has_its_sentence_and_every_sentence_its_code() -> None:
         known |= set(codes_in([tree])) if file not in tables else set()
         for node in ast.walk(tree):
             name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
-            at, told = MADE_BY.get(name, (0, set[str]()))
+            at, known_codes = MADE_BY.get(name, (0, set[str]()))
             if name in MADE_BY:
                 codes = {code for code in codes_in(node.args[at : at + 1]) if not code.startswith("_")}
                 made |= codes
-                assert codes <= told, (file.name, codes - told)
+                assert codes <= known_codes, (file.name, codes - known_codes)
     assert {"leaks", "numpy", "frame", "build", "no_input"} <= made
     spoken = {*OUTCOMES, *sentences.NOTES, *sentences.ATTEMPTS, *sentences.CALL_ERRORS}
     assert {code for code in spoken - known - made if not code.endswith("_and_more")} == set()

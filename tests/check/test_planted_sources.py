@@ -117,7 +117,7 @@ def test_the_line_of_a_fault_is_one_that_the_right_source_lacks(name: str) -> No
         lines = planted.source.splitlines()
         assert 1 <= planted.line <= len(lines), planted.fault
         assert "#:" not in planted.source and "#!" not in planted.source, planted.fault
-        if len(lines) >= len(right):  # else lines were left out, and it is the place where one stood
+        if len(lines) >= len(right):  # else lines were removed, and it is the place of one of them
             assert lines[planted.line - 1] not in right, planted.fault
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.random_right import draw
 
 QUICK, LONG, ALL, BATCH = 20, 60, 1000, 50
@@ -16,7 +16,7 @@ def check(seed: int, folder: Path) -> str:
     """Grade what a seed draws; returns what is wrong with the grade, or nothing."""
     drawn = draw(seed)
     result = grade_text(drawn.source, drawn.entry, folder, **drawn.sizes)
-    return "" if result.verdict == "right" and not names_of(result) else f"{drawn.says}: {told(result)}"
+    return "" if result.verdict == "right" and not names_of(result) else f"{drawn.says}: {described(result)}"
 
 
 def test_a_seed_draws_the_same_again_and_another_something_else() -> None:

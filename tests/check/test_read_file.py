@@ -140,7 +140,7 @@ def test_latin_1_is_read_where_it_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "path", "name"),
+    ("block", "path", "name"),
     [
         ("a.py:B", "a.py", "B"),
         ("a.py:B.c", "a.py", "B.c"),
@@ -151,8 +151,8 @@ def test_latin_1_is_read_where_it_is_named(tmp_path: Path) -> None:
         ("a.py:é", "a.py", "é"),
     ],
 )
-def test_a_target_is_a_file_and_a_name(target: str, path: str, name: str | None) -> None:
-    assert parse_block(target) == (Path(path), name)
+def test_a_block_is_a_file_and_a_name(block: str, path: str, name: str | None) -> None:
+    assert parse_block(block) == (Path(path), name)
 
 
 def test_a_folder_gives_its_files_at_any_depth(write: Write, tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_links_are_graded_or_reported_and_never_followed_in_a_circle(write: Writ
     write("", "top/inner/a.py")
     write("", "elsewhere/b.py")
     links = {"again.py": "inner/a.py", "gone.py": "/nowhere/x.py", "itself": "itself", "out": "../elsewhere"}
-    for name, target in {**links, "round": "../top", "word": "nowhere"}.items():
-        (top / name).symlink_to(target)
+    for name, block in {**links, "round": "../top", "word": "nowhere"}.items():
+        (top / name).symlink_to(block)
     names = [str(path.relative_to(top)) for path in files_in(top)]
     assert names == ["again.py", "gone.py", "itself", "out", "word", "inner/a.py"]
     for name in ("gone.py", "itself", "word"):

@@ -10,7 +10,7 @@ from mhsa_cli.check.grade import grade
 from mhsa_cli.check.source.load import load
 from mhsa_cli.core.model import attention
 from mhsa_cli.records.check import GradeOptions
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.planted import FRAMED, STYLES
 
 HERE = Path(__file__).parent / "right"
@@ -62,18 +62,18 @@ RIGHT = [
 
 def test_every_file_is_graded() -> None:
     files = {path.name for path in HERE.iterdir() if path.is_file()}
-    assert files == {target.partition(":")[0] for target in RIGHT}
+    assert files == {block.partition(":")[0] for block in RIGHT}
 
 
-@pytest.mark.parametrize("target", [f"{HERE}/{name}" for name in RIGHT] + [f"{OURS}:MultiHeadSelfAttention"],
+@pytest.mark.parametrize("block", [f"{HERE}/{name}" for name in RIGHT] + [f"{OURS}:MultiHeadSelfAttention"],
                          ids=[*RIGHT, "ours"])  # fmt: skip
-def test_a_right_one_is_called_right(target: str) -> None:
-    result = grade(load(target), GradeOptions())
-    assert result.verdict == "right" and not result.faults, told(result)
+def test_a_right_one_is_called_right(block: str) -> None:
+    result = grade(load(block), GradeOptions())
+    assert result.verdict == "right" and not result.faults, described(result)
 
 
 @pytest.mark.parametrize("name", {**STYLES, **FRAMED})
 def test_the_styles_without_a_fault_are_called_right(name: str, tmp_path: Path) -> None:
     style = {**STYLES, **FRAMED}[name]
     result = grade_text(style.right(), style.entry, tmp_path)
-    assert result.verdict == "right" and not names_of(result), told(result)
+    assert result.verdict == "right" and not names_of(result), described(result)

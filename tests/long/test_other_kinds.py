@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.check.match import search
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.kinds import FUSED, GROUPED, PAIRED, broken, law, written
 
 NORMED = ("# split", "q, k = F.normalize(q, dim=-1) * 3, F.normalize(k, dim=-1)")
@@ -53,7 +53,7 @@ def test_another_kind_of_attention_is_not_clear(kind: str, tmp_path: Path, monke
     monkeypatch.setattr(search, "SECONDS", 0.2)
     body, *changes = OTHERS[kind]
     found = grade_text(written(body, *changes), "Block", tmp_path)
-    assert found.verdict == "unclear" and broken(found) == {"equal_to_reference"}, told(found)
+    assert found.verdict == "unclear" and broken(found) == {"equal_to_reference"}, described(found)
 
 
 @pytest.mark.parametrize(("d_model", "n_heads"), [(8, 2), (5, 5), (2, 2)])
@@ -63,13 +63,13 @@ def test_its_heads_are_as_separate_in_a_small_one(
     monkeypatch.setattr(search, "SECONDS", 0.2)
     body, *changes = OTHERS["fused, window"]
     found = grade_text(written(body, *changes), "Block", tmp_path, d_model=d_model, n_heads=n_heads)
-    assert law(found, "heads_separate").passed is True, told(found)
+    assert law(found, "heads_separate").passed is True, described(found)
 
 
 @pytest.mark.parametrize("body", [FUSED, GROUPED, PAIRED])
 def test_the_same_blocks_without_it_are_right(body: str, tmp_path: Path) -> None:
     found = grade_text(written(body), "Block", tmp_path)
-    assert found.verdict == "right", told(found)
+    assert found.verdict == "right", described(found)
 
 
 @pytest.mark.parametrize("change", [
@@ -80,7 +80,7 @@ def test_the_same_blocks_without_it_are_right(body: str, tmp_path: Path) -> None
 def test_heads_that_mix_are_wrong(change: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SECONDS", 0.2)
     found = grade_text(written(FUSED, change), "Block", tmp_path)
-    assert found.verdict == "wrong" and "heads_separate" in broken(found), told(found)
+    assert found.verdict == "wrong" and "heads_separate" in broken(found), described(found)
 
 
 def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest
     change = ("y = self.out((w @ v).transpose(1, 2).reshape(B, T, D))",
               "y = self.out(1.1 * self.out((w @ v).transpose(1, 2).reshape(B, T, D)))")  # fmt: skip
     found = grade_text(written(FUSED, change), "Block", tmp_path)
-    assert found.verdict == "wrong" and "order_of_heads" in broken(found), told(found)
+    assert found.verdict == "wrong" and "order_of_heads" in broken(found), described(found)
 
 
 def test_a_law_of_heads_that_is_not_asked_says_what_the_reading_leaves_out(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_a_law_of_heads_that_is_not_asked_says_what_the_reading_leaves_out(tmp_p
 
 def test_queries_and_keys_swapped_are_named_beside_one_matrix_for_keys_and_values(tmp_path: Path) -> None:
     found = grade_text(written(PAIRED, ("q @ k.transpose(-2, -1)", "k @ q.transpose(-2, -1)")), "Block", tmp_path)
-    assert names_of(found) == {"names_q_k_swapped"}, told(found)
+    assert names_of(found) == {"names_q_k_swapped"}, described(found)
     turned = written(PAIRED, ("(k, v) = ", "(v, k) = "), ("q @ k.transpose(-2, -1)", "k @ q.transpose(-2, -1)"))
-    assert names_of(found := grade_text(turned, "Block", tmp_path)) == {"names_q_k_swapped"}, told(found)
+    assert names_of(found := grade_text(turned, "Block", tmp_path)) == {"names_q_k_swapped"}, described(found)
     found = grade_text(written(PAIRED, ("(k, v) = ", "(v, k) = ")), "Block", tmp_path)
-    assert found.verdict == "right", told(found)
+    assert found.verdict == "right", described(found)
 
 
 @pytest.mark.parametrize("change", [
@@ -114,7 +114,7 @@ def test_queries_and_keys_swapped_are_named_beside_one_matrix_for_keys_and_value
 def test_a_parameter_without_influence_is_unused(change: tuple[str, str], tmp_path: Path) -> None:
     made = ("# made", "self.idle = nn.Parameter(torch.ones(5, 3))")
     found = grade_text(written(FUSED, made, change), "Block", tmp_path)
-    assert names_of(found) == {"parameter_unused"}, told(found)
+    assert names_of(found) == {"parameter_unused"}, described(found)
 
 
 def test_a_block_without_parameters_is_told_so(tmp_path: Path) -> None:

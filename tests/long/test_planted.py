@@ -1,4 +1,4 @@
-"""Every planted fault is named, and nothing that is not there; lines that are pointed at are near."""
+"""Every planted fault is named, and no other; reported lines are near."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mhsa_cli.records.check import Grade, NamedFault
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.planted import STYLES, Planted, framed, pairs, plant, sources
 from tests.check.table import (
     BEGIN,
@@ -45,7 +45,7 @@ def name(planted: Planted) -> str:
 
 def check(planted: Planted, folder: Path) -> None:
     result = grade_text(planted.source, planted.entry, folder)
-    assert outcome_of(planted, result) == NAMED, told(result)
+    assert outcome_of(planted, result) == NAMED, described(result)
     assert all(fault.explanation and fault.instead for fault in result.faults)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.check.grading import grade_text, told
+from tests.check.grading import described, grade_text
 from tests.check.random_right import draw
 from tests.check.random_wrong import FAULTS, draw_wrong
 from tests.check.table import NAMED, outcome_of
@@ -21,7 +21,7 @@ def check(seed: int, folder: Path) -> str:
     if planted is None:
         return ""
     result = grade_text(planted.source, planted.entry, folder)
-    return "" if outcome_of(planted, result) == NAMED else f"{planted.fault} in {planted.style}: {told(result)}"
+    return "" if outcome_of(planted, result) == NAMED else f"{planted.fault} in {planted.style}: {described(result)}"
 
 
 def test_every_fault_is_drawn_and_differs_from_the_right_source() -> None:
@@ -42,7 +42,7 @@ def test_a_drawn_fault_is_named(seed: int, tmp_path: Path) -> None:
 def test_what_a_wrong_split_mixes_up_is_no_mask(tmp_path: Path) -> None:
     planted = draw_wrong(66)
     assert planted is not None and planted.faults == ("scale_constant", "split_by_view")
-    assert "mask_with_a_hole" not in told(grade_text(planted.source, planted.entry, tmp_path))
+    assert "mask_with_a_hole" not in described(grade_text(planted.source, planted.entry, tmp_path))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from mhsa_cli.check.locate.axes import BATCH, TIME
 from mhsa_cli.check.sentences import differing_figures, list_names
 from mhsa_cli.records.check import Grade, Law
 from mhsa_cli.renderers.pictures import check_words
-from tests.check.grading import grade_text, names_of, told
+from tests.check.grading import described, grade_text, names_of
 from tests.check.kinds import law
 
 BLOCK = """
@@ -61,7 +61,7 @@ def line_with(*changes: tuple[str, str], marked: str) -> int:
 
 def test_the_block_is_right(tmp_path: Path) -> None:
     found = graded(tmp_path)
-    assert found.verdict == "right" and not found.faults, told(found)
+    assert found.verdict == "right" and not found.faults, described(found)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_frozen_table_is_none_that_never_trains(tmp_path: Path) -> None:
 def test_a_mask_that_hides_the_nearest_only_has_a_hole(tmp_path: Path) -> None:
     change = ("# later", "later = later.triu(1).tril(2)")
     found = graded(tmp_path, change)
-    assert names_of(found) == {"mask_with_a_hole"} and found.verdict == "wrong", told(found)
+    assert names_of(found) == {"mask_with_a_hole"} and found.verdict == "wrong", described(found)
     assert found.faults[0].facts == {"token": 0, "near": 1, "far": 3}
     assert found.codes["mask"] == "some_later"
     instance = (
@@ -142,7 +142,7 @@ def test_rows_that_are_too_long_never_lead() -> None:
 def test_a_block_that_is_the_reference_matches_a_variant(tmp_path: Path) -> None:
     found = graded(tmp_path, ("# weights", "w = w if t > 1 else 0.5 * w"))
     leading = check_words.leading(found, "fails")
-    assert leading and leading.id == "one_token" and law(found, "equal_to_reference").passed, told(found)
+    assert leading and leading.id == "one_token" and law(found, "equal_to_reference").passed, described(found)
 
 
 def test_two_figures_that_differ_do_not_print_alike() -> None:
@@ -194,7 +194,7 @@ def test_what_is_seen_is_said_once(tmp_path: Path) -> None:
 def test_what_is_kept_between_calls_is_no_dropout(tmp_path: Path) -> None:
     kept = ("# weights", "v = self.kept.setdefault(x.shape, v.detach())")
     found = graded(tmp_path, ("# made", "self.kept = {}"), kept)
-    assert names_of(found) == {"state_between_calls"}, told(found)
+    assert names_of(found) == {"state_between_calls"}, described(found)
 
 
 TIME_FIRST = """
