@@ -84,7 +84,7 @@ def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
 
 def after_heads(block: Block, x: Tensor, z: Tensor) -> Tensor:
     """Compute the rest of a block from its input x and its head outputs z (..., H, T, d): (..., T, D)."""
-    return block.hand_on(x, block.inner.out_proj(merge_heads(z)))
+    return block.after_attention(x, block.inner.out_proj(merge_heads(z)))
 
 
 def capture(model: TransformerLM, ids: Tensor) -> list[Tensor]:

@@ -101,7 +101,7 @@ class Ablator:
                     y = attn.out_proj(merge_heads(z))
                 if layer + 1 == len(blocks):  # what follows is per token
                     x, y = x[..., self.scored, :], y[..., self.scored, :]
-                x = block.hand_on(x, y)
+                x = block.after_attention(x, y)
             return self.model.lm_head(self.model.final_norm(x))
 
     def first_layer(self, kind: str, masks: Tensor) -> Tensor:

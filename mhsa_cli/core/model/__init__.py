@@ -1,1 +1,1 @@
-"""The model: attention, positions, layers, and what may stand in their place."""
+"""The language model: attention, positions, layers, and custom attention."""

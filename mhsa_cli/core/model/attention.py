@@ -1,7 +1,7 @@
-"""The attention block: one fused projection, heads as views, one mask, one output projection.
+"""Multi-head self-attention: one fused projection, heads as views, one mask, one output projection.
 
-Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head = D / H. Every function serves a stack
-of M models: parameters then carry a leading M, and so do their inputs. Nothing else changes.
+Sizes: B batch, T tokens, D = d_model, H = n_heads, G = n_kv_heads, d = d_head = D / H. All functions also take a stack
+of M models, whose parameters and inputs have a leading M.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Score every query against every key: q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk).
+    """Compute the scores q k^T / sqrt(d_head): q (..., Tq, d), k (..., Tk, d) to (..., Tq, Tk).
 
-    The divisor is sqrt(d_head), not sqrt(d_model). `bias` is added and must broadcast.
-    Source: Vaswani et al. 2017.
+    `bias` is added and must broadcast. Source: Vaswani et al. 2017.
     """
-    # One layout whatever the sizes: rounding must not depend on how many models are stacked.
+    # Always contiguous: rounding must not depend on the number of stacked models.
     scores = product(q.contiguous() / math.sqrt(q.size(-1)), k.contiguous().transpose(-2, -1))
     return scores if bias is None else scores + bias
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Normalise scores over the keys a query may see (`mask` True), in float32 at least.
+    """Compute the softmax of scores over the visible keys (`mask` True), in float32 or higher.
 
-    Shapes: scores (..., Tq, Tk); mask boolean, broadcastable to them.
-    A row without any visible key gives zeros, and zero gradient, not NaN.
+    Shapes: scores (..., Tq, Tk); mask boolean, broadcastable to them. A row without a visible key gives zeros and zero
+    gradient, not NaN.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if mask is None:
@@ -55,22 +54,22 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     scores = scores.masked_fill(~mask, -math.inf)
     if not empty.is_meta and not bool(empty.any()):
         return scores.softmax(-1)
-    # An empty row is made harmless before the softmax: patching its NaN afterwards would leave NaN in the gradient.
+    # Empty rows are filled before the softmax: replacing its NaN afterwards would leave NaN in the gradient.
     return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Give each query's distribution over the keys: (..., Tq, Tk), rows sum to one, before any dropout."""
+    """Compute the attention weights before dropout: (..., Tq, Tk), rows sum to one."""
     return masked_softmax(attention_scores(q, k, bias), mask)
 
 
 def uniform_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Spread every query evenly over the keys it may see. Shapes: mask (..., Tq, Tk), the result the same."""
+    """Compute uniform attention weights over the visible keys of a mask (..., Tq, Tk), in its shape."""
     return mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def share_heads(x: Tensor, n_heads: int) -> Tensor:
-    """Give every query head its KV head: (..., G, T, d) to (..., H, T, d); head h uses group h // (H / G).
+    """Repeat KV heads for the query heads: (..., G, T, d) to (..., H, T, d); head h uses group h // (H / G).
 
     Source: Ainslie et al. 2023 (grouped-query attention); G = 1 is Shazeer 2019 (multi-query).
     """
@@ -79,10 +78,7 @@ def share_heads(x: Tensor, n_heads: int) -> Tensor:
 
 
 def causal_window(n_queries: int, n_keys: int, window: int | None = None, device: AnyDevice = None) -> Tensor:
-    """Say which keys each query sees, (Tq, Tk) boolean: those up to its own, of these the last `window`.
-
-    Fewer queries than keys are the last ones.
-    """
+    """Build the causal mask (Tq, Tk), True = visible, of the last Tq queries; each sees the last `window` keys."""
     mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
     return mask if window is None else mask.triu(n_keys - n_queries - window + 1)
 
@@ -93,15 +89,15 @@ def fused_attention(
     """Attend without materialising the weights: q, k, v (..., H, T, d) to (..., H, T, d).
 
     With `mask` None every query sees the keys up to its own, or all keys if not `causal`; fewer queries than keys are
-    the last ones. Equal to `attention_weights(...) @ v` to rounding. Source: Dao et al. 2022, by way of torch.
+    the last ones. Equal to `attention_weights(...) @ v` to rounding. Source: Dao et al. 2022, in torch.
     """
     lead, T, d = q.shape[:-2], q.size(-2), v.size(-1)
-    # The CPU kernel takes four dimensions only: a stack's M folds into the batch.
+    # The CPU kernel needs four dimensions: fold a stack's M into the batch.
     q, k, v = (t.flatten(0, t.dim() - 4) if t.dim() > 3 else t[(None,) * (4 - t.dim())] for t in (q, k, v))
     if q.device.type == "mps":  # some of its kernels misread strided views
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     causal = causal and T > 1  # a single query is the last one and sees all keys
-    if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal would align at the first key
+    if mask is None and bias is None and (not causal or k.size(-2) == T):  # is_causal aligns at the first key
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal).view(*lead, T, d)
     if mask is None:
         mask = causal_window(T, k.size(-2), device=q.device) if causal else mask_all(T, k.size(-2), q.device)
@@ -110,7 +106,7 @@ def fused_attention(
     if bias is not None:
         allowed = bias.to(q.dtype).masked_fill(~allowed, -math.inf)
     allowed = allowed[(None,) * (len(lead) + 2 - allowed.dim())]
-    if allowed.shape[: len(lead) - 1].numel() > 1:  # it differs from row to row: lay it out for each
+    if allowed.shape[: len(lead) - 1].numel() > 1:  # it differs between rows
         allowed = allowed.expand(*lead, *allowed.shape[-2:])
     allowed = allowed.reshape(allowed.shape[:-3].numel(), *allowed.shape[-3:])  # (M*B or 1, H or 1, Tq, Tk)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
@@ -118,7 +114,7 @@ def fused_attention(
 
 
 def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-    """Let every query see every key."""
+    """Build a mask where every query sees every key."""
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
 
 
@@ -127,7 +123,7 @@ class MultiHeadSelfAttention(WithTables):
 
     Shapes: x (B, T, D) to (B, T, D), or (M, B, T, D) in a stack; weights (B, H, T, T). Parameters: qkv_proj.weight
     ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, D).
-    Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
+    Raises: ValueError for an argument that is out of range or does not fit.
     Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
     Source: Vaswani et al. 2017.
     """
@@ -175,7 +171,6 @@ class MultiHeadSelfAttention(WithTables):
         self.d_model, self.n_heads, self.n_kv_heads, self.d_head = d_model, n_heads, n_kv_heads, d_model // n_heads
         self.max_seq_len, self.kind, self.window = max_seq_len, kind, window
         self.widths = [d_model, n_kv_heads * self.d_head, n_kv_heads * self.d_head]  # of q, k and v
-        # Its rows: Q of all heads, then K, then V.
         self.qkv_proj = Linear(d_model, sum(self.widths), bias, device=device, dtype=dtype)
         self.out_proj = Linear(d_model, d_model, bias, device=device, dtype=dtype)
         self.weights_dropout = Dropout(dropout)
@@ -202,22 +197,22 @@ class MultiHeadSelfAttention(WithTables):
     ) -> Tensor:
         """Materialise the weights of queries (..., H, Tq, d) on keys (..., H, Tk, d), before dropout: (..., H, Tq, Tk).
 
-        The queries are numbers first, first + 1, ... of the sequence; the keys begin at 0.
+        Queries have the indices first, first + 1, ... in the sequence; keys start at 0.
         """
         allowed = self.causal_mask[first : first + q.size(-2), : k.size(-2)]
         if mask is not None:
             allowed = allowed & mask
         if self.kind == "uniform":
-            even = uniform_weights(allowed, torch.promote_types(q.dtype, torch.float32))
-            return even.expand(*q.shape[:-1], k.size(-2))
+            uniform = uniform_weights(allowed, torch.promote_types(q.dtype, torch.float32))
+            return uniform.expand(*q.shape[:-1], k.size(-2))
         if self.kind == "linear":
             return linear_weights(q, k, allowed)
         return attention_weights(q, k, allowed, self.positions.bias(pos, pos if k_pos is None else k_pos))
 
     def weights_by_rows(self, q: Tensor, k: Tensor, pos: Tensor, rows: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Materialise the weights of `rows` queries at a time: (first, end, weights), on the keys before `end`.
+        """Yield the weights in blocks of `rows` queries, (first, end, weights), on the keys before `end`.
 
-        q and k (..., H, T, d) are of a whole sequence, which need not fit into memory as (T, T).
+        q and k (..., H, T, d) are of a whole sequence; no (T, T) tensor is made.
         """
         for first in range(0, q.size(-2), rows):
             end = min(first + rows, q.size(-2))
@@ -257,7 +252,9 @@ class MultiHeadSelfAttention(WithTables):
         dropping = self.training and self.weights_dropout.p > 0
         exact = return_weights or dropping or self.kind == "uniform"
         if self.kind == "linear" and cache is not None and (exact or mask is not None):
-            raise ValueError("linear attention keeps no keys in its cache: no weights, no mask and no dropout with one")
+            raise ValueError(
+                "linear attention holds no keys in its cache: weights, mask and dropout are not supported with one"
+            )
         if self.kind == "linear" and mask is None and not exact:
             context = linear_attention(q, share_heads(k, self.n_heads), share_heads(v, self.n_heads), cache)
             return self.out_dropout(self.out_proj(merge_heads(context)))
@@ -279,14 +276,14 @@ class MultiHeadSelfAttention(WithTables):
 
     @torch.no_grad()
     def load_projections(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """Take the weights of separate projections, each (d_out, d_in) as torch.nn.Linear holds them; biases become 0.
+        """Load the weights of separate projections, each (d_out, d_in) as in torch.nn.Linear, and set biases to 0.
 
         Raises: ValueError if a shape does not fit.
         """
-        wanted = [(width, self.d_model) for width in (*self.widths, self.d_model)]
+        expected = [(width, self.d_model) for width in (*self.widths, self.d_model)]
         found = [tuple(weight.shape) for weight in (q, k, v, out)]
-        if found != wanted:
-            raise ValueError(f"wanted q, k, v, out of shapes {wanted}, got {found}")
+        if found != expected:
+            raise ValueError(f"wanted q, k, v, out of shapes {expected}, got {found}")
         self.qkv_proj.weight.copy_(torch.cat([q, k, v]))
         self.out_proj.weight.copy_(out)
         for part in (self.qkv_proj, self.out_proj):

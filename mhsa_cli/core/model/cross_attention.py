@@ -21,7 +21,7 @@ class MultiHeadCrossAttention(nn.Module):
     """Multi-head attention of x to every token of another sequence, `context`, without a causal mask.
 
     Shapes: x (B, Tq, D), context (B, Tk, d_context) to (B, Tq, D); weights (B, H, Tq, Tk).
-    Raises: ValueError for an argument that is out of its range or does not fit, with what was found and is wanted.
+    Raises: ValueError for an argument that is out of range or does not fit.
     Example: `y = MultiHeadCrossAttention(32, 4)(decoder_states, encoder_states, padding=ids != 0)`
     """
 

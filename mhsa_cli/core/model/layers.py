@@ -1,4 +1,4 @@
-"""The small layers below attention, each serving one model or a stack of M models with the same lines."""
+"""Linear maps, embeddings, norms and dropout, for one model or a stack of M models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 
 from mhsa_cli.core.ranges import check_dtype, check_indices
 
-AnyDevice = torch.device | str | None  # as torch's own layers take it
-EPS = 1e-5  # of both norms; it is torch's own for layer_norm
+AnyDevice = torch.device | str | None
+EPS = 1e-5  # of both norms, torch's default for layer_norm
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -26,27 +26,27 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     flat = x.reshape(x.size(0), -1, x.size(-1))  # (M, B*T, in)
     if one_by_one(x, flat.size(1), *weight.shape[1:]):
         biases = [None] * len(x) if bias is None else bias.split(1)
-        return torch.cat([linear(*one) for one in zip(x.split(1), weight.split(1), biases, strict=True)])
+        return torch.cat([linear(*each) for each in zip(x.split(1), weight.split(1), biases, strict=True)])
     maps = weight.transpose(1, 2)
     out = torch.bmm(flat, maps) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, maps)
     return out.view(*x.shape[:-1], weight.size(1))
 
 
 def one_by_one(x: Tensor, *sizes: int) -> bool:
-    """Tell whether the models of a stack must be multiplied one by one for each to have the bits that it has alone.
+    """Whether a stack's products must be computed model by model for the bits of single models.
 
-    Torch takes another road for several products than for a single one, with other rounding, where one side is a
-    vector (1 among the sizes) and, on a CPU, in half precision.
+    A batched product rounds differently from a single one where one side is a vector (1 among the sizes) and, on a CPU,
+    in half precision.
     """
     half = x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu"))
     return len(x) > 1 and (half or 1 in sizes)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply a (..., n, k) with b (..., k, m); in a stack of models, (M, B, H, ...), as each would be alone."""
-    several = a.dim() == 5 and a.shape[1:3].numel() > 1  # products of one model: of these the sizes do not matter
+    """Multiply a (..., n, k) by b (..., k, m); in a stack (M, B, H, ...), with the bits of single models."""
+    several = a.dim() == 5 and a.shape[1:3].numel() > 1  # batched for a single model too
     if a.dim() == b.dim() == 5 and one_by_one(a, *(() if several else (*a.shape[-2:], b.size(-1)))):
-        return torch.cat([one @ other for one, other in zip(a.split(1), b.split(1), strict=True)])
+        return torch.cat([x @ y for x, y in zip(a.split(1), b.split(1), strict=True)])
     return a @ b
 
 
@@ -61,51 +61,43 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     return F.embedding(ids + offset, table.view(M * V, D))
 
 
-VECTOR = 64  # numbers; a multiple of what any CPU takes at once
+VECTOR = 64  # numbers: a multiple of the vector width of any CPU
 
 
 def padded(n: int) -> int:
-    """Round a buffer's length up to whole vectors.
+    """Round a buffer's length up to whole vectors, so that bits do not depend on the place in the buffer.
 
-    Torch computes in vectors of numbers and finishes a remainder one by one, for some functions with other rounding.
-    Without a remainder a number's bits do not depend on where in the buffer it lies (with one thread).
+    For some functions torch rounds the remainder after the last whole vector differently.
     """
     return -(-n // VECTOR) * VECTOR
 
 
 def slotwise(function: Callable[[Tensor], Tensor], x: Tensor, stacked: bool) -> Tensor:
-    """Apply an elementwise function, in a stack to each model's part on its own.
-
-    Such functions work on vectors of numbers and finish a remainder one by one, with other rounding: a model's bits
-    would depend on where in the stack's memory it ends.
-    """
+    """Apply an elementwise function, in a stack model by model: see `padded` for the reason."""
     return torch.stack([function(part) for part in x]) if stacked else function(x)
 
 
 def broadcast(parameter: Tensor, x: Tensor) -> Tensor:
-    """Shape a vector (D,) or a stack of vectors (M, D) so that it multiplies x (..., D) or (M, ..., D)."""
+    """View a vector (D,) or a stack of vectors (M, D) to broadcast with x (..., D) or (M, ..., D)."""
     if parameter.dim() == 1:
         return parameter
     return parameter.view(parameter.size(0), *[1] * (x.dim() - 2), parameter.size(-1))
 
 
 class WithTables(nn.Module):
-    """A module with buffers that follow from its sizes: not saved, and filled again where torch leaves them empty.
-
-    A saved copy would contradict a changed config; without one, nothing else fills them after `to_empty`.
-    """
+    """A module with buffers computed from its sizes: not saved, and computed again after `to_empty`."""
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         """Compute the buffers, by name."""
         return {}
 
     def register_tables(self, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
-        """Make the tables this module's buffers, once its sizes are known."""
+        """Register the tables as buffers, once the sizes are set."""
         for name, table in self.tables(device).items():
             self.register_buffer(name, table.to(device, dtype), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move or convert as torch does; what is a new tensor then may be an empty one."""
+        """Move or convert the module, then fill new buffers, which may be empty."""
         before = dict(self._buffers)
         super()._apply(fn, recurse)
         new = {name: b for name, b in self._buffers.items() if b is not None and b is not before[name]}
@@ -178,7 +170,7 @@ class LayerNorm(nn.Module):
         shape, scale, shift = x.shape[-1:], self.weight, self.bias
         if scale.dim() == 1:
             return F.layer_norm(x, shape, scale, shift)
-        # One call a model, with its scale and shift inside: two more passes over the numbers would cost more.
+        # One call per model with scale and shift: separate passes for them would be slower.
         shifts = [None] * len(scale) if shift is None else shift
         return torch.stack([F.layer_norm(*each) for each in zip(x, [shape] * len(scale), scale, shifts, strict=True)])
 
@@ -201,8 +193,7 @@ class RMSNorm(nn.Module):
 class Dropout(nn.Module):
     """Zero entries with probability p while training and scale the rest by 1/(1-p).
 
-    `generators`, one per model of a stack, make the draw a model's own, whatever stack it stands in; without them
-    torch's generator is used.
+    `generators`, one per model of a stack, make a model's draws independent of the stack; default: torch's generator.
     """
 
     def __init__(self, p: float) -> None:

@@ -1,7 +1,7 @@
 """Positional schemes: each overrides one method of `Positions`.
 
-`embed` adds to the token vectors, `rotate` turns queries and keys, `bias` is added to the scores. Positions are always
-passed in, so that a sequence may start anywhere. `config.schema.SCHEMES` holds the same names.
+`embed` adds to the token vectors, `rotate` rotates queries and keys, `bias` is added to the scores. Positions are
+explicit, so that a sequence can start anywhere. `config.schema.SCHEMES` holds the same names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mhsa_cli.config.schema import ModelConfig
 from mhsa_cli.core.model.layers import AnyDevice, Embedding, WithTables
 from mhsa_cli.core.ranges import check_dtype, check_indices, check_size
 
-LAYOUTS = ("interleaved", "half")  # which features rope turns together: (2i, 2i + 1), or (i, i + d/2)
+LAYOUTS = ("interleaved", "half")  # the pairs of features that rope rotates: (2i, 2i + 1), or (i, i + d/2)
 
 
 class Positions(WithTables):
@@ -27,7 +27,7 @@ class Positions(WithTables):
         return x
 
     def rotate(self, q: Tensor, k: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn queries (..., H, T, d) and keys (..., G, T, d) by their positions."""
+        """Rotate queries (..., H, T, d) and keys (..., G, T, d) by their positions."""
         return q, k
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
@@ -35,11 +35,11 @@ class Positions(WithTables):
         return None
 
     def overrides(self, method: str) -> bool:
-        """Tell whether this scheme overrides "embed", "rotate" or "bias"."""
+        """Whether this scheme overrides "embed", "rotate" or "bias"."""
         return getattr(type(self), method) is not getattr(Positions, method)
 
     def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
-        """Refuse a block of other sizes or of a kind that this scheme cannot act in. Raises: ValueError."""
+        """Check that the scheme fits a block's sizes and kind. Raises: ValueError."""
         if kind == "linear" and self.overrides("bias"):
             raise ValueError(f"linear attention has no scores that {type(self).__name__} could be added to")
 
@@ -88,10 +88,10 @@ class LearnedPositions(Positions):
 
 
 def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
-    """Tabulate sin(p / 10000^(2i/D)) in even columns and the cosine in odd ones: (max_seq_len, D)."""
+    """Compute sin(p / 10000^(2i/D)) in even columns and the cosine in odd ones: (max_seq_len, D)."""
     check_size("max_seq_len", max_seq_len)
     check_size("d_model", d_model)
-    # In float64, then rounded once: a late position times a rounded rate is far off its angle.
+    # In float64, rounded once: a late position times a rounded rate would be far from its angle.
     position = torch.arange(max_seq_len, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     table = torch.zeros(max_seq_len, d_model, dtype=torch.float64)
@@ -101,12 +101,12 @@ def sinusoidal_table(max_seq_len: int, d_model: int) -> Tensor:
 
 
 class RopePositions(Positions):
-    """Turn pairs of query and key features by an angle that grows with the position.
+    """Rotate pairs of query and key features by an angle proportional to the position.
 
     Scores then depend on distances only. max_seq_len: positions are below it. d_head: width of a head, even. theta:
-    base; pair i turns by pos * theta^(-2i/d_head) radians. layout: which features are a pair, "interleaved"
+    base; pair i is rotated by pos * theta^(-2i/d_head) radians. layout: which features are a pair, "interleaved"
     (2i, 2i + 1) as in the paper, or "half" (i, i + d/2) as in Llama.
-    Raises: ValueError for an argument that is out of its range. Source: Su et al. 2021.
+    Raises: ValueError for an argument out of range. Source: Su et al. 2021.
     """
 
     def __init__(self, max_seq_len: int, d_head: int, theta: float = 10000.0, layout: str = "interleaved") -> None:
@@ -114,16 +114,16 @@ class RopePositions(Positions):
         check_size("max_seq_len", max_seq_len)
         check_size("d_head", d_head)
         if d_head % 2:
-            raise ValueError(f"rope turns pairs of features: d_head ({d_head}) must be even")
+            raise ValueError(f"rope rotates pairs of features: d_head ({d_head}) must be even")
         if not 0 < theta < math.inf:
             raise ValueError(f"rope theta ({theta}) must be a finite number above 0")
         check_layout(layout)
         self.layout, self.max_seq_len, self.d_head, self.theta = layout, max_seq_len, d_head, theta
-        # No buffers: a model turned to half precision would round them, and late positions would fall together.
+        # Not buffers: converting a model to half precision would make late positions equal.
         self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Tabulate cosine and sine of every position's angles: (2, max_seq_len, d/2), computed once in float64."""
+        """Return cosine and sine of all angles, (2, max_seq_len, d/2), computed once in float64."""
         if (device, dtype) not in self._tables:
             rate = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64) / self.d_head)
             angle = torch.arange(self.max_seq_len, dtype=torch.float64).unsqueeze(1) * rate
@@ -134,15 +134,15 @@ class RopePositions(Positions):
         """Look up cosine and sine for x (..., H, T, d) at positions (T,) or (B, T): (T, d/2) or (B, 1, T, d/2)."""
         check_indices("position", pos, self.max_seq_len, x.device)
         table = self.table(x.device, torch.promote_types(x.dtype, torch.float32))
-        cos, sin = table[:, pos] if pos.dim() == 1 else table[:, pos].unsqueeze(-3)  # the same for every head
+        cos, sin = table[:, pos] if pos.dim() == 1 else table[:, pos].unsqueeze(-3)  # for all heads
         return cos, sin
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
-        """Turn x (..., H, T, d) by positions (T,) or (B, T)."""
+        """Rotate x (..., H, T, d) by positions (T,) or (B, T)."""
         return self.turn_by(x, *self.angles(x, pos))
 
     def turn_by(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Turn x (..., H, T, d) by angles whose cosine and sine, (T, d/2), were looked up or made elsewhere."""
+        """Rotate x (..., H, T, d) by angles with the given cosine and sine, (T, d/2)."""
         a, b = x.chunk(2, dim=-1) if self.layout == "half" else (x[..., 0::2], x[..., 1::2])
         pair = a * cos - b * sin, a * sin + b * cos
         turned = torch.cat(pair, -1) if self.layout == "half" else torch.stack(pair, -1).flatten(-2)
@@ -154,22 +154,20 @@ class RopePositions(Positions):
 
     def check_fit(self, d_head: int, n_heads: int, kind: str, max_seq_len: int) -> None:
         if d_head != self.d_head:
-            raise ValueError(f"these rope positions turn heads of d_head {self.d_head}, the block's are {d_head} wide")
+            raise ValueError(f"these rope positions are for d_head {self.d_head}, the block's is {d_head}")
         if self.max_seq_len < max_seq_len:
-            raise ValueError(
-                f"these rope positions end at max_seq_len={self.max_seq_len}, the block's is {max_seq_len}: "
-                f"make the positions at least as long"
-            )
+            found = f"rope positions have max_seq_len={self.max_seq_len}, the block {max_seq_len}"
+            raise ValueError(f"{found}: the positions must be at least as long")
 
 
 def check_layout(layout: str) -> None:
-    """Refuse a layout of rope that is not known. Raises: ValueError."""
+    """Check the name of a rope layout. Raises: ValueError."""
     if layout not in LAYOUTS:
         raise ValueError(f"rope layout {layout!r} is not one of {', '.join(LAYOUTS)}")
 
 
 def swap_rope_layout(weight: Tensor, n_heads: int, to: str) -> Tensor:
-    """Reorder the rows of a query or key projection (H*d, D) so that layout `to` computes what the other one did."""
+    """Reorder the rows of a query or key projection (H*d, D) of the other layout for layout `to`."""
     check_layout(to)
     check_size("n_heads", n_heads)
     if weight.size(0) % (2 * n_heads):
@@ -190,7 +188,7 @@ class AlibiPositions(Positions):
     def __init__(self, n_heads: int, *, device: AnyDevice = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         check_dtype(dtype)
-        self.n_heads, self._made_in = n_heads, dtype or torch.get_default_dtype()  # what fills them again rounds alike
+        self.n_heads, self._made_in = n_heads, dtype or torch.get_default_dtype()  # rounded again in the same dtype
         self.register_tables(device)
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
@@ -207,7 +205,7 @@ class AlibiPositions(Positions):
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """List the paper's slopes: 2^(-8i/H) for a power of two, else those of the one below and half of the next one's."""
+    """Compute the slopes 2^(-8i/H) for a power of two, else those of the power below and every other of the next."""
     check_size("n_heads", n_heads)
     below = 2 ** int(math.log2(n_heads))
     slopes = [2 ** (-8 * i / below) for i in range(1, below + 1)]

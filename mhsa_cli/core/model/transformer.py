@@ -1,4 +1,4 @@
-"""The language model: token embedding, positions, attention blocks, head."""
+"""The language model: token embedding, positions, attention blocks, output map."""
 
 from __future__ import annotations
 
@@ -87,21 +87,21 @@ class Block(nn.Module):
 
     @property
     def inner(self) -> MultiHeadSelfAttention:
-        """Our own attention, whose parts may be read. Raises: UsageError if it is somebody else's."""
+        """The built-in attention. Raises: UsageError if it is custom."""
         if isinstance(self.attn, CustomLayer):
-            target = self.attn.attention.name
-            raise UsageError(f"{target} is not our block: what is inside is not known", "mhsa check looks into it")
+            name = self.attn.attention.name
+            raise UsageError(f"{name} is custom attention, whose parts are unknown", f"mhsa check {name} grades it")
         return self.attn
 
     def forward(
         self, x: Tensor, pos: Tensor, return_weights: bool = False, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Map x (..., T, D) to (..., T, D) and, where asked, the attention weights (..., H, T, Tk)."""
+        """Map x (..., T, D) to (..., T, D), and with `return_weights` the attention weights (..., H, T, Tk)."""
         y = self.attn(self.attn_norm(x), return_weights=return_weights, pos=pos, cache=cache)
         y, weights = y if return_weights else (y, None)
-        return self.hand_on(x, y), weights
+        return self.after_attention(x, y), weights
 
-    def hand_on(self, x: Tensor, y: Tensor) -> Tensor:
+    def after_attention(self, x: Tensor, y: Tensor) -> Tensor:
         """Compute the block's output (..., D) from its input x and attention's output y, both (..., D)."""
         x = x + y if self.residual else y
         if self.mlp is not None and self.mlp_norm is not None:
@@ -135,7 +135,7 @@ class TransformerLM(WithTables):
         self.positions = POSITIONS[config.positions](config, max_seq_len)
         self.embed_dropout = Dropout(config.dropout)
         blocks = (Block(config, max_seq_len, self.positions, custom) for _ in range(config.n_layers))
-        self.blocks = nn.ModuleList(blocks)  # type: ignore[assignment]  # which does not say of what
+        self.blocks = nn.ModuleList(blocks)  # type: ignore[assignment]  # ModuleList is not generic
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
         if config.tie_embeddings:
@@ -147,23 +147,23 @@ class TransformerLM(WithTables):
 
     @property
     def attention(self) -> list[MultiHeadSelfAttention]:
-        """List the attention blocks, first layer first. Raises: UsageError if they are not ours."""
+        """The built-in attention of every layer. Raises: UsageError if it is custom."""
         return [block.inner for block in self.blocks]
 
     @property
     def mixers(self) -> list[MultiHeadSelfAttention | CustomLayer]:
-        """List the attention blocks, whoever wrote them: with n_heads, kind and causal_mask."""
+        """The attention of every layer, built-in or custom, with n_heads, kind and causal_mask."""
         return [block.attn for block in self.blocks]
 
     @property
     def custom(self) -> CustomLayer | None:
-        """The first layer's attention, if it is not ours; all layers have the same."""
+        """The first layer's attention if it is custom; all layers have the same kind."""
         first = self.mixers[0]
         return first if isinstance(first, CustomLayer) else None
 
     @property
     def heads(self) -> list[Head]:
-        """List every head's address (layer, head), first layer first."""
+        """Every head's address (layer, head), first layer first."""
         return [Head(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
 
     def tie(self) -> None:
@@ -171,7 +171,7 @@ class TransformerLM(WithTables):
         self.lm_head.weight = self.tok_emb.weight
 
     def embed(self, ids: Tensor, pos: Tensor) -> Tensor:
-        """Turn ids (..., T) at positions pos into vectors (..., T, D)."""
+        """Embed ids (..., T) at positions pos: (..., T, D)."""
         return self.embed_dropout(self.positions.embed(self.tok_emb(ids), pos))
 
     def forward(
@@ -202,7 +202,7 @@ class TransformerLM(WithTables):
 
 @contextmanager
 def eval_mode(model: TransformerLM) -> Iterator[None]:
-    """Switch dropout off for a while; every module is left in the mode it was in."""
+    """Set eval mode within the context, and restore every module's mode afterwards."""
     if not model.training:
         yield
         return
@@ -226,22 +226,20 @@ def build(
 ) -> TransformerLM:
     """Build one model and draw its weights from `generator` alone, in the order of its modules.
 
-    The draw does not depend on n_heads: the weights have the same shapes for every number of heads. A config that names
-    a file needs what was loaded from it: nothing here runs somebody's code because a config says so.
-    Raises: UsageError without it, or if it does not stand the trial.
+    The weights do not depend on n_heads. `custom` is the loaded block of a config that names a file: a config alone
+    runs no code. Raises: UsageError without it, or if its test fails.
     """
     if is_file(config.attention) and custom is None:
-        raise UsageError(
-            f"model.attention is {config.attention}, which is not imported by itself", way(config.attention)
-        )
-    with torch.random.fork_rng(devices=[]):  # the constructors draw too; torch's own generator is left as it was
+        message = f"model.attention is {config.attention}, which is not imported by itself"
+        raise UsageError(message, way(config.attention))
+    with torch.random.fork_rng(devices=[]):  # the constructors draw from torch's generator too
         model = TransformerLM(config, vocab_size=vocab_size, max_seq_len=max_seq_len, custom=custom)
     draw_weights(model, generator)
     return model
 
 
 def draw_weights(model: TransformerLM, generator: Generator) -> None:
-    """Draw every weight afresh from `generator`, in the order of the modules; norms start as they are built."""
+    """Draw all weights from `generator`, in the order of the modules; norms become ones and zeros."""
     for module in model.modules():
         if isinstance(module, Linear | Embedding | CustomLayer):
             module.reset_parameters(generator)
@@ -250,4 +248,4 @@ def draw_weights(model: TransformerLM, generator: Generator) -> None:
             if isinstance(module, LayerNorm) and module.bias is not None:
                 nn.init.zeros_(module.bias)
     if model.lm_head.weight is model.tok_emb.weight:
-        model.tok_emb.reset_parameters(generator)  # the head drew over the shared table
+        model.tok_emb.reset_parameters(generator)  # lm_head drew the shared table again
