@@ -33,7 +33,7 @@ def test_a_ready_config_gives_its_measured_result(path: Path) -> None:
             break
     # Other processors round differently, and training magnifies it.
     assert {i: epochs[i].eval_loss for i in said} == pytest.approx(said, rel=0.2, abs=1e-3)
-    accuracy = re.search(r"accuracy ([\d.]+) %", text)
+    accuracy = re.search(r"accuracy ([\d.]+)%", text)
     assert accuracy
     wanted = float(accuracy[1])
     near = 2.0 if not 10 < wanted < 90 else 8.0  # half-way up, the same steps are reached a little sooner or later
