@@ -44,6 +44,15 @@ def either(names: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
+def byte_size(count: float) -> str:
+    """Return a number of bytes with its unit: `512 bytes`, `1.5 MiB`, `16.0 GiB`."""
+    unit = "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if count >= 1024:
+            count, unit = count / 1024, larger
+    return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.1f} {unit}"
+
+
 class Head(NamedTuple):
     """The address of a head, (layer, head) both from 0; `L0.H3` as text."""
 

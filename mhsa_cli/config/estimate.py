@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.text import byte_size
 
 LIMIT_BYTES = 16 * 2**30
 CAUSES: dict[str, tuple[str, ...]] = {  # the settings that enlarge each part, the strongest first
@@ -54,10 +55,12 @@ class Estimate:
 
     def sentence(self) -> str:
         """The numbers in a sentence."""
+        weights, maps, masks, stream, limit = map(
+            byte_size, (self.weights, self.maps, self.masks, self.stream, LIMIT_BYTES)
+        )
         return (
-            f"this config needs about {_gib(self.weights)} for {self.parameters:,} parameters and their moments, "
-            f"{_gib(self.maps)} for attention maps, {_gib(self.masks)} for masks and {_gib(self.stream)} for the "
-            f"other activations; the limit is {_gib(LIMIT_BYTES)}"
+            f"this config needs about {weights} for {self.parameters:,} parameters and their moments, {maps} for attention "
+            f"maps, {masks} for masks and {stream} for the other activations; the limit is {limit}"
         )
 
     def hint(self) -> str:
@@ -67,10 +70,6 @@ class Estimate:
     def causes(self) -> tuple[str, ...]:
         """The settings of the largest part."""
         return CAUSES[max(CAUSES, key=lambda part: getattr(self, part))]
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB" if size >= 2**28 else f"{size / 2**20:,.1f} MiB"
 
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:

@@ -16,7 +16,7 @@ from mhsa_cli.runs.line_ends import gitattributes
 from mhsa_cli.runs.listing import LOCK, RUN, is_sweep
 from mhsa_cli.runs.lock import RunLock, busy, is_locked, root_lock
 from mhsa_cli.runs.names import check_name, prepare_root
-from mhsa_cli.text import quoted
+from mhsa_cli.text import byte_size, quoted
 
 
 class OwnedFolder(AbstractContextManager["OwnedFolder"]):
@@ -94,15 +94,10 @@ def check_disk_space(folder: Path, bytes_needed: int) -> None:
     with storage_errors("read the free space of", folder):
         free = shutil.disk_usage(folder).free
     if free < bytes_needed:
-        message = ("not enough space in ", folder, f": {_size(bytes_needed)} are needed, {_size(free)} are free")
+        message = (
+            "not enough space in ",
+            folder,
+            f": {byte_size(bytes_needed)} are needed, {byte_size(free)} are free",
+        )
         hint = "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR"
-        raise StorageError(message, hint, "no-space")
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "bytes"
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        raise StorageError(("not enough space in ", folder, sizes), hint, "no-space")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import refused_with
 from mhsa_cli.runs.listing import list_runs
-from mhsa_cli.runs.names import prepare_root, runs_root
+from mhsa_cli.runs.names import check_name, prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import escape, quoted
+from mhsa_cli.text import byte_size, escape, quoted
 from tests.refusals import fact, refusal
 
 
@@ -106,11 +106,21 @@ def test_a_root_that_the_system_will_not_make_is_not_blamed_on_the_folder_above(
     assert "--runs DIR" in str(error.hint)
 
 
+def test_a_number_of_bytes_has_its_unit() -> None:
+    sizes = {0: "0 bytes", 1023: "1,023 bytes", 1024: "1.0 KiB", 3 << 19: "1.5 MiB", 16 << 30: "16.0 GiB"}
+    assert {count: byte_size(count) for count in sizes} == sizes
+
+
 def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:
     check_disk_space(run.path, 1)
     error = refusal(lambda: check_disk_space(run.path, 10**18))
-    assert error.code == "no-space" and ": 1000000.0 TB are needed, " in error.message
+    assert error.code == "no-space" and ": 909,494.7 TiB are needed, " in error.message
     assert fact(lambda: check_disk_space(run.path / "nowhere", 1)) == ("storage", "nowhere")
+
+
+def test_newest_is_no_name_for_a_run() -> None:
+    assert fact(lambda: check_name("newest")) == ("bad-name", "")
+    assert check_name("newest-2") == "newest-2"
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------

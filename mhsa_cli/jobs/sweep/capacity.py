@@ -13,6 +13,7 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY
 from mhsa_cli.runs.new_folder import check_disk_space
+from mhsa_cli.text import byte_size
 
 CGROUP = "/sys/fs/cgroup"  # psutil knows nothing of a container's limit
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
@@ -41,7 +42,7 @@ def stack_that_fits(config: Config, memory: int | None) -> int | None:
     count = int(memory * SHARE - PROCESS) // one
     if count < 1:
         raise UsageError(
-            f"memory of a process: found {_gib(memory)}, wanted about {_gib(one + PROCESS)} for a trial",
+            f"memory of a process: found {byte_size(memory)}, wanted about {byte_size(one + PROCESS)} for a trial",
             f"train fewer at a time (--jobs), or {LOWER_MEMORY}",
         )
     return count
@@ -58,7 +59,3 @@ def check_capacity(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | 
     memory = free_memory() if jobs else None
     for cell in cells:
         stack_that_fits(cell[0], memory // jobs if jobs and memory is not None else None)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB" if size >= 2**29 else f"{size / 2**20:,.0f} MiB"

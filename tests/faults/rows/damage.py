@@ -116,11 +116,12 @@ def _link(path: Path, other: Path, draw: random.Random) -> None:
 
 def _format(path: Path, other: Path, draw: random.Random) -> None:
     """Another format number, all hashes made to fit: a file of another version, not a damaged one."""
+    from mhsa_cli.records.formats import FORMAT
     from mhsa_cli.runs import commit, disk
     from mhsa_cli.runs.json_file import dump_sealed
     from mhsa_cli.runs.listing import load_sealed
 
-    number = draw.choice((0, 2, 99, "x", "1", None, 1.5, True))
+    number = draw.choice((0, FORMAT + 1, 99, "x", "1", None, 1.5, True))
     content = json.loads(path.read_bytes())
     content.pop("sha256", None)
     content.pop("format")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mhsa_cli.errors import NewerFormatError
+from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.runs import commit, disk, json_file
 from mhsa_cli.runs.json_file import dump_sealed
 from tests.commands.shell import Said, mhsa
@@ -25,7 +26,7 @@ HERE = "tests.faults.rows.newer"
 SHORT = ["task.name=shift", "vocab_size=7", "seq_len=4", "d_model=6", "batch_size=3", "eval_sequences=5", "epochs=3"]
 SETTINGS = [*SHORT, "steps_per_epoch=2", "n_heads=2"]
 TRIAL, EARLIER, LAST = "s/n_heads=2_seed=42", "checkpoints/step-00000004", "checkpoints/step-00000006"
-NUMBERS = (2, 7, 10**30, 0, -1, None, "2", 2.0, True, [2], {})
+NUMBERS = (FORMAT + 1, 7, 10**30, 0, -1, None, "2", 2.0, True, [2], {})
 
 ON = ["train", "--resume", "r", "train.epochs=4"]
 AGAIN = ["train", "--resume", "r"]
@@ -59,11 +60,11 @@ def cases(count: int, seed: int) -> Iterator[Case]:
     """Every file with every of its commands as of a newer version first, then all numbers, then draws of them."""
     draw = random.Random(seed)
     every = [(file, command) for file, commands in READERS.items() for command in commands]
-    found = [Case(file, 2, command) for file, command in every]
+    found = [Case(file, FORMAT + 1, command) for file, command in every]
     found += [Case(file, number, command) for number in NUMBERS[1:] for file, command in every]
     yield from found[:count]
     for _ in range(count - len(found)):
-        yield draw.choice(found)._replace(number=draw.choice((draw.randint(2, 99), *NUMBERS)))
+        yield draw.choice(found)._replace(number=draw.choice((draw.randint(FORMAT + 1, 99), *NUMBERS)))
 
 
 @cache
@@ -115,7 +116,7 @@ def check(case: Case, place: Place) -> None:
     renumber(Path("runs", case.file), case.number)
     before = content(Path("runs"))
     said = mhsa(*case.command)
-    if type(case.number) is int and case.number > 1:
+    if type(case.number) is int and case.number > FORMAT:
         check_refused(said, case.number)
         assert content(Path("runs")) == before, "something was changed"
         verified = mhsa("verify", "s" if case.command == SWEEP_ON else "r")
