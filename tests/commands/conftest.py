@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 import typer.main
+from torch import Tensor
 
+from mhsa_cli.core.heads import random_baseline
+from mhsa_cli.core.model.transformer import TransformerLM
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.jobs.grade import runner
 from mhsa_cli.jobs.sweep import local
 from tests.commands.shell import TINY, mhsa
@@ -25,12 +29,35 @@ from tests.faults.client import ForkServer
 def built_once() -> Iterator[None]:
     """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms.
 
-    Nothing waits for the disk: no power is cut here, and what syncs when is asked in tests/runs.
+    Nothing waits for the disk: no power is cut here, and what syncs when is asked in tests/runs. Untrained heads of one
+    shape and task are measured once: hundreds of trainings here have the same.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         patch.setattr(os, "fsync", lambda fd: None)
+        patch.setattr(random_baseline, "null_lifts", remembered(random_baseline.null_lifts))
         yield
+
+
+def remembered(null_lifts: Callable[[TransformerLM, Task], dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
+    """Keep what was measured by everything that it depends on: sizes and kinds of the model's parts, and the task's."""
+    known: dict[str, dict[str, Tensor]] = {}
+
+    def plain(thing: object) -> list[tuple[str, object]]:
+        kinds = (bool, int, float, str, tuple, type(None))
+        return sorted((name, value) for name, value in vars(thing).items() if isinstance(value, kinds))
+
+    def instead(model: TransformerLM, task: Task) -> dict[str, Tensor]:
+        if model.custom is not None or task.name == "text":  # what these depend on is a file
+            return null_lifts(model, task)
+        parts = [(name, type(part), plain(part)) for name, part in model.named_modules()]
+        weights = [(name, weight.shape, weight.dtype) for name, weight in model.named_parameters()]
+        key = repr((random_baseline.HEADS, type(task), plain(task), parts, weights))
+        if key not in known:
+            known[key] = null_lifts(model, task)
+        return known[key]
+
+    return instead
 
 
 @pytest.fixture(scope="session")

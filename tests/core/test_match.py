@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from scipy.spatial.distance import jensenshannon
 from torch import Tensor
 
 from mhsa_cli.config.load import load_config
@@ -66,6 +65,8 @@ def test_equal_is_zero_disjoint_is_one_and_the_first_query_does_not_count() -> N
 
 
 def test_distances_are_symmetric_and_those_of_scipy() -> None:
+    from scipy.spatial.distance import jensenshannon  # as in test_statistics.py
+
     first, second = random_maps(3, 4, 7, 1), random_maps(5, 4, 7, 2)
     found = head_distance(first, second)
     assert found.shape == (3, 5) and torch.allclose(found, head_distance(second, first).T, atol=1e-12)

@@ -35,7 +35,7 @@ FORMS = [
 @pytest.mark.parametrize("settings", FORMS, ids=lambda settings: " ".join(settings) or "everything")
 def test_a_stack_of_models_is_bit_for_bit_the_single_runs(settings: tuple[str, ...]) -> None:
     config = rich(*settings)
-    task, seeds = build_task(config.task), [3, 1, 8, 5]
+    task, seeds = build_task(config.task), [3, 1, 8]
     stack = Stack([build_model(config, task, seed) for seed in seeds], seeds, config.train, CPU)
     batches = [TrainBatches(task, seed, config.train.batch_size) for seed in seeds]
     for step in range(1, 19):

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from mhsa_cli.core.statistics import paired_difference, quartiles, steps_to_goal, wilson
 from mhsa_cli.records.claims import Status
@@ -22,6 +21,8 @@ def test_wilson_solves_its_quadratic_and_agrees_with_scipy(k: int, n: int) -> No
     ends = wilson(k, n)
     for p in ends:
         assert (k / n - p) ** 2 == pytest.approx(Z**2 * p * (1 - p) / n, abs=1e-12)
+    from scipy.stats import binomtest  # a second to import, and these tests are collected by every worker
+
     theirs = binomtest(k, n).proportion_ci(method="wilson")
     assert ends == pytest.approx((theirs.low, theirs.high), abs=1e-6)
     assert 0 <= ends[0] <= k / n <= ends[1] <= 1
