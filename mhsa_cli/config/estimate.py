@@ -59,8 +59,8 @@ class Estimate:
             byte_size, (self.weights, self.maps, self.masks, self.stream, LIMIT_BYTES)
         )
         return (
-            f"this config needs about {weights} for {self.parameters:,} parameters and their moments, {maps} for attention "
-            f"maps, {masks} for masks and {stream} for the other activations; the limit is {limit}"
+            f"this config needs about {weights} for {self.parameters:,} parameters and their moments, {maps} for "
+            f"attention maps, {masks} for masks and {stream} for the other activations; the limit is {limit}"
         )
 
     def hint(self) -> str:

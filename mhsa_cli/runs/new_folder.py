@@ -94,10 +94,6 @@ def check_disk_space(folder: Path, bytes_needed: int) -> None:
     with storage_errors("read the free space of", folder):
         free = shutil.disk_usage(folder).free
     if free < bytes_needed:
-        message = (
-            "not enough space in ",
-            folder,
-            f": {byte_size(bytes_needed)} are needed, {byte_size(free)} are free",
-        )
+        sizes = f": {byte_size(bytes_needed)} are needed, {byte_size(free)} are free"
         hint = "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR"
         raise StorageError(("not enough space in ", folder, sizes), hint, "no-space")
