@@ -18,7 +18,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.errors import UsageError, unwanted
-from mhsa_cli.jobs.sweep.plan import EngineOptions, new_sweep
+from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -72,6 +72,8 @@ def sweep(
             raise UsageError(f"--resume excludes {excluded}", "a resumed sweep keeps its plan")
         folder = SweepDir.open(root, resume, write=True)
     else:
+        from mhsa_cli.jobs.sweep.new import new_sweep  # not for help
+
         folder = new_sweep(
             config,
             all_overrides("sweep", overrides, settings, runs),

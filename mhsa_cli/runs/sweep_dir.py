@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import time
@@ -60,7 +61,9 @@ class SweepDir(OwnedFolder):
             if (path / RUN).is_file():
                 hint = f"continue it: mhsa train --resume {run_argument(path)}"
                 raise RunError((path, IS, "a run, not a sweep"), hint, "no-sweep")
-        names = [sweep.name for sweep, _ in list_sweeps(root)]
+        names: list[str] = []
+        with contextlib.suppress(StorageError):  # the folder cannot be listed
+            names = [sweep.name for sweep, _ in list_sweeps(root)]
         hint = named(name, names, "sweeps") if names else "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
         raise RunError((f"there is no sweep '{shortened(name, 4 * LONGEST)}' in ", root), hint, "no-sweep")
 
