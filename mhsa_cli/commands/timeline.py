@@ -1,4 +1,4 @@
-"""`mhsa timeline`: when every head became what it is, beside the loss; or its maps replayed."""
+"""`mhsa timeline`: show when each head learned its pattern, with the loss, or replay its maps."""
 
 from __future__ import annotations
 

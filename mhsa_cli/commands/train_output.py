@@ -23,27 +23,27 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
     console = make_console(stderr=True)
     surface = surface_of(console)
     with prepared as setup:
-        with StopSignal(animated=surface.animate) as stop, training(setup, stop) as begun:
+        with StopSignal(animated=surface.animate) as stop, training(setup, stop) as active:
             view = LiveTraining(
                 console,
                 surface,
-                total_steps=begun.group.total,
+                total_steps=active.group.total,
                 baseline=chance(setup.task.chance_loss),
-                trained=begun.group.trained,
-                history=begun.history.series(),
+                trained=active.group.trained,
+                history=active.history.series(),
             )
             with view:
-                for record in begun.records():
+                for record in active.records():
                     view.add(record)
-            begun.finish()
+            active.finish()
         stop.forgive_lost_output()
         with saying_kept(setup.run.path):
             if as_json:
                 print_json(result_document(setup.run))
             else:
-                show_run(setup.run, view.series(), begun.history.epochs)
+                show_run(setup.run, view.series(), active.history.epochs)
         if stop.caught is not None:
-            _tell_stopped(begun)
+            _tell_stopped(active)
             raise typer.Exit(128 + stop.caught)
 
 

@@ -1,4 +1,4 @@
-"""Attention maps and head scores of a run, stored or measured anew, and the heads that a command selects."""
+"""Attention maps and head scores of a run, stored or measured now, and the heads that a command selects."""
 
 from __future__ import annotations
 

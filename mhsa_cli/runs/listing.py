@@ -223,10 +223,10 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
     try:
         names = [item.name for item in list_runs(root) if item.problem is None]
     except StorageError as error:
-        raise StorageError(f"there is no run '{shown}': {error.message}", error.hint) from error
+        raise StorageError(f"there is no run `{shown}`: {error.message}", error.hint) from error
     if not names:
-        return RunError((f"there is no run '{shown}' in ", root, ", nor any other"), TRAIN_ONE, "no-run")
-    return RunError((f"there is no run '{shown}' in ", root), named(text, names, "runs"), "no-run")
+        return RunError((f"there is no run `{shown}` in ", root, ", nor any other"), TRAIN_ONE, "no-run")
+    return RunError((f"there is no run `{shown}` in ", root), named(text, names, "runs"), "no-run")
 
 
 def named(text: str, names: Sequence[str], kind: str) -> str:

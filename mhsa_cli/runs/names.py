@@ -40,7 +40,7 @@ def check_name(name: str) -> str:
         problem = "it is a device name on Windows"
     if problem:
         hint = "letters, digits, '-' and '_' are always fine: --name NAME"
-        raise UsageError(f"'{shortened(name, LONGEST)}' cannot be the name of a run: {problem}", hint, "bad-name")
+        raise UsageError(f"`{shortened(name, LONGEST)}` cannot be the name of a run: {problem}", hint, "bad-name")
     return name
 
 

@@ -19,7 +19,7 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
     `named` is the option of the command line that names it.
     """
     if not path.name:
-        raise UsageError(f"'{escape(path)}' is not a name for a new file or folder", f"choose one: {named}")
+        raise UsageError(f"`{escape(path)}` is not a name for a new file or folder", f"choose one: {named}")
     if os.path.lexists(path):
         raise UsageError((path, " already exists"), f"nothing is overwritten: choose another name, {named}", "taken")
     with storage_errors("write", path):  # the working directory may be deleted

@@ -65,7 +65,7 @@ class SweepDir(OwnedFolder):
         with contextlib.suppress(StorageError):  # the folder cannot be listed
             names = [sweep.name for sweep, _ in list_sweeps(root)]
         hint = named(name, names, "sweeps") if names else "start one: mhsa sweep n_heads=1,2,4 --seeds 8"
-        raise RunError((f"there is no sweep '{shortened(name, 4 * LONGEST)}' in ", root), hint, "no-sweep")
+        raise RunError((f"there is no sweep `{shortened(name, 4 * LONGEST)}` in ", root), hint, "no-sweep")
 
     def read(self) -> dict[str, Any]:
         """Read sweep.json: the plan and, if the sweep ended, the report. Raises: RunError, StorageError."""

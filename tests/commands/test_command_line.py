@@ -235,6 +235,16 @@ def test_the_name_of_a_run_or_a_sweep_leads_to_its_resume(here: Path) -> None:
         assert other[1] in told and "--set" not in told and "--resume" not in told
 
 
+def test_an_error_leaves_stdout_empty_where_json_is_asked_for() -> None:
+    """But for check, whose document says that a block cannot be loaded."""
+    asked = [path for path, command in COMMANDS.items() if any("--json" in param.opts for param in command.params)]
+    assert len(asked) > 12
+    for path in asked:
+        if path != ("check",):
+            said = mhsa(*path, "no/such/thing", *(["no/such/thing"] if path == ("compare",) else []), "--json")
+            assert said.code in (2, 4) and said.out == "" and said.err.startswith("error: "), (path, said)
+
+
 def test_a_run_is_no_sweep_and_a_missing_name_says_how_many_more_there_are(here: Path) -> None:
     for name in ("a-run", "b-run", "c-run", "d-run", "e-run"):
         Path("runs", name).mkdir(parents=True)
