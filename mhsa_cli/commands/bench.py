@@ -14,14 +14,12 @@ from mhsa_cli.config.load import load_config
 from mhsa_cli.records.bench import BenchRecord, ImportSpeed, Machine, NotMeasured
 from mhsa_cli.renderers.pictures.bench import bench_section
 
-QuickOption = Annotated[bool, flag("--quick", "measure less, in a few seconds")]
-
 
 def bench(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    quick: QuickOption = False,
+    quick: Annotated[bool, flag("--quick", "measure less, in a few seconds")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa bench`."""

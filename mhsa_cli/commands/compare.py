@@ -29,11 +29,10 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and forma
     "seconds": ("time", "{:.1f} s".format),
     "steps": ("steps", "{:,}".format),
 }
-TwoRuns = Annotated[list[str] | None, argument("RUN RUN", "name or path of a run")]
 
 
 def compare(
-    names: TwoRuns = None,
+    names: Annotated[list[str] | None, argument("RUN RUN", "name or path of a run")] = None,
     attention: AttentionsOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,

@@ -27,12 +27,6 @@ from mhsa_cli.text import escape
 app = typer.Typer(cls=Group, rich_markup_mode=None)
 F = TypeVar("F", bound=Callable[..., None])
 
-Files = Annotated[list[str], argument("FILE... [KEY=VALUE]...", "YAML file to check\nsettings to change")]
-MaybeFile = Annotated[
-    list[str] | None,
-    argument("[FILE] [KEY=VALUE]...", "settings from a YAML file [default: built-in]\nsettings to change"),
-]
-
 
 def _command(summary: str, example: str, more: str = "") -> Callable[[F], F]:
     text = "\n\n".join(filter(None, (summary, more)))
@@ -55,7 +49,10 @@ def init(file: Annotated[str, argument("[FILE]", "file to write [default: -, whi
 
 
 @_command("Check configs and report every problem", "check my.yaml n_heads=8")
-def check(arguments: Files, settings: SetOption = None) -> None:
+def check(
+    arguments: Annotated[list[str], argument("FILE... [KEY=VALUE]...", "YAML file to check\nsettings to change")],
+    settings: SetOption = None,
+) -> None:
     """Run `mhsa config check`."""
     files, overrides = _split(arguments, settings)
     if not files:
@@ -72,7 +69,10 @@ def check(arguments: Files, settings: SetOption = None) -> None:
 
 @_command("Show a config with all defaults filled in", "show my.yaml n_heads=8", "The output is a config itself.")
 def show(
-    arguments: MaybeFile = None,
+    arguments: Annotated[
+        list[str] | None,
+        argument("[FILE] [KEY=VALUE]...", "settings from a YAML file [default: built-in]\nsettings to change"),
+    ] = None,
     settings: SetOption = None,
     as_json: Annotated[bool, flag("--json", "print JSON instead of YAML; errors stay on stderr")] = False,
 ) -> None:

@@ -17,13 +17,12 @@ from mhsa_cli.runs.listing import dropped_records
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
 
-RunArguments = Annotated[list[str] | None, argument("[RUN]...", "names or paths of runs [default: newest]")]
-LogOption = Annotated[bool | None, flag("--log/--linear", "scale of the loss [default: linear; log for several runs]")]
-
 
 def curve(
-    names: RunArguments = None,
-    log: LogOption = None,
+    names: Annotated[list[str] | None, argument("[RUN]...", "names or paths of runs [default: newest]")] = None,
+    log: Annotated[
+        bool | None, flag("--log/--linear", "scale of the loss [default: linear; log for several runs]")
+    ] = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,

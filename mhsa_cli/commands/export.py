@@ -12,11 +12,6 @@ from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.text import escape, quoted
 
-ToOption = Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard")]
-PathOption = Annotated[
-    Path | None, option("--output, -o", "PATH", "file or folder to write [default: RUN.npz, RUN-csv, ...]")
-]
-
 # The command that reads the export; {0} is the path, quoted for the shell, {1} the path inside a Python string.
 LOADS = {
     "npz": "python -c \"import numpy; print(numpy.load('{1}')['attention'].shape)\"",
@@ -38,8 +33,10 @@ LOADS = {
 
 def export(
     run: RunArgument = None,
-    to: ToOption = "",
-    output: PathOption = None,
+    to: Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard")] = "",
+    output: Annotated[
+        Path | None, option("--output, -o", "PATH", "file or folder to write [default: RUN.npz, RUN-csv, ...]")
+    ] = None,
     attention: AttentionOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,

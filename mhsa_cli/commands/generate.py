@@ -14,26 +14,21 @@ from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.messages import tell, writable
 
-PromptOption = Annotated[
-    str, option("--prompt, -p", "TOKENS", 'ids or symbols to continue, such as "3 5 9"; for text: characters')
-]
-MaxNewTokensOption = Annotated[
-    int | None, option("--max-new-tokens", "N", "tokens to generate [default: up to max_seq_len]", min=0)
-]
-TemperatureOption = Annotated[float, option("--temperature", "X", "sampling temperature; 0 is greedy")]
-TopKOption = Annotated[int | None, option("--top-k", "K", "sample from the K most likely only [default: all]", min=1)]
-SeedOption = Annotated[int, option("--seed", "N", "seed of the sampling", min=0, max=2**63 - 1)]
-CacheOption = Annotated[bool, flag("--cache/--no-cache", "cache keys and values")]
-
 
 def generate(
     run: RunArgument = None,
-    prompt: PromptOption = "",
-    max_new_tokens: MaxNewTokensOption = None,
-    temperature: TemperatureOption = 0.0,
-    top_k: TopKOption = None,
-    seed: SeedOption = 0,
-    cache: CacheOption = True,
+    prompt: Annotated[
+        str, option("--prompt, -p", "TOKENS", 'ids or symbols to continue, such as "3 5 9"; for text: characters')
+    ] = "",
+    max_new_tokens: Annotated[
+        int | None, option("--max-new-tokens", "N", "tokens to generate [default: up to max_seq_len]", min=0)
+    ] = None,
+    temperature: Annotated[float, option("--temperature", "X", "sampling temperature; 0 is greedy")] = 0.0,
+    top_k: Annotated[
+        int | None, option("--top-k", "K", "sample from the K most likely only [default: all]", min=1)
+    ] = None,
+    seed: Annotated[int, option("--seed", "N", "seed of the sampling", min=0, max=2**63 - 1)] = 0,
+    cache: Annotated[bool, flag("--cache/--no-cache", "cache keys and values")] = True,
     attention: AttentionOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,

@@ -32,27 +32,22 @@ from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 
-LayerOption = Annotated[str | None, option("--layer", "LAYER", "only the heads of this layer: L1 or 1")]
-TokensOption = Annotated[
-    str | None, option("--tokens", "TOKENS", 'maps on these ids, such as "3 5 9"; for text: characters')
-]
-ScoresOption = Annotated[bool, flag("--scores", "every score of every head, in place of the maps")]
-CircuitsOption = Annotated[bool, flag("--circuits", "what the weights compute, in place of the maps")]
-AblateOption = Annotated[str | None, option("--ablate", "HEADS", "loss with these heads ablated, such as L0.H3,L1.H0")]
-DefinitionOption = Annotated[
-    str | None, option("--definition", "olsson2022", "with --scores: add the score of Olsson et al. 2022")
-]
-
 
 def inspect_heads(
     run: RunArgument = None,
-    layer: LayerOption = None,
+    layer: Annotated[str | None, option("--layer", "LAYER", "only the heads of this layer: L1 or 1")] = None,
     head: HeadsOption = None,
-    tokens: TokensOption = None,
-    scores: ScoresOption = False,
-    circuits: CircuitsOption = False,
-    ablate: AblateOption = None,
-    definition: DefinitionOption = None,
+    tokens: Annotated[
+        str | None, option("--tokens", "TOKENS", 'maps on these ids, such as "3 5 9"; for text: characters')
+    ] = None,
+    scores: Annotated[bool, flag("--scores", "every score of every head, in place of the maps")] = False,
+    circuits: Annotated[bool, flag("--circuits", "what the weights compute, in place of the maps")] = False,
+    ablate: Annotated[
+        str | None, option("--ablate", "HEADS", "loss with these heads ablated, such as L0.H3,L1.H0")
+    ] = None,
+    definition: Annotated[
+        str | None, option("--definition", "olsson2022", "with --scores: add the score of Olsson et al. 2022")
+    ] = None,
     attention: AttentionOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,

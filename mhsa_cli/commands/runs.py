@@ -18,10 +18,12 @@ from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import escape, plural, shortened
 
-OneRun = Annotated[str | None, argument("[RUN]", "name or path of one run [default: all runs, in a table]")]
 
-
-def runs(run: OneRun = None, root: RunsOption = None, as_json: JsonOption = False) -> None:
+def runs(
+    run: Annotated[str | None, argument("[RUN]", "name or path of one run [default: all runs, in a table]")] = None,
+    root: RunsOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Run `mhsa runs`."""
     if run is not None:
         _show_one(root, run, as_json)

@@ -30,30 +30,24 @@ class Engines(StrEnum):
     RAY = "ray"
 
 
-SeedsOption = Annotated[int | None, option("--seeds", "N", "seeds per setting, from train.seed on [default: 8]")]
-JobsOption = Annotated[
-    int | None, option("--jobs, -j", "N", "processes at a time [default: 1; Ray: one per CPU]", min=1)
-]
-EngineOption = Annotated[Engines, flag("--engine", "train here, or on a Ray cluster")]
-AddressOption = Annotated[str | None, option("--address", "ADDRESS", "address of the Ray cluster [default: start one]")]
-NameOption = Annotated[str | None, option("--name", "NAME", "name of the sweep [default: sweep-TASK]")]
-ResumeOption = Annotated[str | None, option("--resume", "SWEEP", "continue a sweep: train the trials without a result")]
-GoalOption = Annotated[float | None, option("--goal", "SHARE", "accuracy that counts as success [default: 0.99]")]
-SkipOption = Annotated[bool, flag("--skip-invalid", "skip settings that cannot be trained")]
-
-
 def sweep(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    seeds: SeedsOption = None,
-    jobs: JobsOption = None,
-    engine: EngineOption = Engines.LOCAL,
-    address: AddressOption = None,
-    name: NameOption = None,
-    resume: ResumeOption = None,
-    goal: GoalOption = None,
-    skip_invalid: SkipOption = False,
+    seeds: Annotated[int | None, option("--seeds", "N", "seeds per setting, from train.seed on [default: 8]")] = None,
+    jobs: Annotated[
+        int | None, option("--jobs, -j", "N", "processes at a time [default: 1; Ray: one per CPU]", min=1)
+    ] = None,
+    engine: Annotated[Engines, flag("--engine", "train here, or on a Ray cluster")] = Engines.LOCAL,
+    address: Annotated[
+        str | None, option("--address", "ADDRESS", "address of the Ray cluster [default: start one]")
+    ] = None,
+    name: Annotated[str | None, option("--name", "NAME", "name of the sweep [default: sweep-TASK]")] = None,
+    resume: Annotated[
+        str | None, option("--resume", "SWEEP", "continue a sweep: train the trials without a result")
+    ] = None,
+    goal: Annotated[float | None, option("--goal", "SHARE", "accuracy that counts as success [default: 0.99]")] = None,
+    skip_invalid: Annotated[bool, flag("--skip-invalid", "skip settings that cannot be trained")] = False,
     attention: AttentionsOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,

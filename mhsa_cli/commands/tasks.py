@@ -13,10 +13,11 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.renderers.pictures.task import task_picture
 from mhsa_cli.text import escape
 
-OneTask = Annotated[str | None, argument("[TASK]", "name of one task [default: all tasks]")]
 
-
-def tasks(task: OneTask = None, as_json: JsonOption = False) -> None:
+def tasks(
+    task: Annotated[str | None, argument("[TASK]", "name of one task [default: all tasks]")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Run `mhsa tasks`."""
     if task is not None and task not in TASK_SCHEMAS:
         close = nearest(task, TASK_SCHEMAS)

@@ -25,16 +25,13 @@ from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 
-TargetOption = Annotated[
-    str | None, option("--target", "NAME", "target of the scores, such as induction [default: each head's]")
-]
-ReplayOption = Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")]
-
 
 def timeline(
     run: RunArgument = None,
-    target: TargetOption = None,
-    replay: ReplayOption = False,
+    target: Annotated[
+        str | None, option("--target", "NAME", "target of the scores, such as induction [default: each head's]")
+    ] = None,
+    replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,

@@ -15,16 +15,13 @@ from mhsa_cli.renderers.pictures.trace import trace_picture
 from mhsa_cli.renderers.pictures.trace_words import check_words
 from mhsa_cli.text import escape
 
-BatchOption = Annotated[int | None, option("--batch", "N", "rows of the first training batch to use [default: 2]")]
-ForwardOption = Annotated[bool, flag("--forward-only", "skip the backward pass, for large configs")]
-
 
 def trace(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    batch: BatchOption = None,
-    forward_only: ForwardOption = False,
+    batch: Annotated[int | None, option("--batch", "N", "rows of the first training batch to use [default: 2]")] = None,
+    forward_only: Annotated[bool, flag("--forward-only", "skip the backward pass, for large configs")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa trace`."""

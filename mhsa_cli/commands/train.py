@@ -21,19 +21,15 @@ from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import quoted
 
-NameOption = Annotated[str | None, option("--name", "NAME", "name of the run [default: TASK-hN, such as copy-h4]")]
-ResumeOption = Annotated[str | None, option("--resume", "RUN", "continue a run from its newest checkpoint")]
-InexactOption = Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")]
-
 
 def train(
     overrides: Overrides = None,
     config: ConfigOption = None,
     settings: SetOption = None,
-    name: NameOption = None,
-    resume: ResumeOption = None,
+    name: Annotated[str | None, option("--name", "NAME", "name of the run [default: TASK-hN, such as copy-h4]")] = None,
+    resume: Annotated[str | None, option("--resume", "RUN", "continue a run from its newest checkpoint")] = None,
     attention: AttentionOption = None,
-    allow_inexact: InexactOption = False,
+    allow_inexact: Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")] = False,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,23 +22,17 @@ from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import escape, quoted
 
-Arguments = Annotated[
-    list[str] | None,
-    argument("[RUN] [KEY=VALUE]...", "run or sweep, by name or path [default: newest]\nsettings for --resume-check"),
-]
-ResumeCheckOption = Annotated[
-    str | None,
-    option(
-        "--resume-check",
-        "FILE",
-        "train twice, once with a resume, and compare bits",
-    ),
-]
-
 
 def verify(
-    arguments: Arguments = None,
-    resume_check: ResumeCheckOption = None,
+    arguments: Annotated[
+        list[str] | None,
+        argument(
+            "[RUN] [KEY=VALUE]...", "run or sweep, by name or path [default: newest]\nsettings for --resume-check"
+        ),
+    ] = None,
+    resume_check: Annotated[
+        str | None, option("--resume-check", "FILE", "train twice, once with a resume, and compare bits")
+    ] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
