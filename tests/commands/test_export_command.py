@@ -98,7 +98,7 @@ def test_nothing_is_overwritten_and_no_run_is_written_to(tiny: Path) -> None:
         ("link", "link already exists"),
         (tiny / "a.npz", "in the run folder"),
         (tiny / "checkpoints" / "a.npz", "in the run folder"),
-        (".", "is no name"),
+        (".", "is not a name"),
     ):
         before = tree(Path())
         said = mhsa("export", "tiny", "--to", "npz", "-o", path)

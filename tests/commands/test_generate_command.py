@@ -92,9 +92,9 @@ def test_every_token_is_printed_and_flushed_before_the_next_is_known(monkeypatch
         (["--prompt", "1 2 3 4 5 6 7"], ["7 tokens", "max_seq_len=6"]),
         (
             ["--prompt", "1 2", "--max-new-tokens", "6"],
-            ["a prompt of 2 and 6 more", "max_seq_len=6", "at most 5 steps"],
+            ["max_seq_len (6)", "at most 5 tokens"],
         ),
-        (["--prompt", "1", "--max-new-tokens", "99999999999999999999"], ["max_seq_len=6", "at most 6 steps"]),
+        (["--prompt", "1", "--max-new-tokens", "99999999999999999999"], ["max_seq_len (6)", "at most 6 tokens"]),
         (["--prompt", "1", "--max-new-tokens", "-1"], ["--max-new-tokens: found `-1`"]),
         (["--prompt", "1", "--max-new-tokens", "1.5"], ["--max-new-tokens: found `1.5`"]),
         (["--prompt", "1", "--temperature", "nan"], ["--temperature: found `nan`"]),
