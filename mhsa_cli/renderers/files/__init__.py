@@ -1,3 +1,3 @@
-"""How a picture becomes a file: SVG, HTML, PNG, text."""
+"""Pictures as files: SVG, HTML, PNG, text."""
 
 ENDINGS = ("svg", "html", "png", "txt")  # the keys of `formats.RENDERERS`, for help that loads none of them

@@ -1,4 +1,4 @@
-"""How a finished picture leaves the terminal: one entry a format."""
+"""File formats of pictures, by the ending of the file name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CSS = (
 
 
 def to_html(lines: Lines, *, title: str) -> str:
-    """Write a page with a picture under its title; the file depends on no other."""
+    """Write a self-contained page with a picture under its title."""
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -41,7 +41,7 @@ def to_txt(lines: Lines, title: str) -> str:
     return f"{escape(title)}\n\n{lines.plain}\n" if title else f"{lines.plain}\n"
 
 
-# By the file name's ending; each takes a picture and its title and gives the file's bytes.
+# By ending; each takes a picture and its title and returns the bytes of the file.
 RENDERERS: dict[str, Callable[[Lines, str], bytes]] = {
     "svg": lambda lines, title: to_svg(lines, title=title).encode(),
     "html": lambda lines, title: to_html(lines, title=title).encode(),

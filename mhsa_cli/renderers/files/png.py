@@ -68,7 +68,7 @@ def to_png(lines: Sequence[Text], *, title: str) -> bytes:
 
 
 def need_pillow() -> None:
-    """Make sure that Pillow is there, before any work. Raises: UsageError."""
+    """Raise UsageError if Pillow is missing."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
@@ -77,7 +77,6 @@ def need_pillow() -> None:
 
 @cache
 def _font(size: float) -> Any:
-    """Load Pillow's font in a size."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size * SCALE)
@@ -85,13 +84,13 @@ def _font(size: float) -> Any:
 
 @cache
 def _has(char: str) -> bool:
-    """Tell whether the font draws a character as itself: what it lacks looks like U+FFFF, which no font has."""
+    """Return whether the font has a character: what it lacks looks like U+FFFF, which no font has."""
     mask, nothing = (bytes(_font(FONT).getmask(c)) for c in (char, "\uffff"))
     return mask != nothing
 
 
 class _Painter:
-    """Paint marks on a Pillow image; every measure it is given is in CSS pixels."""
+    """Paints marks on a Pillow image; all measures are in CSS pixels."""
 
     def __init__(self, image: Any) -> None:
         from PIL import ImageDraw
@@ -117,7 +116,7 @@ class _Painter:
                 draw.ellipse((*at(x - r, y - r), *at(x + r, y + r)), fill=255)
 
     def word(self, mark: Word) -> None:
-        """Set a word over its cells: letters evenly spaced, as their widths differ; figures each in its own cell."""
+        """Set a word over its cells: letters spaced evenly, figures each in its own cell."""
         color = _color(mark.color, DIM if mark.dim else 1.0)
         text = unicodedata.normalize("NFC", mark.text)
         cells = [cell_len(char) * CELL_WIDTH for char in text]
@@ -135,14 +134,14 @@ class _Painter:
             x += width + gap
 
     def width(self, char: str, cell: float, size: float = FONT) -> float:
-        """Measure a character: as wide as the font makes it, or its cells if the font has it not."""
+        """Return the width of a character: that of the font, or its cells if the font lacks it."""
         letter = unicodedata.normalize("NFD", char)[0]
         if not cell or char in _STROKES or not _has(letter):
             return cell
         return float(_font(size).getlength(letter)) / SCALE
 
     def char(self, char: str, x: float, top: float, width: float, color: str, bold: bool, size: float) -> None:
-        """Draw one character: as the font has it, as strokes, as letter and accent, or as a box with its code."""
+        """Draw one character: from the font, as strokes, as letter and accent, or as a box with its code."""
         letter, *accents = list(unicodedata.normalize("NFD", char))
         if char in _STROKES:
             self.strokes(_STROKES[char], x, top, color, bold)
@@ -156,7 +155,7 @@ class _Painter:
             self.box(char, x, top, width, color)
 
     def glyph(self, char: str, x: float, top: float, width: float, color: str, bold: bool, size: float) -> None:
-        """Draw a character of the font in the middle of its place; one that is too wide for it is set smaller."""
+        """Draw a character of the font in the middle of its place; smaller if it is too wide."""
         font = _font(size)
         real = font.getlength(char) / SCALE
         if real > width * 1.08:
@@ -176,7 +175,7 @@ class _Painter:
 
     @contextmanager
     def smooth(self, x: float, y: float, width: float, height: float, color: str) -> Iterator[tuple[Any, Any]]:
-        """Give a patch of the picture to draw on in white, enlarged; then it is scaled down and painted in a colour."""
+        """Yield an enlarged patch to draw on in white; it is then scaled down and painted in a colour."""
         from PIL import Image, ImageDraw
 
         left, top = int(x * SCALE) - 1, int(y * SCALE) - 1

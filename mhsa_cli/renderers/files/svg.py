@@ -1,4 +1,4 @@
-"""A terminal picture as one SVG file: a fixed grid of cells, no font to load, no script, no link to anywhere."""
+"""A terminal picture as a self-contained SVG file: no font to load, no script, no link."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ def xml_text(text: str) -> str:
 
 
 def to_svg(lines: Sequence[Text], *, title: str) -> str:
-    """Draw lines on a grid of cells and return the file's text.
-
-    Cells that have only a background colour are drawn too. `title` is what a screen reader says.
-    """
+    """Draw lines on a grid of cells, and return the text of the file; `title` is for screen readers."""
     width, height = size_of(lines)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
@@ -53,7 +50,7 @@ def _element(mark: Mark) -> str:
 
 
 def _ink(color: str | None, dim: bool, base: str = "") -> str:
-    """Give the attributes of something drawn in a style's foreground."""
+    """Return the attributes of a mark in a style's foreground."""
     classes = [base] if base else []
     if color is None:
         classes.append("ink")

@@ -1,4 +1,4 @@
-"""A terminal picture taken apart: every cell becomes rectangles, dots or words at their places, for any file format.
+"""A terminal picture as rectangles, dots and words at their places, for any file format.
 
 Blocks, braille and frames become shapes, so they look the same whatever fonts the reader has. Units are those of CSS
 pixels; a cell is CELL_WIDTH by CELL_HEIGHT of them.
@@ -67,13 +67,13 @@ Mark = Rect | Dots | Word
 
 
 def size_of(lines: Sequence[Text]) -> tuple[float, float]:
-    """Measure a picture: width and height with their margins."""
+    """Return width and height of a picture with its margins."""
     columns = max([1, *(line.cell_len for line in lines)])
     return columns * CELL_WIDTH + 2 * MARGIN, max(1, len(lines)) * CELL_HEIGHT + 2 * MARGIN
 
 
 def marks(lines: Sequence[Text]) -> Iterator[Mark]:
-    """Take lines apart in the order of painting."""
+    """Yield the marks of lines in the order of painting."""
     console = Console(width=80, height=25, force_jupyter=False, legacy_windows=False)  # only to look up styles
     for row, line in enumerate(lines):
         cells = list(_cells(line, console))
@@ -149,7 +149,7 @@ def _arms(arms: str, x: float, top: float, size: float) -> Iterator[tuple[float,
 
 
 def _words(cells: Sequence[Cell], top: float) -> Iterator[Word]:
-    """Put the characters that are no shapes together again, from one space to the next."""
+    """Join the characters that are not shapes into words."""
     for (ends, style), group in groupby(cells, key=lambda cell: (cell[1].isspace() or cell[1] in _DRAWN, cell[2])):
         if not ends:
             word = list(group)

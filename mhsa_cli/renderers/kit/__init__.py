@@ -1,1 +1,1 @@
-"""What every picture is made of: lines of text, grids, axes, tables, glyphs and colours."""
+"""Parts of pictures: lines of text, grids, axes, tables, glyphs and colours."""

@@ -1,4 +1,4 @@
-"""Attention cells: values pooled and painted as full cells, half cells, digits or percents."""
+"""Cells of attention maps: pooled, and painted as full cells, half cells, digits or percents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cells = list[list[float | None]]  # None = masked: nothing is drawn there
 
 @dataclass(frozen=True, slots=True)
 class CellKind:
-    """How one cell is drawn: `wide` columns, `tall` cells in one row of text (2 for half cells)."""
+    """The form of a cell: `wide` columns, `tall` cells in one row of text (2 for half cells)."""
 
     name: str
     wide: int
@@ -71,7 +71,7 @@ def digit(value: float) -> str:
 
 
 def color_bar(surface: Surface) -> list[Piece]:
-    """Draw the colours of the weights 0, 0.1, ... 1, for a surface that paints."""
+    """Draw the colours of the weights 0, 0.1, ... 1, on a surface that paints."""
     return [(" ", heat_style(None, level, surface.depth)) for level in range(0, 101, 10)]
 
 

@@ -1,4 +1,4 @@
-"""Decide once what a stream can show, and make the Rich console that writes to it.
+"""Detect what a stream can show, and make the Rich console that writes to it.
 
 Rich guesses most of this well, but a FORCE_COLOR in the environment makes it call a pipe a terminal, COLUMNS=0 makes it
 print nothing, and a dumb terminal gets 80 columns whatever COLUMNS says. So the decisions are made here, in one place.
@@ -22,7 +22,7 @@ Depth = Literal["none", "16", "256", "truecolor"]
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH, DEFAULT_HEIGHT = 20, 200, 80, 25
 LEAST_WIDTH = 16  # columns of a part of a picture
 _QUIET_PLACES = ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG")  # terminals that keep every frame of an animation
-# What stands for a white space in a token, where the stream cannot show it; as wide, so that columns stay columns.
+# Replacements of equal width for the white space in tokens.
 _PLAIN = {"␣": "_", "↵": "$", "⇥": ">"}
 _RICH_SYSTEM: dict[Depth, Literal["standard", "256", "truecolor"]] = {
     "16": "standard",
@@ -33,9 +33,9 @@ _RICH_SYSTEM: dict[Depth, Literal["standard", "256", "truecolor"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Describe what is drawn on: size in columns and rows, colour depth, glyph set, and whether it may move.
+    """What is drawn on: columns and rows, colour depth, glyphs, and whether lines can be redrawn.
 
-    One that is not `bounded`, a pipe, takes lines of any length: what must be typed again is not cut to its width.
+    A pipe is not `bounded`: names and addresses are not cut to its width.
     """
 
     width: int = DEFAULT_WIDTH
@@ -47,23 +47,23 @@ class Surface:
 
     @property
     def paints(self) -> bool:
-        """Tell whether a cell's colour can carry a value (16 colours cannot: they are the user's theme)."""
+        """Whether the colour of a cell can carry a value (not with 16 colours, which are the user's theme)."""
         return self.depth in ("256", "truecolor")
 
     def narrow(self, columns: int) -> Surface:
-        """Give a surface that is so many columns narrower, but never less than LEAST_WIDTH wide."""
+        """Return a surface with so many columns less, but at least LEAST_WIDTH."""
         return replace(self, width=max(LEAST_WIDTH, self.width - columns))
 
 
 def _number(text: str | None) -> int | None:
-    """Read a positive decimal number; full-width digits, signs and words are not one."""
+    """Read a positive decimal number; None for signs, words and full-width digits."""
     if text is None or not (text.isascii() and text.isdigit()):
         return None
     return int(text[:9]) or None
 
 
 def terminal_size(stream: IO[str] | None, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Measure columns (20..200) and rows: COLUMNS and LINES first, then the terminal, then 80 by 25."""
+    """Return columns (20..200) and rows: of COLUMNS and LINES, else of the terminal, else 80 by 25."""
     try:
         columns, rows = os.get_terminal_size(stream.fileno()) if stream is not None else (0, 0)
     except (AttributeError, ValueError, OSError):
@@ -74,7 +74,7 @@ def terminal_size(stream: IO[str] | None, environ: Mapping[str, str]) -> tuple[i
 
 
 def is_tty(stream: IO[str] | None) -> bool:
-    """Tell whether the stream itself is a terminal, whatever the environment wishes."""
+    """Return whether the stream is a terminal, whatever the environment says."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # a closed stream
@@ -82,7 +82,7 @@ def is_tty(stream: IO[str] | None) -> bool:
 
 
 def color_depth(environ: Mapping[str, str], tty: bool) -> Depth:
-    """Decide the colour depth.
+    """Return the colour depth.
 
     NO_COLOR (not empty) wins; then FORCE_COLOR, which gives a pipe colour but never makes it a terminal, and which
     switches colour off when it is 0; otherwise a terminal that is not dumb has what COLORTERM and TERM say.
@@ -104,13 +104,13 @@ def color_depth(environ: Mapping[str, str], tty: bool) -> Depth:
 
 
 def can_animate(environ: Mapping[str, str], tty: bool) -> bool:
-    """Tell whether lines may be redrawn: only on a real terminal that is neither dumb nor a log."""
+    """Return whether lines can be redrawn: on a terminal that is neither dumb nor a log."""
     dumb = environ.get("TERM", "").strip().lower() in ("dumb", "unknown")
     return tty and not dumb and not any(environ.get(place) for place in _QUIET_PLACES)
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """Give what a stream prints in place of the characters that its encoding lacks."""
+    """Replace the characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(_PLAIN.get(char, "?") for char in error.object[error.start : error.end]), error.end
@@ -120,7 +120,7 @@ codecs.register_error("mhsa_cli.plain", _replaced)
 
 
 def make_console(stderr: bool = False, *, file: IO[str] | None = None) -> Console:
-    """Make a console for stdout or stderr that prints user text as it is and never fails on a character."""
+    """Make a console for stdout or stderr that prints any text literally."""
     stream = file if file is not None else (sys.stderr if stderr else sys.stdout)
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
@@ -149,7 +149,7 @@ def make_console(stderr: bool = False, *, file: IO[str] | None = None) -> Consol
 
 
 def surface_of(console: Console) -> Surface:
-    """Describe what a console made by `make_console` can show, as of now."""
+    """Return what a console made by `make_console` can show now."""
     tty = is_tty(console.file)
     return Surface(
         width=console.width,

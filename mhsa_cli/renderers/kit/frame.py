@@ -26,7 +26,7 @@ _HEIGHTS = {1: "'", 2: "-", 4: ".", 3: "'", 6: ".", 5: ":", 7: "|"}
 
 
 class Canvas:
-    """Collect the dots of one line on `columns` by `rows` cells; x runs right, y runs up, both 0..1."""
+    """The dots of one line on `columns` by `rows` cells; x runs right, y runs up, both 0..1."""
 
     def __init__(self, columns: int, rows: int, *, braille: bool) -> None:
         self.columns, self.rows, self.braille = columns, rows, braille
@@ -35,7 +35,7 @@ class Canvas:
         self.cells: dict[tuple[int, int], int] = {}
 
     def dot_at(self, x: float, y: float) -> tuple[int, int]:
-        """Find the dot nearest to a place; row 0 is the top."""
+        """Return the dot nearest to a place; row 0 is the top."""
         return round(x * (self.width - 1)), round((1.0 - y) * (self.height - 1))
 
     def dot(self, x: int, y: int) -> None:
@@ -62,7 +62,7 @@ class Canvas:
                 self.dot(x, y)
 
     def paint(self, grid: Grid, left: int, top: int, style: Style, letter: str = "") -> None:
-        """Put the cells on a grid; with `letter` every cell shows it, to tell lines apart without colour."""
+        """Put the cells on a grid; with `letter` each cell shows it, to distinguish lines without colour."""
         for (column, row), bits in self.cells.items():
             char = letter or (chr(0x2800 + bits) if self.braille else _HEIGHTS[bits])
             grid.put(left + column, top + row, char, style)
@@ -85,13 +85,13 @@ class Frame:
         return Canvas(self.columns, self.height, braille=self.surface.glyphs.braille)
 
     def cell(self, step: float, value: float) -> tuple[int, int]:
-        """Find the grid cell of a point, by the same dots as the lines use, so that ticks and lines agree."""
+        """Return the grid cell of a point, from the dots that lines use, so that ticks and lines agree."""
         canvas = self.canvas()
         x, y = canvas.dot_at(self.x_axis.place(step), self.y_axis.place(value))
         return self.margin + 1 + x // canvas.per_x, y // canvas.per_y
 
     def axes(self, ticks: Sequence[tuple[str, float]]) -> None:
-        """Draw both axes; a tick that would touch its neighbour is left out."""
+        """Draw both axes; a tick that would touch its neighbour is omitted."""
         glyphs, grid = self.surface.glyphs, self.grid
         for row in range(self.height):
             grid.put(self.margin, row, glyphs.vertical, DIM)
@@ -158,7 +158,7 @@ class Frame:
 
 
 def value_ticks(axis: Axis, height: int) -> list[tuple[str, float]]:
-    """List the left axis' ticks with their texts, as many as `height` rows have room for."""
+    """List the ticks of the left axis with their texts, as many as fit in `height` rows."""
     if axis.log:
         return [(log_tick_text(tick), tick) for tick in log_ticks(axis.low, axis.high, max(2, height // 2))]
     ticks = linear_ticks(axis.low, axis.high, max(1, height // 2))

@@ -1,4 +1,4 @@
-"""Which characters a stream can show: full Unicode, the old block characters, or plain ASCII."""
+"""Characters that a stream can show: full Unicode, the old block characters, or ASCII."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Glyphs(NamedTuple):
-    """Hold the characters that pictures are made of, each one column wide unless its name says text.
+    """The characters of pictures, each one column wide unless its name ends in text.
 
     `half` is "" where half cells cannot be drawn; `bars` runs from nothing to full.
     """
@@ -34,12 +34,12 @@ class Glyphs(NamedTuple):
 
     @property
     def braille(self) -> bool:
-        """Tell whether lines are drawn with braille; else they are with `' - .`."""
+        """Whether lines are drawn with braille, else with `' - .`."""
         return self.name == "full"
 
     @property
     def line(self) -> str:
-        """Give a piece of a line, for a legend."""
+        """A piece of a line, for a legend."""
         return "⠤" if self.braille else "-"
 
 
@@ -49,7 +49,7 @@ ASCII = Glyphs("ascii", " .:=#", "", "", "/", "-", "|", "+", "+", "+", "~", "o",
 
 
 def encodable(text: str, encoding: str | None) -> bool:
-    """Tell whether `encoding` has every character of `text`; an unknown encoding has none but ASCII's."""
+    """Return whether `encoding` has every character of `text`; an unknown one counts as ASCII."""
     try:
         text.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

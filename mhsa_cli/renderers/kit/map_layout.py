@@ -1,4 +1,4 @@
-"""Choose how attention maps are laid out: which cells, how much pooling, how many heads side by side."""
+"""Layout of attention maps: the form of cells, pooling, heads side by side."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST = 24  # pooling for height stops here: smaller pictures say nothing
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One head to be drawn: its summary, its cells, and the lines above them."""
+    """One head: its summary and its cells."""
 
     summary: HeadSummary
     cells: Cells
@@ -36,7 +36,7 @@ Rows = Sequence[Sequence[Panel]]  # the heads of each layer
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How all panels are drawn: the kind of cell, pooling (`size` by `size` cells into one), panels side by side.
+    """The layout of all panels: kind of cell, pooling (`size` by `size` cells into one), panels side by side.
 
     In columns and rows: `axis` for tokens at the left, `wide` by `tall` for the cells, `panel` with all of it.
     Titles may be `title` columns long: they may use a part of the gap, never more than the terminal has.
@@ -53,7 +53,7 @@ class Plan:
 
 
 def choose_plan(rows: Rows, length: int, tokens: Sequence[str], surface: Surface) -> Plan:
-    """Choose how to draw: percents for one head, else full cells for short samples, else half cells, else pooled."""
+    """Choose a layout: percents for one head, full cells for short samples, else half cells, else pooled."""
     width = surface.width
     axis = min(MAX_TOKEN, max((cell_len(escape(token)) for token in tokens), default=0)) + 1
     if sum(map(len, rows)) == 1:
@@ -76,7 +76,6 @@ def choose_plan(rows: Rows, length: int, tokens: Sequence[str], surface: Surface
 
 
 def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
-    """List the cell kinds this surface can show, the best first."""
     if not surface.paints:
         return [cell_kinds.WIDE_DIGIT_CELL, cell_kinds.DIGIT_CELL] if wide else [cell_kinds.DIGIT_CELL]
     half = [cell_kinds.HALF_CELL] if surface.glyphs.half else []
@@ -84,7 +83,7 @@ def _kinds(surface: Surface, *, wide: bool) -> list[CellKind]:
 
 
 def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, width: int) -> Plan | None:
-    """Compute the sizes of a plan; None when not even one head fits."""
+    """Compute a plan; None if not even one head fits."""
     cells = math.ceil(length / size)
     wide = cells * kind.wide
     if axis + wide > width:
@@ -103,7 +102,7 @@ def _lay_out(rows: Rows, kind: CellKind, size: int, axis: int, length: int, widt
 
 
 def _with_axis(rows: Rows, plan: Plan, axis: int, length: int, width: int) -> Plan:
-    """Add tokens beside each head when that costs no head its place in the row."""
+    """Add tokens beside the heads if as many still fit in a row."""
     if plan.size > 1 or plan.kind.tall > 1:
         return plan
     other = _lay_out(rows, plan.kind, 1, axis, length, width)
@@ -111,7 +110,6 @@ def _with_axis(rows: Rows, plan: Plan, axis: int, length: int, width: int) -> Pl
 
 
 def _bands(rows: Rows, plan: Plan) -> list[Sequence[Panel]]:
-    """Cut all layers into lines of heads."""
     return [part for row in rows for part in balanced(row, plan.per_row)]
 
 
@@ -120,7 +118,6 @@ def _is_even(rows: Rows, plan: Plan) -> bool:
 
 
 def _height(rows: Rows, plan: Plan) -> int:
-    """Count the lines of the whole picture, a blank one after each line of heads."""
     titles = [max(len(title_lines(panel.summary, plan.title)) for panel in part) for part in _bands(rows, plan)]
     return sum(titles) + len(titles) * (plan.tall + 1 + (plan.axis > 0))
 
@@ -132,7 +129,7 @@ def balanced(row: Sequence[Panel], per_row: int) -> list[Sequence[Panel]]:
 
 
 def title_lines(summary: HeadSummary, limit: int) -> list[str]:
-    """Write what stands above a head, in as many lines as `limit` columns need."""
+    """Write the title of a head, in as many lines as `limit` columns need."""
     entropy = "" if summary.entropy is None else f"entropy {fixed(summary.entropy, 2)}"
     first = f"{summary.name}  {entropy}".rstrip()
     lines = [first] if len(first) <= limit else [summary.name, entropy]

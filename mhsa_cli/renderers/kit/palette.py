@@ -1,4 +1,4 @@
-"""Colours: viridis for weights, six line colours legible on dark and on light backgrounds."""
+"""Colours: viridis for weights, six line colours for dark and light backgrounds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PLAIN = Style()
 
 
 def clamp(value: float) -> float:
-    """Limit a weight to 0..1; a NaN must have been dealt with before."""
+    """Limit a weight to 0..1; not for NaN."""
     return 0.0 if value <= 0.0 else 1.0 if value >= 1.0 else value
 
 
 def viridis(value: float) -> tuple[int, int, int]:
-    """Give the red, green and blue (0..255) of a weight in 0..1."""
+    """Return red, green and blue (0..255) of a weight in 0..1."""
     place = (_START + (1.0 - _START) * clamp(value)) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
     part = place - low
@@ -39,13 +39,13 @@ def viridis(value: float) -> tuple[int, int, int]:
 
 
 def level_of(value: float) -> int:
-    """Quantise a weight to 0..100, so that a picture needs at most 101 styles."""
+    """Quantise a weight to 0..100: a picture then has at most 101 styles."""
     return round(clamp(value) * 100)
 
 
 @lru_cache(maxsize=256)
 def heat_color(level: int, depth: Depth) -> Color:
-    """Give the colour of a level 0..100 in truecolor or in 256 colours."""
+    """Return the colour of a level 0..100 in truecolor or in 256 colours."""
     if depth == "256":
         return Color.from_ansi(XTERM_RAMP[round(level / 100 * (len(XTERM_RAMP) - 1))])
     return Color.from_rgb(*viridis(level / 100))
@@ -53,7 +53,7 @@ def heat_color(level: int, depth: Depth) -> Color:
 
 @lru_cache(maxsize=4096)
 def heat_style(front: int | None, back: int | None, depth: Depth) -> Style:
-    """Make a style from two levels 0..100: the foreground's and the background's; None leaves the terminal's."""
+    """Make a style from the levels 0..100 of foreground and background; None is the terminal's own."""
     return Style(
         color=None if front is None else heat_color(front, depth),
         bgcolor=None if back is None else heat_color(back, depth),
@@ -71,7 +71,7 @@ def ink_style(level: int, depth: Depth) -> Style:
 
 
 def line_style(index: int, depth: Depth) -> Style:
-    """Give the style of the line number `index`; the colours repeat after six."""
+    """Return the style of line number `index`; colours repeat after six."""
     if depth == "none":
         return PLAIN
     names = _LINE_COLORS_16 if depth == "16" else LINE_COLORS
@@ -79,5 +79,5 @@ def line_style(index: int, depth: Depth) -> Style:
 
 
 def alarm_style(depth: Depth) -> Style:
-    """Give the style of what went wrong: bold, and red where there is colour."""
+    """Return the style of failures: bold, and red where there is colour."""
     return BOLD if depth == "none" else Style(bold=True, color="red" if depth == "16" else Color.from_rgb(208, 64, 64))

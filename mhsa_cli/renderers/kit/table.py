@@ -1,7 +1,7 @@
-"""Plain tables: aligned columns without boxes, names as they are; a narrow terminal loses the least important first.
+"""Plain tables: aligned columns without boxes; a narrow terminal hides the least important first.
 
-What somebody may have to type again, the name of a run or the address of a head, is never cut: where it does not fit,
-the table becomes `key: value` lines, and in a pipe such a table is as wide as it has to be.
+Names of runs and addresses of heads, which may have to be typed, are never cut: where they do not fit, the table
+becomes `key: value` lines, and in a pipe such a table is as wide as it has to be.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mhsa_cli.text import escape
 R = TypeVar("R")
 COLUMN_GAP = 2
 _LEAST_ELASTIC = 8
-_ROOMY = 12  # columns of a sentence, while there is still something to leave out
+_ROOMY = 12  # columns of a sentence, while there are columns to hide
 _UNBOUNDED = 1_000_000
 _FIGURE = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?( |$)")
 
@@ -51,7 +51,7 @@ class Column(Generic[R]):
 
 @dataclass(slots=True, eq=False)
 class _Measured:
-    """A column with its cells, how wide they are, how narrow it may become, and, once it is laid out, its width."""
+    """A column with its cells, its natural and least width, and its width in the layout."""
 
     column: Column[Any]
     title: str
@@ -62,7 +62,7 @@ class _Measured:
 
     @property
     def roomy(self) -> int:
-        """Say how narrow it may become as long as there are columns to drop: no sentence is set a word a line."""
+        """How narrow it may become while there are columns to hide."""
         return max(self.least, min(_ROOMY, self.natural)) if self.column.wraps else self.least
 
 
@@ -101,9 +101,9 @@ def table_width(columns: Sequence[Column[R]], surface: Surface) -> int:
 
 
 def _layout(columns: Sequence[Column[R]], records: Sequence[R], width: int) -> tuple[list[_Measured], list[_Measured]]:
-    """Measure all columns, and choose which of them stay and how wide they are.
+    """Measure all columns, and choose the visible ones and their widths.
 
-    None stays where not even those that may not be dropped fit, and one of them must not be cut.
+    None is visible if those that cannot be hidden do not fit and one of them must not be cut.
     """
     every = [_measure(column, records) for column in columns if column.when]
     kept = list(every)
@@ -127,7 +127,7 @@ def _measure(column: Column[R], records: Sequence[R]) -> _Measured:
 
 
 def _shrink(kept: Sequence[_Measured], limits: Sequence[int], width: int) -> bool:
-    """Make columns narrower down to their limits, always the widest; tells whether that was enough."""
+    """Make the widest columns narrower, down to their limits; return whether all fit."""
     for one, limit in zip(kept, limits, strict=True):
         one.width = max(limit, min(one.natural, width))
     while sum(one.width for one in kept) > width - COLUMN_GAP * (len(kept) - 1):
@@ -147,7 +147,7 @@ def _rows(kept: Sequence[_Measured], below: Sequence[str], width: int, mark: str
 
 
 def _key_value_lines(every: Sequence[_Measured], below: Sequence[str], width: int) -> Lines:
-    """Set each row as lines `key: value`, an empty line between rows; a line is broken between words alone."""
+    """Set each row as `key: value` lines, broken only between words, with an empty line between rows."""
     lines = Lines()
     for number, under in enumerate(below):
         texts = [f"{one.title}: {one.cells[number]}" for one in every if one.cells[number]]
@@ -176,7 +176,7 @@ def _set_row(blocks: Sequence[Sequence[str]], kept: Sequence[_Measured], style: 
 
 
 def _cut_cell(text: str, width: int, mark: str) -> str:
-    """Cut a cell that is too wide; of a figure only the mark is left: its first digits are another figure."""
+    """Cut a cell that is too wide; a figure becomes the mark, as its first digits would be another figure."""
     if cell_len(text) > width and _FIGURE.match(text):
         return mark[:width]
     return cut(text, width, mark)

@@ -1,4 +1,4 @@
-"""A picture is a list of Rich text lines, painted on a grid of cells. Here is that grid, and safe text."""
+"""Pictures as lists of Rich text lines, wrapped text, and a grid of cells to paint on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mhsa_cli.text import escape
 
 
 class Lines(list[Text]):
-    """Hold a finished picture; a Rich console prints it line by line, never wrapped."""
+    """A finished picture; a Rich console prints it line by line, never wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self:
@@ -28,17 +28,17 @@ class Lines(list[Text]):
 
     @property
     def plain(self) -> str:
-        """Give the picture as text without styles, lines joined by newlines."""
+        """The picture as text without styles."""
         return "\n".join(line.plain for line in self)
 
     @property
     def columns(self) -> int:
-        """Measure the widest line, in columns."""
+        """The columns of the widest line."""
         return max((line.cell_len for line in self), default=0)
 
 
 def stacked(parts: Iterable[Lines]) -> Lines:
-    """Set the parts of a picture under each other, an empty line between them; empty parts are left away."""
+    """Set the parts of a picture under each other with an empty line between; empty parts are omitted."""
     first, *rest = [part for part in parts if part] or [Lines()]
     return Lines([*first, *(line for part in rest for line in (Text(), *part))])
 
@@ -52,7 +52,7 @@ def cut(text: str, width: int, mark: str = "…") -> str:
 
 
 def cut_middle(text: str, width: int, mark: str = "…") -> str:
-    """Shorten text to `width` columns with `mark` in its middle: of a path, the beginning and the file's name stay."""
+    """Shorten text to `width` columns with `mark` in its middle, so that both ends stay."""
     room = width - cell_len(mark)
     if cell_len(text) <= width or room < 2:
         return cut(text, width, mark)
@@ -72,11 +72,6 @@ INDENT = "  "
 _CONSOLE = Console(width=80, height=25, force_jupyter=False)  # asked for nothing by `Text.wrap`
 Piece = tuple[str, Style]
 Phrase = str | Sequence[Piece]
-
-
-def width_of(pieces: Iterable[Piece]) -> int:
-    """Measure pieces in columns."""
-    return sum(cell_len(text) for text, _ in pieces)
 
 
 def assemble(pieces: Iterable[Piece]) -> Text:
@@ -103,18 +98,13 @@ def wrap_phrases(phrases: Iterable[Phrase], width: int, style: Style = PLAIN, ga
 
 
 def hanging(sentence: Phrase, width: int, style: Style = PLAIN, indent: str = "") -> Lines:
-    """Set a sentence, all of it indented, and its later lines more."""
+    """Wrap a sentence with an indent, its further lines indented more."""
     first, *rest = wrap_phrases([sentence], width - len(indent) - len(INDENT), style) or [Text()]
     return Lines([Text(indent) + first, *(Text(indent + INDENT) + line for line in rest)])
 
 
-def paragraphs(texts: Iterable[str], width: int, style: Style = PLAIN) -> Lines:
-    """Set each text on lines of its own."""
-    return Lines(line for text in texts for line in wrap_phrases([text], width, style))
-
-
 def wrap_words(text: str, width: int, indent: str = "") -> list[str]:
-    """Break text between words, further lines indented. A word is never broken, however long: it may be one to type."""
+    """Break text between words, further lines indented. No word is broken: it may have to be typed."""
     rows: list[str] = []
     for word in text.split(" "):
         if rows and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
@@ -148,26 +138,20 @@ class Grid:
                     self.chars[y][extra], self.styles[y][extra] = "", style
             x += size
 
-    def put_pieces(self, x: int, y: int, pieces: Iterable[Piece]) -> None:
-        """Write styled pieces beside each other."""
-        for text, style in pieces:
-            self.put(x, y, text, style)
-            x += cell_len(text)
-
     def paste(self, other: Grid, left: int, top: int) -> None:
-        """Put another grid on this one; what does not fit on the right is cut off."""
+        """Copy another grid onto this one, cut at the right edge."""
         for y, (chars, styles) in enumerate(zip(other.chars, other.styles, strict=True), top):
             room = slice(left, min(left + other.width, self.width))
             size = room.stop - left
             self.chars[y][room], self.styles[y][room] = chars[:size], styles[:size]
 
     def lines(self) -> Lines:
-        """Read the grid as lines; unpainted space at the right end is left away."""
+        """Return the grid as lines, without unpainted space at the right."""
         return Lines(assemble(_runs(chars, styles)) for chars, styles in zip(self.chars, self.styles, strict=True))
 
 
 def _runs(chars: list[str], styles: list[Style]) -> Iterator[Piece]:
-    """Join neighbours of one style, up to the last cell in which something is seen."""
+    """Join neighbours of one style, up to the last visible cell."""
     end = max((x + 1 for x, char in enumerate(chars) if char != " " or styles[x].bgcolor is not None), default=0)
     for style, cells in groupby(range(end), key=lambda x: styles[x]):
         yield "".join(chars[x] for x in cells), style

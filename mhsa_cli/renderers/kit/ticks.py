@@ -21,7 +21,7 @@ class Axis:
     log1p: bool = False
 
     def place(self, value: float) -> float:
-        """Place a value on the axis: 0 at the low end, 1 at the high end, clamped to both."""
+        """Map a value to 0 at the low end and 1 at the high end, clamped."""
         if value <= self.low:
             return 0.0
         if value >= self.high:
@@ -34,7 +34,7 @@ class Axis:
         return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
     def shows(self, value: float | None) -> TypeGuard[float]:
-        """Tell whether a value has a place on the axis: finite, and above 0 where the scale is logarithmic."""
+        """Return whether a value is on the axis: finite, and above 0 on a logarithmic scale."""
         return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
 

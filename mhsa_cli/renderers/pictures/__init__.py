@@ -1,1 +1,1 @@
-"""One file a picture: a record and a surface in, lines out."""
+"""One file for each picture: a record and a surface in, lines out."""

@@ -10,7 +10,7 @@ from typing import Any
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, paragraphs, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, hanging, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed
 from mhsa_cli.text import Head
 
@@ -58,22 +58,20 @@ def matched_heads(
         ),
     ]
     left = zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True)
-    before = [f"heads matched by their attention maps on {matching.inputs}", note]
+    before = [f"heads matched by their attention maps on {matching.inputs}", *([note] if note else [])]
     after = [f"unmatched in {name}: {', '.join(map(str, heads))}" for name, heads in left if heads]
-    return (
-        paragraphs(before, surface.width)
-        + table(columns, matching.pairs, surface)
-        + paragraphs([*after, matching_sentence(matching)], surface.width)
-    )
+    lines = Lines(line for text in before for line in hanging(text, surface.width))
+    lines += table(columns, matching.pairs, surface)
+    return lines + [line for text in [*after, matching_sentence(matching)] for line in hanging(text, surface.width)]
 
 
 def unmatched(reason: str, surface: Surface) -> Lines:
-    """Say why there are no pairs."""
+    """Write why there are no pairs."""
     return wrap_phrases([f"heads not matched: {reason}"], surface.width)
 
 
 def matching_sentence(matching: Matching) -> str:
-    """Say how well the heads match, beside random pairings."""
+    """Write how well the heads match, beside random pairings."""
     if len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second:
         return f"cost {fixed(matching.cost, 2)}; with one head each there is no other pairing"
     costs = f"mean cost {fixed(matching.cost, 2)}; random pairings: {fixed(matching.random_cost, 2)}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.style import Style
 
 from mhsa_cli.records.thinning import THIN_TO, Point, thin
@@ -14,7 +15,7 @@ from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.frame import Frame, value_ticks
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style, line_style
-from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, cut, cut_middle, width_of, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, assemble, cut, cut_middle, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import Axis, short, step_text
 from mhsa_cli.text import escape
 
@@ -25,7 +26,7 @@ _LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: 
 
 @dataclass(slots=True)
 class _Line:
-    """One series as it will be drawn: thinned points, its style, and the letter it is drawn with, if any."""
+    """One series to be drawn: thinned points, a style, and the letter of its line, if any."""
 
     name: str
     points: list[Point]
@@ -35,14 +36,14 @@ class _Line:
 
 
 class _Label(NamedTuple):
-    """What stands beside a line's end: the value it points at, and its text."""
+    """The label at the end of a line: the value it points at, and its text."""
 
     value: float
     pieces: list[Piece]
 
 
 class LossCurve(Lines):
-    """A loss curve; also in parts, for pictures that go on below its axis in the same columns, those of `frame`."""
+    """A loss curve, also in parts: pictures can continue below its axis in the columns of `frame`."""
 
     def __init__(self, plot: Lines, notes: Lines, frame: Frame) -> None:
         super().__init__([*plot, *notes])
@@ -75,7 +76,7 @@ def loss_curve(
     ticks = value_ticks(y_axis, height)
     margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
     labels = _labels(lines, baseline, y_axis, surface)
-    label_width = max((width_of(label.pieces) for label in labels), default=0)
+    label_width = max((assemble(label.pieces).cell_len for label in labels), default=0)
     beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
     taken = max(right, label_width if beside else 0)
     columns = max(4, width - margin - 1 - (taken + 1 if taken else 0))
@@ -99,7 +100,7 @@ def loss_curve(
 
 
 def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
-    """Thin each series and choose its colour; the lines of one of several runs share theirs."""
+    """Thin each series and choose its colour, one for each run."""
     owners = list(dict.fromkeys(one.run or one.name for one in series))
     many = sum(one.role != "eval" for one in series) > 1
     lines = []
@@ -152,7 +153,7 @@ def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Ax
 
 
 def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
-    """Put each label in the row of its line's end, pushed apart where two want the same row."""
+    """Put each label in the row of its line's end; labels of one row are pushed apart."""
     wanted = sorted((frame.cell(frame.x_axis.high, label.value)[1], number) for number, label in enumerate(labels))
     rows: list[int] = []
     for row, _ in wanted:
@@ -163,7 +164,10 @@ def _put_labels(frame: Frame, labels: Sequence[_Label]) -> None:
         limit = rows[place] - 1
     left = frame.margin + frame.columns + 2
     for row, (_, number) in zip(rows, wanted, strict=True):
-        frame.grid.put_pieces(left, row, labels[number].pieces)
+        x = left
+        for text, style in labels[number].pieces:
+            frame.grid.put(x, row, text, style)
+            x += cell_len(text)
 
 
 def _notes(lines: Sequence[_Line], axis: Axis, surface: Surface) -> list[Phrase]:

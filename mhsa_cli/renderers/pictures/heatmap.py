@@ -31,7 +31,6 @@ def head_maps(maps: HeadMaps, surface: Surface, *, heads: Collection[Head] | Non
 
 
 def _select(maps: HeadMaps, chosen: Collection[Head] | None) -> list[list[Panel]]:
-    """Choose the heads, layer by layer."""
     summaries = {summary.address: summary for summary in maps.heads}
     rows = [
         [
@@ -59,7 +58,7 @@ def _draw_row(row: Sequence[Panel], plan: Plan, tokens: Sequence[str], surface: 
 
 
 def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], surface: Surface) -> None:
-    """Write the query tokens down the left side, and the key tokens along the top as densely as they can be read."""
+    """Write query tokens down the left side, and key tokens along the top, as many as can be read."""
     mark = surface.glyphs.cut_text
     texts = [cut(escape(token), MAX_TOKEN, mark) for token in tokens]
     for q, text in enumerate(texts):
@@ -67,7 +66,7 @@ def _axes(grid: Grid, left: int, top: int, plan: Plan, tokens: Sequence[str], su
     step = plan.kind.wide
     stride = max(1, math.ceil((max(map(cell_len, texts), default=0) + 1) / step))
     for k in range(0, len(texts), stride):
-        if k * step + cell_len(texts[k]) <= plan.wide:  # one that would reach into the next head is left out
+        if k * step + cell_len(texts[k]) <= plan.wide:  # else it would reach into the next head
             grid.put(left + k * step, top, pad(texts[k], step - 1, "right"), DIM)
 
 
@@ -84,7 +83,6 @@ def _heading(maps: HeadMaps, plan: Plan, surface: Surface) -> Lines:
 
 
 def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: Surface) -> Lines:
-    """Explain the picture by phrases that wrap and are never cut."""
     glyphs, alarm = surface.glyphs, alarm_style(surface.depth)
     panels = [panel for row in rows for panel in row]
     cells = [value for panel in panels for line in panel.cells for value in line]
@@ -118,7 +116,7 @@ def _is_fine(value: float | None) -> bool:
 def _scale(plan: Plan, surface: Surface) -> Phrase:
     """Draw the colour bar, or explain digits and percents."""
     if surface.paints:
-        return [("0 ", DIM), *color_bar(surface), (" 1", DIM)]
+        return [("weight 0 " if surface.width > 22 else "0 ", DIM), *color_bar(surface), (" 1", DIM)]
     dot = surface.glyphs.dot
     if plan.kind.name == "percent":
         return f"weight in percent, {dot} is under 0.5"
