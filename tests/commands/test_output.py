@@ -55,6 +55,20 @@ def test_no_width_makes_output_vanish(columns: str, tiny: Path, screen: None, mo
         assert max(map(len, drawn)) <= max(20, min(200, wanted)), max(drawn, key=len)
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_sentences_are_wrapped_between_words_where_the_width_is_known(
+    terminal: bool, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = mhsa("explain", "tiny").out.splitlines()
+    monkeypatch.setenv("COLUMNS", "33")
+    narrow = mhsa("explain", "tiny", terminal=terminal).out.splitlines()
+    assert " ".join(narrow).split() == " ".join(whole).split()
+    assert max(map(len, whole)) > 100 and len(whole) < len(narrow)
+    commands = [line for line in narrow if "mhsa " in line]
+    assert commands == [line for line in whole if "mhsa " in line]  # to be copied whole
+    assert all(len(line) <= 33 for line in narrow if line not in commands)
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437"])
 def test_encodings_without_our_glyphs(encoding: str, tiny: Path) -> None:
     for command in (*LOOK, ["train", "--config", "tiny.yaml"]):

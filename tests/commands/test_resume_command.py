@@ -83,6 +83,7 @@ def test_a_run_with_nothing_left_to_do_is_not_touched(status: str, tiny: Path) -
         said = mhsa("train", "--resume", "tiny", *changes)
         assert (said.code, said.out) == (0, "")
         assert "mhsa train --resume tiny train.epochs=3\n" in said.err  # the offered command has a step to make
+        assert " 10 " in said.err and (" 5 " in said.err) == (changes == ["train.epochs=1"])
     document = mhsa("train", "--resume", "tiny", "--json").json
     assert document["weights_sha256"] == facts(tiny)["weights_sha256"] and len(document["epochs"]) == 2
     assert tree(tiny) == before

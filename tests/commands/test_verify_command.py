@@ -34,7 +34,9 @@ def flip(path: Path, place: int) -> None:
 def test_a_whole_run_is_whole_and_untouched(tiny: Path) -> None:
     before = tree(tiny)
     said = mhsa("verify", "tiny")
-    assert (said.code, said.err) == (0, "") and "WRONG" not in said.out and "still of use" not in said.out
+    assert (said.code, said.err) == (0, "") and "WRONG" not in said.out
+    lines = said.out.splitlines()
+    assert (lines[0], lines[-1]) == ("runs/tiny", "next: mhsa inspect-heads tiny") and len(lines) == len(PARTS) + 5
     assert states("tiny") == dict.fromkeys(PARTS, "ok") == states()
     document = mhsa("verify", tiny, "--json").json
     assert document["ok"] is True and document["usable"] == [] and document["checkpoint"] == 10

@@ -4,9 +4,16 @@ import math
 
 import pytest
 
-from mhsa_cli.renderers.pictures.small_multiples import ROWS, small_multiples
+from mhsa_cli.renderers.pictures.small_multiples import ROWS, quartile_curve, small_multiples
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 from tests.renderers.swept import CURVES, curve
+
+
+def test_a_curve_is_the_median_and_the_quartiles_of_what_is_finite() -> None:
+    losses = {2: [4.0, 1.0, math.nan, 2.0, 3.0, 5.0], 1: [7.0, math.inf], 3: [math.nan]}
+    title, steps, *bands = quartile_curve("g", losses)
+    assert (title, steps) == ("g", [1, 2, 3]) and [band[:2] for band in bands] == [[7, 3], [7, 2], [7, 4]]
+    assert all(math.isnan(band[2]) for band in bands)  # a gap
 
 
 def plain(curves: list = CURVES, width: int = 80, surface: str = "truecolor") -> list[str]:  # type: ignore[type-arg]
