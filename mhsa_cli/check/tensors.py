@@ -105,8 +105,12 @@ def _is_weight(slot: Slot, value: Any, registered: bool) -> bool:
         return True
     if any(word in slot.path.lower() for word in TABLE_WORDS):
         return False
-    numbers = torch.as_tensor(value).detach().flatten()
-    return not bool(((numbers == 0) | (numbers == 1) | ~numbers.isfinite() | (numbers < -1e3)).all()) or value.ndim == 1
+    return value.ndim == 1 or not holds_mask_values(torch.as_tensor(value).detach())
+
+
+def holds_mask_values(values: Tensor) -> bool:
+    """Whether all values are those of a mask: 0, 1, not finite, or very negative."""
+    return bool(((values == 0) | (values == 1) | ~values.isfinite() | (values < -1e3)).all())
 
 
 @contextmanager

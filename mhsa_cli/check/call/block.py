@@ -1,6 +1,6 @@
 """Build and call a block of any kind: a torch module, a class, a function, a factory, an instance.
 
-Everything is inferred: parameters by the names in `name_lexicon`, calls by trying the forms of `infer_call`.
+Everything is inferred: parameters by the names in `name_lexicon`, calls by trying the forms of `call_form`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.check.sentences import make_note
-from mhsa_cli.check.source.dependencies import Statement, attention_names, definitions, needed_by, statements_of
+from mhsa_cli.check.source.dependencies import Statement, attention_names, definitions, needed_by
 from mhsa_cli.check.source.execute import Failure, run_statements
 from mhsa_cli.check.source.read_file import Script, read_script
 from mhsa_cli.errors import UsageError
@@ -51,25 +51,20 @@ def load(block: str) -> Source:
     Raises: UsageError if there is no such object or it cannot be defined, with the line that failed.
     """
     path, name = parse_block(block)
-    try:
-        script = read_script(path.absolute())
-        statements = statements_of(script.tree)
-    except RecursionError as error:
-        hint = "put the attention into a file of its own"
-        raise UsageError(f"{path} is nested too deeply to be read", hint) from error
+    script = read_script(path.absolute())
     notes = list(script.notes)
     if name is None:
-        name = _only_attention(script, statements)
+        name = _only_attention(script)
         notes.append(make_note("only_attention", name=name))
     root, *attributes = name.split(".")
-    needed = needed_by(root, statements)
+    needed = needed_by(root, script.statements)
     by_star = any(one.always_runs and "*" in one.binds for one in needed)
     if not by_star and not any(root in one.binds for one in needed):
-        raise _no_such_name(script, statements, root)
+        raise _no_such_name(script, root)
     module, failures = run_statements(script, needed)
-    notes += _skipped(script, statements, needed, root)
+    notes += _skipped(script, needed, root)
     notes += _shortened([make_note("failed", failure=str(failure), name=root) for failure in failures], "more_failed")
-    found = _find(script, statements, vars(module), root, failures)
+    found = _find(script, vars(module), root, failures)
     for attribute in attributes:
         if not hasattr(found, attribute):
             raise UsageError(f"{script.path}: {root} has no {attribute}", f"name a class: {script.path}:{root}")
@@ -77,44 +72,40 @@ def load(block: str) -> Source:
     if not callable(found):
         kind = type(found).__name__
         what = "None" if found is None else f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
-        raise UsageError(
-            f"{script.path}: {name} is {what}, which is not callable", _names_hint(script, statements, root)
-        )
+        raise UsageError(f"{script.path}: {name} is {what}, which is not callable", _names_hint(script, root))
     return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place)
 
 
-def _only_attention(script: Script, statements: Sequence[Statement]) -> str:
-    found = attention_names(statements)
+def _only_attention(script: Script) -> str:
+    found = attention_names(script.statements)
     if len(found) == 1:
         return found[0]
     if found:
         message = f"{len(found)} names look like attention: {', '.join(found)}"
     else:
         message = "nothing in it looks like attention: no class with forward or __call__, no function of q, k, v"
-    raise UsageError(f"{script.path}: {message}", _names_hint(script, statements))
+    raise UsageError(f"{script.path}: {message}", _names_hint(script))
 
 
-def _names_hint(script: Script, statements: Sequence[Statement], without: str = "") -> str:
-    names = [name for name in definitions(statements) if name != without]
+def _names_hint(script: Script, without: str = "") -> str:
+    names = [name for name in definitions(script.statements) if name != without]
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     return f"name one, as {script.path}:{names[0]}; there are {shown}" if names else "it defines no class or function"
 
 
-def _no_such_name(script: Script, statements: Sequence[Statement], name: str) -> UsageError:
-    bound = {known for one in statements for known in one.binds}
+def _no_such_name(script: Script, name: str) -> UsageError:
+    bound = {known for one in script.statements for known in one.binds}
     near = [known for known in bound if known.lower() == name.lower()] or difflib.get_close_matches(name, bound, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    hint += _names_hint(script, statements)
+    hint += _names_hint(script)
     return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *(note.text for note in script.notes)]))
 
 
-def _find(
-    script: Script, statements: Sequence[Statement], namespace: dict[str, Any], name: str, failures: list[Failure]
-) -> Any:
+def _find(script: Script, namespace: dict[str, Any], name: str, failures: list[Failure]) -> Any:
     if name in namespace:
         return namespace[name]
     if not failures:
-        raise _no_such_name(script, statements, name)
+        raise _no_such_name(script, name)
     # A missing package causes what fails after it; otherwise the last failure is nearest to the block.
     cause = next((failure for failure in failures if failure.hint), failures[-1])
     others = [f"also {failure}" for failure in failures if failure is not cause][:SHOWN]
@@ -123,10 +114,10 @@ def _find(
     raise UsageError(message, "\n  ".join([hint, *others]))
 
 
-def _skipped(script: Script, statements: Sequence[Statement], needed: Sequence[Statement], name: str) -> list[Note]:
+def _skipped(script: Script, needed: Sequence[Statement], name: str) -> list[Note]:
     """Note the lines with side effects that were skipped; ranges with only definitions between them are joined."""
     run = {one.node.lineno for one in needed}
-    relevant = [one for one in statements if one.has_side_effects or one.node.lineno in run]
+    relevant = [one for one in script.statements if one.has_side_effects or one.node.lineno in run]
     notes = []
     for was_run, group in groupby(relevant, key=lambda one: one.node.lineno in run):
         if not was_run:

@@ -12,11 +12,13 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.check.library_errors import is_python_2, is_unknown_encoding
 from mhsa_cli.check.sentences import make_note
+from mhsa_cli.check.source.dependencies import Statement, statements_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import Note
 
@@ -31,13 +33,22 @@ _CONFLICT = re.compile(r"^(<<<<<<<|>>>>>>>)( |$)")
 
 @dataclass(frozen=True)
 class Script:
-    """Python text with its syntax tree; `place` gives the place of a line in the words of its file."""
+    """Python text with its top-level statements; `place` gives the place of a line in the words of its file."""
 
     path: Path
     text: str
     tree: ast.Module
     place: Callable[[int], str]
     notes: tuple[Note, ...] = ()
+
+    @cached_property
+    def statements(self) -> list[Statement]:
+        """The top-level statements. Raises: UsageError if they are nested too deeply."""
+        try:
+            return statements_of(self.tree)
+        except RecursionError as error:
+            hint = "put the attention into a file of its own"
+            raise UsageError(f"{self.path} is nested too deeply to be read", hint) from error
 
 
 def read_script(path: Path) -> Script:
