@@ -33,7 +33,7 @@ EDGES = {"weights_after_dropout"}  # named, but do not make a block wrong
 
 
 def grade(source: Source, options: GradeOptions, on_stage: Callable[[str], None] = lambda _: None) -> Grade:
-    """Grade a block; `on_stage` is called with what is done next. Never raises for an error of the block."""
+    """Grade a block; `on_stage` is called at each stage. Never raises for an error of the block."""
     started, block_name = time.perf_counter(), f"{source.path}:{source.name}"
     torch.manual_seed(0)
     given = {"d_model": options.d_model, "n_heads": options.n_heads, "seq_len": options.seq_len}

@@ -40,6 +40,10 @@ class Anatomy:
         named = self.indices(lambda n: "softmax" in syntax.called(n).lower() or self._is_kernel(n))
         self.softmax = next(iter(named or self.indices(lambda n: syntax.called(n) == "exp")[::-1]), None)
         self.scores, self.values = self._products()
+        # The nodes up to the scores, those from there to the product with the values, and those from there on.
+        self.before_scores = self.run[: len(self.run) if self.scores is None else self.scores + 1]
+        self.until_values = self.run[self.scores or 0 : len(self.run) if self.values is None else self.values + 1]
+        self.after_values = [] if self.values is None else self.run[self.values :]
         self.masks = set[str]()
         for node in self.everything:
             self.masks.update(self._masks_of(node))
@@ -66,19 +70,6 @@ class Anatomy:
         """List the indices of `run` whose node passes, from `first` to `last` inclusive."""
         end = len(self.run) if last is None else last + 1
         return [i for i in range(first, end) if test(self.run[i])]
-
-    def until_values(self) -> list[ast.AST]:
-        """List the nodes from the scores to the product with the values."""
-        end = len(self.run) if self.values is None else self.values + 1
-        return self.run[self.scores or 0 : end]
-
-    def before_scores(self) -> list[ast.AST]:
-        """List the nodes up to the scores, inclusive."""
-        return self.run[: len(self.run) if self.scores is None else self.scores + 1]
-
-    def after_values(self) -> list[ast.AST]:
-        """List the nodes from the product with the values on; none without such a product."""
-        return [] if self.values is None else self.run[self.values :]
 
     def own_first(self, nodes: Iterable[ast.AST]) -> list[ast.AST]:
         """Order nodes: those in the block itself before those in its helpers."""

@@ -14,13 +14,13 @@ is_reshape = calling(*syntax.RESHAPES)
 
 def split(a: Anatomy) -> ast.AST | None:
     """The first reshape before the scores that mentions heads, else the first one, else the query."""
-    heads = first(a.before_scores(), lambda n: is_reshape(n) and syntax.mentions(n, syntax.HEADS), is_reshape)
+    heads = first(a.before_scores, lambda n: is_reshape(n) and syntax.mentions(n, syntax.HEADS), is_reshape)
     return heads or query(a)
 
 
 def merge(a: Anatomy) -> ast.AST | None:
     """The first reshape after the values."""
-    return first(a.after_values(), is_reshape)
+    return first(a.after_values, is_reshape)
 
 
 def _assigned(role: str, a: Anatomy) -> ast.AST | None:
@@ -30,7 +30,7 @@ def _assigned(role: str, a: Anatomy) -> ast.AST | None:
         return syntax.target_roles(node) == [role]
 
     found = first(
-        a.before_scores() + a.until_values(),
+        a.before_scores + a.until_values,
         lambda n: only(n) and isinstance(n, ast.Assign) and role not in syntax.roles(n.value),
         only,
         lambda n: role in syntax.target_roles(n),
@@ -43,7 +43,7 @@ query, key, value = (partial(_assigned, role) for role in "qkv")
 
 def key_shape(a: Anatomy) -> ast.AST | None:
     """The last reshape of k before the scores."""
-    return last(a.before_scores(), lambda n: is_reshape(n) and syntax.first_role(n) == "k") or key(a)
+    return last(a.before_scores, lambda n: is_reshape(n) and syntax.first_role(n) == "k") or key(a)
 
 
 def names(a: Anatomy) -> ast.AST | None:

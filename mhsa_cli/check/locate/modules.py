@@ -142,7 +142,7 @@ def dropped_weights(a: Anatomy) -> ast.AST | None:
         given = node.value.args[:1] if isinstance(node.value, ast.Call) else []
         return [ast.unparse(arg) for arg in given] == syntax.targets(node)
 
-    return first(a.until_values(), overwrites) or returned_weights(a)
+    return first(a.until_values, overwrites) or returned_weights(a)
 
 
 def returned_weights(a: Anatomy) -> ast.AST | None:
@@ -151,7 +151,7 @@ def returned_weights(a: Anatomy) -> ast.AST | None:
     pairs = [n for n in ast.walk(end) if isinstance(n, ast.Tuple) and len(n.elts) > 1] if end else []
     weights = pairs[0].elts[-1] if pairs else None
     name = weights.id if isinstance(weights, ast.Name) else None
-    return last(a.after_values(), lambda n: name in syntax.targets(n)) or end
+    return last(a.after_values, lambda n: name in syntax.targets(n)) or end
 
 
 def unused(a: Anatomy, parameters: Sequence[str] = ()) -> ast.AST | None:

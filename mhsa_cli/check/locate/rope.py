@@ -65,7 +65,7 @@ def positions(a: Anatomy) -> ast.AST | None:
         or _helper_without_angles(a)
         or _unused_angles(a)
         or rotation(a)
-        or last(a.before_scores(), lambda n: [syntax.role(t) for t in syntax.targets(n)] in (["q"], ["k"]))
+        or last(a.before_scores, lambda n: [syntax.role(t) for t in syntax.targets(n)] in (["q"], ["k"]))
         or key(a)
     )
 

@@ -35,8 +35,8 @@ def scale_used(a: Anatomy) -> ast.AST | None:
 
     until_softmax = a.run[a.scores or 0 : (a.softmax or len(a.run) - 1) + 1]
     return (
-        first(a.until_values(), _rooted)
-        or first(a.before_scores(), lambda n: _rooted(n) and not _angles(n))
+        first(a.until_values, _rooted)
+        or first(a.before_scores, lambda n: _rooted(n) and not _angles(n))
         or first(until_softmax, lambda n: bool(syntax.factors(n)) and not any(map(a.is_mask, syntax.factors(n))))
         or scores(a)
     )
@@ -125,7 +125,7 @@ def softmax_kind(a: Anatomy) -> ast.AST | None:
         negative = isinstance(node, ast.Call) and any(isinstance(arg, ast.UnaryOp) for arg in node.args)
         return "sigmoid" in syntax.called(node).lower() or (syntax.called(node) == "exp" and negative)
 
-    return last(a.until_values(), is_sigmoid) or last(a.run, is_sigmoid)
+    return last(a.until_values, is_sigmoid) or last(a.run, is_sigmoid)
 
 
 def softmax_again(a: Anatomy) -> ast.AST | None:
@@ -135,7 +135,7 @@ def softmax_again(a: Anatomy) -> ast.AST | None:
 
 def softmax_place(a: Anatomy) -> ast.AST | None:
     """What the softmax should follow: the mask, else the scores."""
-    return first(a.until_values(), a.is_masking) or scores(a)
+    return first(a.until_values, a.is_masking) or scores(a)
 
 
 def mask_order(a: Anatomy) -> ast.AST | None:
@@ -157,7 +157,7 @@ def mask_lost(a: Anatomy) -> ast.AST | None:
         within = a.helpers.get(syntax.called(node.value), node)
         return not any(syntax.called(n).endswith("_") or _sets_part(n) for n in ast.walk(within))
 
-    found = first(a.until_values(), lost)
+    found = first(a.until_values, lost)
     return found.value if isinstance(found, ast.Expr) else mask(a)
 
 
@@ -177,7 +177,7 @@ def fill(a: Anatomy) -> ast.AST | None:
     def makes_mask(node: ast.AST) -> bool:
         return any(a.is_mask(value) and _fills(value) for _, value in syntax.assignments(node))
 
-    found = first(a.until_values(), lambda n: a.is_masking(n) and bool(_fills(n))) or last(a.everything, makes_mask)
+    found = first(a.until_values, lambda n: a.is_masking(n) and bool(_fills(n))) or last(a.everything, makes_mask)
     names = {ast.unparse(value) for value in _fills(found)} if found else set()
 
     def sets_fill(node: ast.AST) -> bool:
@@ -206,7 +206,7 @@ def _fills(node: ast.AST) -> list[ast.expr]:
 
 def mask(a: Anatomy) -> ast.AST | None:
     """Where a mask is applied, else where it is used or made; else the scores."""
-    named = first(a.until_values(), a.is_masking, lambda n: isinstance(n, ast.Name) and a.is_mask(n))
+    named = first(a.until_values, a.is_masking, lambda n: isinstance(n, ast.Name) and a.is_mask(n))
     return named or last(a.everything, lambda n: isinstance(n, ast.Assign) and a.is_mask(n.value)) or scores(a)
 
 
