@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,9 @@ def unstack(stacked: TransformerLM, slot: int = 0) -> TransformerLM:
     """Copy one model of a stack, as an ordinary model in eval mode."""
     own = {id(p): torch.nn.Parameter(p.data[slot].clone()) for p in stacked.parameters()}
     return copy.deepcopy(stacked, own).eval()  # type: ignore[arg-type]  # copies no stacked parameter
+
+
+ADAM: dict[str, Any] = {"eps": 1e-8, "fused": True, "amsgrad": False, "maximize": False}
 
 
 class Stack:
@@ -175,23 +179,10 @@ class Stack:
         return figures
 
     def _update(self, lr: float) -> None:
-        beta1, beta2 = self.config.betas
-        adamw(
-            [self.weights],
-            [self.gradients],
-            [self.moment1],
-            [self.moment2],
-            [],
-            [self._count],
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=lr,
-            weight_decay=self.config.weight_decay,
-            eps=1e-8,
-            maximize=False,
-        )
+        amsgrad: list[Tensor] = []
+        buffers = ([self.weights], [self.gradients], [self.moment1], [self.moment2], amsgrad, [self._count])
+        (beta1, beta2), decay = self.config.betas, self.config.weight_decay
+        adamw(*buffers, beta1=beta1, beta2=beta2, lr=lr, weight_decay=decay, **ADAM)
 
     def _clip(self, limit: float) -> None:
         """Clip each model's own gradient to the norm `limit`."""
