@@ -53,7 +53,7 @@ class Form(NamedTuple):
         return ModelConfig(**settings | more)  # type: ignore[arg-type]
 
     def model(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> TransformerLM:
-        """Build it with wide weights: narrow ones make every softmax even, and faults hide."""
+        """Build it with wide weights: with narrow ones every softmax is nearly uniform, which hides faults."""
         model = TransformerLM(self.config(), vocab_size=V, max_seq_len=MAX)
         redraw(model, seed)
         return model.to(dtype).eval()
@@ -75,7 +75,7 @@ EVERY = [
 
 
 def _in_turn(form: Form) -> bool:
-    """Whether a form has the number of layers that is its scheme's, kind's and heads' turn."""
+    """Whether a form has the number of layers assigned to its scheme, kind and heads."""
     turn = POSITION_FORMS.index(form.scheme) + KINDS.index(form.kind) + (1, 2, H).index(form.n_kv_heads)
     return form.n_layers == 1 + turn % 2
 
@@ -91,9 +91,9 @@ def tokens(*shape: int, seed: int = 1) -> Tensor:
 
 @torch.no_grad()
 def check_same_but_for_ties(model: TransformerLM, prompt: Tensor, steps: int, roundings: float = 64) -> list[int]:
-    """Hold greedy generation with a cache to the one without; where they part first, rounding decides.
+    """Compare greedy generation with and without a cache; the first difference must be a tie.
 
-    There both tokens' logits, all computed afresh, are so close. Returns what was said with a cache.
+    There the logits of both tokens, computed without a cache, differ by rounding. Returns the tokens with a cache.
     """
     cached, plain = (list(generate(model, prompt, steps, use_cache=use)) for use in (True, False))
     assert len(cached) == len(plain) == steps

@@ -1,4 +1,4 @@
-"""Models whose weights are written by hand, one for each kind of head, and tasks whose answer is what that head sees.
+"""Models with weights written by hand, one per kind of head, and tasks whose answer is the token a head attends to.
 
 The stream (..., D) is made of blocks of one-hot numbers: the token (V), the position (T), the token before (V, written
 by the first layer of an induction model), and the answer (V), which the output map reads. SCALE is so large that a
@@ -32,7 +32,7 @@ PLACES = {
 
 
 class Blocks:
-    """Where the blocks of the stream lie, for V symbols and rows of T tokens."""
+    """The blocks of the residual stream, for V symbols and rows of T tokens."""
 
     def __init__(self, vocab_size: int, seq_len: int) -> None:
         self.V, self.T = vocab_size, seq_len
@@ -46,34 +46,34 @@ def handmade(
 ) -> TransformerLM:
     """Build one layer with a head of each kind: a key of PLACES, "duplicate", "uniform", or "period P".
 
-    Heads in `idle` attend alike but write nothing. All others write the token they see into the answer.
+    Heads in `idle` have the same pattern but write nothing. All others write the token they attend to into the answer.
     """
     at = Blocks(vocab_size, seq_len)
     model = empty(at, len(kinds), 1, loud, **settings)
     for head, kind in enumerate(kinds):
-        look(model.attention[0], head, kind, at)
+        write_pattern(model.attention[0], head, kind, at)
         if head not in idle:
-            carry(model.attention[0], head, at.token, at.answer, at)
+            write_output(model.attention[0], head, at.token, at.answer, at)
     return model
 
 
 def induction(vocab_size: int = V, seq_len: int = T, loud: float = LOUD) -> TransformerLM:
-    """Build two layers with residuals: a previous-token head marks every key with the token before it, and the head
-    above looks where the mark is the query's token. Position 0 has no token before it and is kept out."""
+    """Build two layers with residuals: a previous-token head marks every key with the token before it, and an
+    induction head attends where the mark is the query's token. Position 0 is excluded: no token precedes it."""
     at = Blocks(vocab_size, seq_len)
     model = empty(at, 1, 2, loud, residual=True)
     below, above = model.attention
-    look(below, 0, "previous", at)
-    carry(below, 0, at.token, at.before, at)
+    write_pattern(below, 0, "previous", at)
+    write_output(below, 0, at.token, at.before, at)
     with torch.no_grad():
         query, key, _ = rows_of(above, 0)
         big = SCALE * math.sqrt(above.d_head)
         for symbol in range(vocab_size):
             query[symbol, at.token + symbol] = big
             key[symbol, at.before + symbol] = 1.0
-        above.qkv_proj.bias[vocab_size] = -big  # every query dislikes position 0
+        above.qkv_proj.bias[vocab_size] = -big  # lowers every score of position 0
         key[vocab_size, at.position] = 1.0
-    carry(above, 0, at.token, at.answer, at)
+    write_output(above, 0, at.token, at.answer, at)
     return model
 
 
@@ -101,8 +101,8 @@ def rows_of(attn: MultiHeadSelfAttention, head: int) -> list[Tensor]:
 
 
 @torch.no_grad()
-def look(attn: MultiHeadSelfAttention, head: int, kind: str, at: Blocks) -> None:
-    """Write where a head looks; one that finds nothing there spreads over what it sees."""
+def write_pattern(attn: MultiHeadSelfAttention, head: int, kind: str, at: Blocks) -> None:
+    """Write a head's attention pattern; without a match it is uniform."""
     query, key, _ = rows_of(attn, head)
     big = SCALE * math.sqrt(attn.d_head)
     if kind == "uniform":
@@ -121,26 +121,26 @@ def look(attn: MultiHeadSelfAttention, head: int, kind: str, at: Blocks) -> None
 
 
 def target_place(kind: str, place: int) -> int:
-    """Give the position that a positional head looks at; "period P" looks at what followed P back."""
+    """Return the position that a positional head attends to; "period P": the one after P tokens back."""
     if kind.startswith("period"):
         return max(place - int(kind.split()[1]) + 1, 0)
     return PLACES[kind](place)
 
 
 @torch.no_grad()
-def carry(attn: MultiHeadSelfAttention, head: int, source: int, target: int, at: Blocks) -> None:
-    """Let a head write the block at `source` of the token that it sees into the block at `target`."""
+def write_output(attn: MultiHeadSelfAttention, head: int, source: int, target: int, at: Blocks) -> None:
+    """Let a head copy the block at `source` of the token it attends to into the block at `target`."""
     _, _, value = rows_of(attn, head)
     for symbol in range(at.V):
         value[symbol, source + symbol] = 1.0
         attn.out_proj.weight[target + symbol, head * attn.d_head + symbol] = 1.0
 
 
-class Seen(Task):
-    """Random rows; the answer is the token that a perfect head of a kind sees. Not scored where it sees nothing, or
-    several tokens, or what every head would."""
+class Attended(Task):
+    """Random rows; the answer is the token that a perfect head of a kind attends to. Not scored where that is no token,
+    several tokens, or the same for every head."""
 
-    name = "seen"
+    name = "attended"
     summary = "test only"
 
     def __init__(self, kind: str, vocab_size: int = V, seq_len: int = T) -> None:
@@ -154,15 +154,15 @@ class Seen(Task):
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         inputs = self.rows(n, generator)
         keys = self.target(inputs).expand(n, -1, -1).clone()
-        keys[:, 0] = False  # query 0 sees itself whatever it does
+        keys[:, 0] = False  # query 0 has one key
         answers = inputs.unsqueeze(1).masked_fill(~keys, -1)  # (n, T, T)
         highest = answers.amax(-1)
         lowest = answers.masked_fill(~keys, self.vocab_size).amin(-1)
         return Batch(inputs, highest.masked_fill(highest != lowest, IGNORE))
 
 
-class Period(Seen):
-    """Blocks of P distinct symbols, said again and again, always the same P: a fixed distance solves it."""
+class Period(Attended):
+    """Repeated blocks of P distinct symbols, always the same P: a fixed distance solves it."""
 
     def __init__(self, period: int = 6, vocab_size: int = V, seq_len: int = T) -> None:
         super().__init__("induction", vocab_size, seq_len)

@@ -1,4 +1,4 @@
-"""A task without a pattern and the small models that the tests of circuits look at."""
+"""A task without a pattern, and small models for the tests of circuits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.core.reference import redraw
 
 
 class Noise(Task):
-    """Random rows with random answers, the first `unscored` of them left out."""
+    """Random rows with random answers, the first `unscored` of them not scored."""
 
     name = "noise"
 

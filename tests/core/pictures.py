@@ -1,6 +1,6 @@
 """The pictures in docs/heads.md: the maps of hand-built heads on a few tokens, with their lifts.
 
-python tests/core/pictures.py            put them into docs/heads.md, each below its line `<!-- picture: NAME -->`
+python tests/core/pictures.py            write them into docs/heads.md, each below its line `<!-- picture: NAME -->`
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def heatmap(weights: Tensor, tokens: list[str]) -> list[str]:
 
 
 def picture(name: str) -> str:
-    """Build the head, let it look at the tokens, and draw what came."""
+    """Build the head, run it on the tokens, and draw its map."""
     kind, text, shown = PICTURES[name]
     tokens = text.split()
     ids = torch.tensor([[ord(token) - ord("a") for token in tokens]])
@@ -82,7 +82,7 @@ def picture(name: str) -> str:
 
 
 def with_pictures(text: str) -> str:
-    """Put every picture below its line, in place of what is there."""
+    """Replace every picture below its line."""
     pattern = re.compile(r"<!-- picture: ([a-z ]+) -->\n(?:```text\n.*?```\n)?", re.DOTALL)
     return pattern.sub(lambda m: f"<!-- picture: {m[1]} -->\n```text\n{picture(m[1])}\n```\n", text)
 

@@ -1,4 +1,4 @@
-"""The slow road: causal attention as loops over rows, heads, queries and keys in float64, and what the tests share."""
+"""Causal attention as loops over rows, heads, queries and keys in float64, and other helpers of the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ D = H * D_HEAD
 
 
 def redraw(module: nn.Module, seed: int, std: float = 0.3) -> nn.Module:
-    """Draw every parameter from N(0, std) and return the module. Narrow weights give an even softmax: faults hide."""
+    """Draw every parameter from N(0, std) and return the module. Narrow weights hide faults: the softmax is uniform."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -27,7 +27,7 @@ def redraw(module: nn.Module, seed: int, std: float = 0.3) -> nn.Module:
 
 
 def draw(*shape: int, seed: int = 1) -> Tensor:
-    """Draw a standard normal tensor of its own seed."""
+    """Draw a standard normal tensor from a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -56,7 +56,7 @@ def array(tensor: Tensor) -> np.ndarray:
 def loop_attention(block: nn.Module, x: Tensor, mask: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Compute what `block` should give on x (B, T, D), from its parameters alone: y (B, T, D), weights (B, H, T, T).
 
-    `mask` must broadcast to (B, H, T, T). A query that may see nothing gets no context.
+    `mask` must broadcast to (B, H, T, T). A query without a visible key has zero context.
     """
     rows, (n_rows, length, width) = array(x), x.shape
     heads = block.n_heads
@@ -94,7 +94,7 @@ def loop_attention(block: nn.Module, x: Tensor, mask: Tensor | None = None) -> t
 
 
 def worst(found: Tensor, wanted: np.ndarray | Tensor) -> float:
-    """Give the largest absolute difference, nan if either holds one."""
+    """Return the largest absolute difference, NaN if either has one."""
     wanted = array(wanted) if isinstance(wanted, Tensor) else wanted
     assert tuple(found.shape) == wanted.shape, f"shape {tuple(found.shape)}, wanted {wanted.shape}"
     return float(np.abs(array(found) - wanted).max())
@@ -102,7 +102,7 @@ def worst(found: Tensor, wanted: np.ndarray | Tensor) -> float:
 
 @torch.no_grad()
 def acted(model: TransformerLM, ids: Tensor, act: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
-    """Run ids (B, T) through a model in eval mode with results of `act` for its heads', from layer, A and V."""
+    """Run ids (B, T) in eval mode with head outputs from `act`, a function of layer, A and V."""
     pos = model.pos[: ids.size(-1)]
     x = model.embed(ids, pos)
     for layer, block in enumerate(model.blocks):

@@ -1,4 +1,4 @@
-"""The gradients written out are autograd's, for every model they serve, and they serve no other."""
+"""Analytic gradients equal those of autograd for all supported models, and no other model uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at heads: it changes nothing, and every figure is what it says."""
+"""Captured weights: capturing changes nothing, and every figure matches its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What heads cause, by hand and by a second road; Shapley shares by the definition; planted redundancy and synergy."""
+"""Ablations by hand and by a second computation; Shapley values by definition; planted redundancy and synergy."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mhsa_cli.core.tasks import IGNORE, Batch
 from tests.core.forms import EVERY, Form, tokens
 from tests.core.forms import B as ROWS
 from tests.core.forms import T as TOKENS
-from tests.core.handmade import Seen, handmade, induction
+from tests.core.handmade import Attended, handmade, induction
 from tests.core.noise import Noise, small
 from tests.core.reference import acted, array, loop_attention, worst
 
 LENGTH = 6
 
 
-def batch_of(task: Noise | Seen, n: int = 5, seed: int = 4) -> Batch:
+def batch_of(task: Noise | Attended, n: int = 5, seed: int = 4) -> Batch:
     return task.sample(n, torch.Generator().manual_seed(seed))
 
 
@@ -63,7 +63,7 @@ def row_losses(model: TransformerLM, batch: Batch, z: np.ndarray) -> list[float]
 
 
 def replaced(kind: str, A: np.ndarray, v: np.ndarray, head: int | None) -> np.ndarray:
-    """Act on one head, or on all, by the words of the definition: A (B, H, T, T), v and the result (B, H, T, d)."""
+    """Ablate one head, or all, by the definition: A (B, H, T, T), v and the result (B, H, T, d)."""
     B, H, length, _ = A.shape
     z = np.einsum("bhqk,bhkd->bhqd", A, v)
     clean = z.copy()
@@ -108,7 +108,7 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
 
 @pytest.mark.parametrize("form", EVERY[::4], ids=str)
 def test_variants_are_the_model_walked_with_those_heads_replaced(form: Form) -> None:
-    """The other road: a whole pass for each variant, every layer and every token of it."""
+    """The other computation: a full pass for each variant."""
     for kind in ABLATIONS:
         check_variants(form, kind)
 
@@ -134,7 +134,7 @@ def check_variants(form: Form, kind: str) -> None:
 
 
 def test_the_standard_error_is_the_scatter_of_deltas_over_draws() -> None:
-    """Two roads: what one batch says of its own error, and how much the deltas of 60 batches really scatter."""
+    """The standard error of one batch against the scatter of the deltas of 60 batches."""
     model, task = small(5), Noise(seq_len=LENGTH)
     effects = [Ablator(model, batch_of(task, 32, seed)).joint("uniform") for seed in range(60)]
     real = float(np.std([effect.delta for effect in effects], ddof=1))
@@ -162,7 +162,7 @@ def test_variants_run_in_pieces_are_those_run_at_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", list(ABLATIONS))
-def test_nothing_writes_into_what_was_captured(kind: str) -> None:
+def test_ablations_do_not_change_captured_tensors(kind: str) -> None:
     model = small(1, n_layers=2, residual=True).train()
     ablator = Ablator(model, batch_of(Noise()))
     kept = [*ablator.clean.weights, *ablator.clean.values, *ablator.clean.outputs, *model.parameters()]
@@ -234,9 +234,9 @@ def test_drawn_shares_lie_within_their_error_of_the_exact_ones() -> None:
     assert sampled_shares(worth_by_table(table), every).values == pytest.approx(exact, abs=1e-9)
 
 
-def test_equal_heads_share_equally_and_an_idle_one_gets_nothing() -> None:
+def test_equal_heads_have_equal_values_and_a_silent_one_has_none() -> None:
     model = handmade("previous", "uniform", "previous", "previous", idle=[3])
-    found = shapley(Ablator(model, batch_of(Seen("previous"), 20)), seed=0)
+    found = shapley(Ablator(model, batch_of(Attended("previous"), 20)), seed=0)
     assert found is not None
     one, even, other, idle = found.values
     assert one == pytest.approx(other, abs=1e-6) and one > 1
@@ -246,7 +246,7 @@ def test_equal_heads_share_equally_and_an_idle_one_gets_nothing() -> None:
 # Redundancy
 
 
-def measured(model: TransformerLM, task: Seen) -> tuple[list[float], float]:
+def measured(model: TransformerLM, task: Attended) -> tuple[list[float], float]:
     ablator = Ablator(model, batch_of(task, 40))
     singles = ablator.each("uniform")
     assert singles is not None
@@ -254,15 +254,15 @@ def measured(model: TransformerLM, task: Seen) -> tuple[list[float], float]:
 
 
 def test_planted_redundancy_is_near_one() -> None:
-    """Two heads say the same, each loudly enough alone."""
-    singles, joint = measured(handmade("previous", "previous", loud=60.0), Seen("previous"))
+    """Two equal heads, each sufficient alone."""
+    singles, joint = measured(handmade("previous", "previous", loud=60.0), Attended("previous"))
     assert max(singles) < 0.01 and joint > 1
     assert redundancy(singles, joint) > 0.98
 
 
 def test_planted_synergy_is_below_zero() -> None:
-    """The upper head of an induction model finds nothing without the lower one's marks: each is needed."""
-    singles, joint = measured(induction(), Seen("induction"))
+    """Both heads of an induction model are needed."""
+    singles, joint = measured(induction(), Attended("induction"))
     assert min(singles) > 0.9 * joint > 1
     assert redundancy(singles, joint) < -0.8
 
@@ -292,7 +292,7 @@ def test_where_all_subsets_cost_too_much_orders_are_drawn(monkeypatch: pytest.Mo
     assert shapley(Ablator(model, batch), seed=0) is None
 
 
-def test_what_costs_too_much_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_exceeds_the_budget_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal, "MAX_FLOPS", 4 * Ablator(small(1), batch_of(Noise())).flops)
     ablator = Ablator(small(1), batch_of(Noise()))
     assert ablator.each("uniform") is not None  # three variants

@@ -1,4 +1,4 @@
-"""A custom block in a stack: called with each model's own weights, its draws seeded, its gradient torch's own."""
+"""Custom attention in a stack: called with each model's weights, with seeded draws and torch's gradient."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = ["task.name=copy", "vocab_size=13", "seq_len=8", "d_model=12", "n_hea
 
 
 class Ours(CustomBlock):
-    """Attention written again, as somebody might."""
+    """Attention as a user might write it."""
 
     def __init__(self, sizes: Sizes, p: float = 0.0) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def config(*more: str) -> Config:
 
 
 def pair(*more: str) -> tuple[TransformerLM, TransformerLM, Task]:
-    """One model with a custom block and one with ours, of the same weights."""
+    """One model with custom and one with built-in attention, of equal weights."""
     wanted = config(*more)
     task = build_task(wanted.task)
     mine = build_model(wanted, task, custom=custom())
@@ -176,7 +176,7 @@ def test_a_config_alone_never_builds_it() -> None:
 
 
 class DropsScores(Ours):
-    """Drops scores where weights are meant; masked scores are `fill`."""
+    """Applies dropout to scores, not weights; masked scores are `fill`."""
 
     def __init__(self, sizes: Sizes, fill: float) -> None:
         super().__init__(sizes, sizes.dropout)

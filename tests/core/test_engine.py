@@ -1,4 +1,4 @@
-"""Training: what observes it never changes it, what stops it loses nothing, what breaks it stops it in time."""
+"""Training: observing changes nothing, stopping loses nothing, and non-finite values stop it in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation: tokens come one by one, the cache changes none but ties, and the draws follow the model's beliefs."""
+"""Generation: one token at a time, equal with a cache except at ties, sampled from the softmax."""
 
 from __future__ import annotations
 

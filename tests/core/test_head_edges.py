@@ -1,4 +1,4 @@
-"""Small, long, broken and unusual models: a verdict in words, never a crash, never a figure that is no number."""
+"""Small, long, broken and unusual models: a verdict, never a crash or a non-finite figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.core.test_head_report import numbers
 
 
 class Noise(Unscored):
-    """Random rows and answers, with what guessing scores."""
+    """Random rows and answers, with their chance level."""
 
     def __init__(self, vocab_size: int, seq_len: int) -> None:
         super().__init__(vocab_size, seq_len)

@@ -1,4 +1,4 @@
-"""The whole measurement: hand-built heads get their names, idle and position-bound ones do not, untrained ones none."""
+"""Head reports: labels of hand-built, ineffective, positional and untrained heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary
 from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
 from tests.benchmarks.false_labels import total
-from tests.core.handmade import FAR, MODELS, Period, Seen, handmade, induction
+from tests.core.handmade import FAR, MODELS, Attended, Period, handmade, induction
 from tests.core.noise import small
 
 ROWS = 7  # of a probe: the hand-built heads are the same on every row
@@ -45,8 +45,8 @@ def numbers(value: object) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
-    found = report(MODELS[kind](), Seen(kind))
+def test_hand_built_heads_are_labelled_and_have_an_effect(kind: str) -> None:
+    found = report(MODELS[kind](), Attended(kind))
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 0.5
     assert found.verdict.claims[0].predicate == "pattern matters" and found.verdict.inputs.startswith(f"{ROWS} ")
     head = found.heads[-1]
@@ -60,7 +60,7 @@ def test_hand_built_heads_get_their_names_and_matter(kind: str) -> None:
 
 
 def test_below_an_induction_head_is_a_previous_token_head() -> None:
-    found = report(induction(), Seen("induction"))
+    found = report(induction(), Attended("induction"))
     assert [head.label.id for head in found.heads] == ["previous:shown", "induction:shown"]
     assert [head.name for head in found.heads] == ["L0.H0", "L1.H0"]
     assert min(found.heads[1].unseen_gaps.values()) > 0.99 and len(found.heads[1].unseen_gaps) >= 3
@@ -79,8 +79,8 @@ def test_all_that_is_measured_is_written_and_read_back() -> None:
         assert [name for name, value in asdict(head).items() if value is None or value == {}] == []
 
 
-def test_an_idle_copy_only_looks_like_one() -> None:
-    found = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous"))
+def test_a_head_that_writes_nothing_has_no_effect() -> None:
+    found = report(handmade("previous", "previous", "uniform", idle=[1]), Attended("previous"))
     assert [head.label.id for head in found.heads] == ["previous:shown", "previous:no-effect", "near-uniform"]
     one, idle, even = found.heads
     assert idle.scores["previous"].lift == pytest.approx(1.0, abs=1e-6)
@@ -90,8 +90,8 @@ def test_an_idle_copy_only_looks_like_one() -> None:
     assert found.verdict.effective_heads == pytest.approx(1.0, abs=1e-4)
 
 
-def test_two_equal_heads_are_two_by_weight_and_hide_each_other() -> None:
-    found = report(handmade("first", "first", loud=60.0), Seen("first"))
+def test_two_equal_heads_are_redundant_and_count_as_two() -> None:
+    found = report(handmade("first", "first", loud=60.0), Attended("first"))
     assert [head.label.id for head in found.heads] == ["first:shown", "first:shown"]  # by their shares
     assert max(head.uniform_delta_nats for head in found.heads) < 0.01
     assert found.verdict.redundancy > 0.98 and found.verdict.effective_heads == pytest.approx(2.0, abs=1e-3)
@@ -111,13 +111,13 @@ def test_a_head_at_a_distance_is_not_called_induction_on_blocks_of_one_length() 
 
 
 def test_where_the_effect_is_within_its_error_no_shares_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, task = handmade("previous", "first"), Seen("previous")
+    model, task = handmade("previous", "first"), Attended("previous")
     sure = report(model, task)
     worth = sure.verdict.joint_delta_nats
     together = causal.Ablator.joint
 
     def unsure(ablator: causal.Ablator, *given: object) -> causal.Effect:
-        """As it is, but as uncertain as if the rows disagreed."""
+        """The effect with a large standard error."""
         return together(ablator, *given)._replace(se=0.51 * worth)
 
     monkeypatch.setattr(causal.Ablator, "joint", unsure)
@@ -129,10 +129,10 @@ def test_where_the_effect_is_within_its_error_no_shares_are_given(monkeypatch: p
     assert {claim.predicate for head in found.heads for claim in head.evidence} == {"not labelled", "effect"}
 
 
-def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
-    """On rows of one symbol every head gives the same answer, the sharpest as well."""
+def test_where_every_key_holds_the_answer_no_head_is_labelled() -> None:
+    """On rows of one symbol every head gives the same answer."""
 
-    class Same(Seen):
+    class Same(Attended):
         def rows(self, n: int, generator: torch.Generator) -> torch.Tensor:
             return torch.randint(self.vocab_size, (n, 1), generator=generator).repeat(1, self.seq_len)
 
@@ -146,7 +146,7 @@ def test_where_the_answer_is_everywhere_no_head_is_named() -> None:
 
 def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal, "MAX_FLOPS", 0.0)
-    found = report(handmade("previous"), Seen("previous"))
+    found = report(handmade("previous"), Attended("previous"))
     head = found.heads[0]
     assert head.uniform_delta_nats is None and head.shapley_nats is None and head.resample_delta_nats is None
     assert head.label == Label("previous", Role.PATTERN) and found.verdict.withheld.predicate == "not all measured"
@@ -157,15 +157,15 @@ def test_large_models_keep_their_scores_without_causes(monkeypatch: pytest.Monke
 def test_measuring_changes_nothing_of_the_model(training: bool) -> None:
     model = small(1, n_layers=2, residual=True, dropout=0.3).train(training)
     digest, state = weights_sha256(model), torch.random.get_rng_state()
-    first = report(model, Seen("self", vocab_size=17, seq_len=13))
+    first = report(model, Attended("self", vocab_size=17, seq_len=13))
     assert weights_sha256(model) == digest and model.training is training
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert report(model, Seen("self", vocab_size=17, seq_len=13)) == first
+    assert report(model, Attended("self", vocab_size=17, seq_len=13)) == first
 
 
 def test_limits_that_models_of_one_shape_share_are_those_of_each() -> None:
-    task = Seen("self", vocab_size=17, seq_len=13)
+    task = Attended("self", vocab_size=17, seq_len=13)
     limits = random_baseline.null_limits(small(0), task)
     for seed in (1, 2):
         model = small(seed)
@@ -187,7 +187,7 @@ def trained(name: str) -> HeadReport:
     return head_report(group.model(0), group.task, config.train.seed)
 
 
-def test_trained_on_repeat_no_head_has_a_name() -> None:
+def test_trained_on_repeat_no_head_is_labelled() -> None:
     found = trained("repeat")
     assert found.verdict.pattern_matters is False and found.verdict.joint_delta_nats < 0.05
     assert found.verdict.loss_nats < 0.01, "it has learned the task"
@@ -196,7 +196,7 @@ def test_trained_on_repeat_no_head_has_a_name() -> None:
     assert max(head.scores["first"].lift for head in found.heads) > 0.5  # what a name by looks alone would have said
 
 
-def test_trained_on_copy_heads_look_a_fixed_distance_back() -> None:
+def test_trained_on_copy_heads_have_a_fixed_offset() -> None:
     found = trained("copy")
     assert found.verdict.pattern_matters is True and found.verdict.joint_delta_nats > 4
     assert [head.label.id for head in found.heads] == ["offset:6:shown"] * 4
@@ -215,15 +215,15 @@ def test_trained_on_copy_heads_look_a_fixed_distance_back() -> None:
 # What chance gives
 
 
-def test_heads_that_learned_nothing_have_no_names() -> None:
+def test_untrained_heads_have_no_labels() -> None:
     heads, labelled, named = total(20, rows=6)
     assert heads > 100
     assert labelled == 0
     assert len(named) <= 0.01 * heads, named
 
 
-def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random heads drawn as sharp as this one: its lift is nothing special among them."""
+def test_the_null_excludes_patterns_of_untrained_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Untrained heads with the same pattern: its lift is not above theirs."""
     model = handmade("first")
 
     def loud(drawn: TransformerLM, generator: torch.Generator) -> None:
@@ -232,16 +232,16 @@ def test_the_null_is_what_keeps_a_chance_pattern_from_a_name(monkeypatch: pytest
             parameter.data.copy_(value)
 
     monkeypatch.setattr(random_baseline, "draw_weights", loud)
-    head = report(model, Seen("first")).heads[0]
+    head = report(model, Attended("first")).heads[0]
     assert head.scores["first"].null == pytest.approx(1.0, abs=1e-6)
     assert head.target is None and head.label == Label("focused")
 
 
-def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
-    """Alone neither is missed, and without shares each would look idle; taking both tells the truth."""
+def test_redundant_heads_are_labelled_redundant() -> None:
+    """Alone neither has an effect; ablating both shows that they are redundant."""
     with mock.patch("mhsa_cli.core.heads.report.shapley", return_value=None):
-        twins = report(handmade("previous", "previous", loud=60.0), Seen("previous")).heads
-        idle = report(handmade("previous", "previous", "uniform", idle=[1]), Seen("previous")).heads[1]
+        twins = report(handmade("previous", "previous", loud=60.0), Attended("previous")).heads
+        idle = report(handmade("previous", "previous", "uniform", idle=[1]), Attended("previous")).heads[1]
     assert all(h.uniform_delta_nats < 0.01 for h in twins)
     for head, other in (twins, twins[::-1]):
         assert head.label == Label("previous", Role.REDUNDANT)
@@ -250,7 +250,7 @@ def test_twins_that_can_do_without_each_other_are_not_called_idle() -> None:
 
 
 def test_heads_are_not_counted_where_a_share_is_negative() -> None:
-    found = report(induction(), Seen("induction")).verdict
+    found = report(induction(), Attended("induction")).verdict
     assert (
         found.effective_heads is None and found.withheld.predicate == "negative shares" and found.redundancy is not None
     )

@@ -1,4 +1,4 @@
-"""Lifts and shapes of heads: perfect and even heads, plain loops, small cases by hand."""
+"""Lifts and shapes of heads: perfect and uniform heads, plain loops, small cases by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mhsa_cli.core.heads.targets import (
 )
 from mhsa_cli.core.model.attention import causal_window, uniform_weights
 from mhsa_cli.core.tasks.base import Batch
-from tests.core.handmade import FAR, MODELS, Period, Seen, T, V, handmade, induction
+from tests.core.handmade import FAR, MODELS, Attended, Period, T, V, handmade, induction
 from tests.core.noise import small
 from tests.core.reference import draw
 
@@ -41,7 +41,7 @@ def probe_of(ids: Tensor, window: int | None = None) -> Probe:
     return Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), "by hand")
 
 
-def measured(kind: str, task: Seen, rows: int = 12) -> dict[str, float]:
+def measured(kind: str, task: Attended, rows: int = 12) -> dict[str, float]:
     """Lifts of the last head of a hand-built model on a task's rows."""
     model = MODELS[kind]()
     probe = build_probe(model, task, seed=5, rows=rows)
@@ -52,7 +52,7 @@ def measured(kind: str, task: Seen, rows: int = 12) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", OWN)
 def test_a_perfect_head_scores_one_on_its_own_target_and_little_elsewhere(kind: str) -> None:
-    found = measured(kind, Seen(kind))
+    found = measured(kind, Attended(kind))
     assert set(found) == set(SCORES)
     assert found.pop(kind) == pytest.approx(1.0, abs=1e-6)
     assert max(found.values()) < 0.3
@@ -60,17 +60,17 @@ def test_a_perfect_head_scores_one_on_its_own_target_and_little_elsewhere(kind: 
 
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("name", list(SCORES))
-def test_an_even_head_scores_zero_on_every_target(name: str, window: int | None) -> None:
+def test_a_uniform_head_scores_zero_on_every_target(name: str, window: int | None) -> None:
     model = handmade("uniform", window=window)
-    probe = build_probe(model, Seen("self"), seed=5, rows=12)
+    probe = build_probe(model, Attended("self"), seed=5, rows=12)
     assert probe is not None
     found = lifts(concat_heads(run_with_activations(model, probe.ids).weights), probe)[name]
     assert abs(float(found.lift[0])) < 1e-6
     assert float(found.mass[0]) == pytest.approx(float(found.uniform[0]), abs=1e-6) and float(found.uniform[0]) > 0
 
 
-@pytest.mark.parametrize("task", [Seen("induction"), Period(6)], ids=["random rows", "blocks"])
-def test_the_direction_tells_induction_from_duplicate(task: Seen) -> None:
+@pytest.mark.parametrize("task", [Attended("induction"), Period(6)], ids=["random rows", "blocks"])
+def test_the_direction_tells_induction_from_duplicate(task: Attended) -> None:
     there, back = measured("induction", task), measured("duplicate", task)
     assert there["induction"] == pytest.approx(1.0, abs=1e-6) and there["duplicate"] < 0
     assert back["duplicate"] == pytest.approx(1.0, abs=1e-6) and back["induction"] < 0
@@ -78,7 +78,7 @@ def test_the_direction_tells_induction_from_duplicate(task: Seen) -> None:
 
 def test_the_best_offset_is_named_by_its_distance() -> None:
     model = handmade("offset", "period 9", "previous")
-    probe = build_probe(model, Seen("offset"), seed=5, rows=6)
+    probe = build_probe(model, Attended("offset"), seed=5, rows=6)
     assert probe is not None
     found = lifts(concat_heads(run_with_activations(model, probe.ids).weights), probe)["offset"]
     assert found.distance is not None and found.distance[:2].tolist() == [FAR, 8]
@@ -87,7 +87,7 @@ def test_the_best_offset_is_named_by_its_distance() -> None:
 
 
 def test_distances_leave_enough_queries() -> None:
-    """With one or two queries left a head would be named after a few weights."""
+    """One or two queries are too few for a label."""
     assert list(offset_uniforms(causal_window(16, 16))) == list(range(2, 13))
     assert list(offset_uniforms(causal_window(16, 16, 4))) == [2, 3]  # further back nothing is seen
     assert list(offset_uniforms(causal_window(5, 5))) == [2, 3]
@@ -95,8 +95,8 @@ def test_distances_leave_enough_queries() -> None:
 
 
 @pytest.mark.parametrize(("length", "window"), [(16, None), (16, 4), (7, 1), (7, 2), (7, 7)])
-def test_the_chance_of_a_distance_is_that_of_its_picture(length: int, window: int | None) -> None:
-    """Two roads: from the diagonal alone, and as every other target."""
+def test_the_uniform_mass_of_a_distance_is_that_of_its_target(length: int, window: int | None) -> None:
+    """Two computations: from the diagonal alone, and as for every other target."""
     visible, ids = causal_window(length, length, window), torch.zeros(1, length, dtype=torch.long)
     wanted = {d: target_weights(at_distance(d)(ids), visible) for d in range(2, length - max(2, length // 4) + 1)}
     found = offset_uniforms(visible)
@@ -190,7 +190,7 @@ def test_shapes_of_an_even_a_sharp_and_a_changing_head() -> None:
 
 
 def test_targets_and_rows_that_count_by_hand() -> None:
-    """Four tokens a b a a: written out, so that nobody needs to trust the code above."""
+    """Four tokens a b a a: written out, independent of the code above."""
     ids, visible = torch.tensor([[5, 7, 5, 5]]), causal_window(4, 4)
 
     def sets(target: Tensor) -> list[list[int]]:
@@ -226,7 +226,7 @@ def test_targets_and_rows_that_count_by_hand() -> None:
 
 def test_scores_do_not_depend_on_threads() -> None:
     model, found = small(max_seq_len=13), []  # 160 rows: enough numbers that torch shares the work out
-    probe = build_probe(model, Seen("self", vocab_size=17, seq_len=13), seed=2, rows=160)
+    probe = build_probe(model, Attended("self", vocab_size=17, seq_len=13), seed=2, rows=160)
     assert probe is not None
     try:
         for threads in (1, 2):
@@ -242,8 +242,11 @@ def test_scores_do_not_depend_on_threads() -> None:
 
 def test_distances_to_try_are_not_those_trained_nor_what_divides_them() -> None:
     assert gaps_to_test(Period(6), T) == ([6], [4, 7, 10, 12])  # 2 and 3 divide 6; 5, 8, 9 and 11 lie between
-    assert gaps_to_test(Seen("self"), T) == ([], [2, 5, 9, 12])
-    assert gaps_to_test(Seen("self", vocab_size=4), T) == ([], [2, 3, 4])  # a block has no more symbols than there are
+    assert gaps_to_test(Attended("self"), T) == ([], [2, 5, 9, 12])
+    assert gaps_to_test(Attended("self", vocab_size=4), T) == (
+        [],
+        [2, 3, 4],
+    )  # a block has no more symbols than there are
     assert evenly_spaced([1, 2, 3]) == [1, 2, 3] and evenly_spaced(range(10)) == [0, 3, 6, 9]
 
 
@@ -256,7 +259,7 @@ def test_blocks_hold_distinct_symbols_again_and_again() -> None:
 
 @pytest.mark.parametrize("room", [scores.MAX_WEIGHTS, 1])
 def test_distances_scored_together_are_those_scored_one_by_one(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other road: for each distance its own pass and its own target, in every row."""
+    """The other computation: one pass and one target per distance, in every row."""
     monkeypatch.setattr(scores, "MAX_WEIGHTS", room)
     model, task, length = small(0, n_layers=2, residual=True), Period(6), 13
     found, visible = gap_lifts(model, task, seed=1), causal_window(length, length)

@@ -1,4 +1,4 @@
-"""Runs trained together: each is bit for bit the run alone, whatever stands beside it, and whatever happens to that."""
+"""Lockstep training: each run is bit for bit the run alone, whatever happens to the others."""
 
 from __future__ import annotations
 

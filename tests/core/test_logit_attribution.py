@@ -1,4 +1,4 @@
-"""What heads add to the logits and what they hand to each other, against slow roads and heads built by hand."""
+"""Direct logit attribution and composition, against slow computations and hand-built heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which heads go together: distances by hand and by another library, pairings by brute force and by construction."""
+"""Matching of heads: distances by hand and by another library, pairings by brute force and by construction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def built(*settings: str) -> tuple[TransformerLM, Task]:
 
 
 def sharpened(*settings: str) -> tuple[TransformerLM, Task]:
-    """A model whose heads look at different keys, as untrained ones hardly do."""
+    """A model whose heads attend to different keys, unlike untrained ones."""
     model, task = built(*settings)
     with torch.no_grad():
         for attn in model.attention:

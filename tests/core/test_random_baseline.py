@@ -1,4 +1,4 @@
-"""What random heads give: as many as were promised, of the shape and the task alone, whatever model is judged."""
+"""The null distribution: enough untrained heads, dependent on shape and task alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mhsa_cli.core.heads.scores import concat_heads, lifts
 from mhsa_cli.core.heads.targets import SCORES
 from mhsa_cli.core.model.transformer import draw_weights
 from mhsa_cli.core.tasks.base import stream_generator
-from tests.core.handmade import Seen
+from tests.core.handmade import Attended
 from tests.core.noise import small
 
 
 def test_random_heads_are_at_least_two_hundred_of_the_shape_alone() -> None:
-    task = Seen("self", vocab_size=17, seq_len=13)
+    task = Attended("self", vocab_size=17, seq_len=13)
     one, other, wider = small(0), small(1), small(0, d_model=24)
     found, again, more = null_lifts(one, task), null_lifts(other, task), null_lifts(wider, task)
     assert set(found) == set(SCORES)
@@ -31,8 +31,8 @@ def test_random_heads_are_at_least_two_hundred_of_the_shape_alone() -> None:
 
 
 def test_random_heads_are_untrained_models_read_one_by_one() -> None:
-    """The other road: model after model, drawn and walked alone."""
-    task, model, wanted = Seen("self", vocab_size=17, seq_len=13), small(0), []
+    """The other computation: each model drawn and run alone."""
+    task, model, wanted = Attended("self", vocab_size=17, seq_len=13), small(0), []
     rows = build_probe(model, task, random_baseline.SEED, random_baseline.ROWS)
     assert rows is not None and len(rows.ids) == random_baseline.ROWS == 16
     for index in range(67):
@@ -44,7 +44,7 @@ def test_random_heads_are_untrained_models_read_one_by_one() -> None:
 
 
 def test_of_long_rows_random_heads_see_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, task = small(0), Seen("self", vocab_size=17, seq_len=13)
+    model, task = small(0), Attended("self", vocab_size=17, seq_len=13)
     full = null_lifts(model, task)
     monkeypatch.setattr(random_baseline, "MAX_ALL", 200 * 13 * 13 * 5)
     found = null_lifts(model, task)

@@ -1,4 +1,4 @@
-"""The update: one model and a stack of models are the same numbers, and each part of it by hand."""
+"""The update: a stack equals single models, and each part by hand."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_ids_and_targets_that_are_no_models_own_are_refused_before_the_update(se
 
 
 def test_the_update_is_adamw() -> None:
-    """Two roads: the fused call on flat buffers, and torch's optimiser on the ordinary model."""
+    """The fused call on flat buffers against torch's optimiser on the ordinary model."""
     config = rich("model.dropout=0.0", "train.grad_clip=null", "train.schedule=constant", "train.warmup_steps=0")
     task = build_task(config.task)
     model = build_model(config, task)

@@ -1,4 +1,4 @@
-"""The tensor story: shapes as the lessons print them, sums by hand, and the model's own logits at its end."""
+"""The trace: shapes as the lessons print them, costs by hand, and the model's own logits."""
 
 from __future__ import annotations
 

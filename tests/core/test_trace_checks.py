@@ -1,4 +1,4 @@
-"""Attention broken on purpose: each fault fails the check that is there for it, and the check says what it found."""
+"""Attention broken on purpose: each fault fails its check, and the check reports what it found."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mhsa_cli.core.model.layers import Linear
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.trace import run
 from mhsa_cli.core.trace.run import run_trace
-from mhsa_cli.renderers.pictures.trace_words import check_words
+from mhsa_cli.records.trace import TraceCheck
 
 CAUSAL = torch.ones(64, 64, dtype=torch.bool).tril()
 project = MultiHeadSelfAttention.project
 extend = LayerCache.extend
 
 
-def failed(*settings: str) -> dict[str, str]:
+def failed(*settings: str) -> dict[str, TraceCheck]:
     config = load_config(None, ["task.name=copy", "n_layers=2", *settings])
     trace = run_trace(config, build_task(config.task))
-    return {check.name: check_words(check) for check in trace.checks if not check.passed}
+    return {check.name: check for check in trace.checks if not check.passed}
 
 
 def by_sqrt_d_model(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -45,7 +45,7 @@ def mask_after_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mask_after_softmax_patched_up(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Rows sum to one again, but the future has had its say: in the rounding only, for which the bits are looked at."""
+    """Rows sum to one again, but the future changes the rounding: bits are compared."""
     weights = mask_after_softmax(scores, mask)
     return weights / weights.sum(-1, keepdim=True)
 
@@ -89,16 +89,15 @@ def test_a_fault_fails_its_checks(
 def test_a_wrong_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     symbols = run.symbols_of
     monkeypatch.setattr(run, "symbols_of", lambda *args: {**symbols(*args), "d_head": 5})
-    found = failed("positions=none")
-    assert found["shapes"].startswith("23 of 31 tensors have the shape")
-    assert found["shapes"].endswith(", not q, k, v, context")
+    facts = failed("positions=none")["shapes"].facts
+    assert (facts["count"], len(facts["wrong"])) == (31, 8) and set(facts["wrong"]) == {"q", "k", "v", "context"}
 
 
-def test_a_failed_check_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_has_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "attention_scores", by_sqrt_d_model)
-    assert failed()["scaling"].startswith(
-        "scores are divided by 5.657, wanted 2.828 = sqrt(d_head), not by 5.657 = sqrt(D)"
-    )
+    facts = failed()["scaling"].facts
+    assert (facts["divisor"], facts["sqrt(D)"]) == pytest.approx((5.657, 5.657), abs=1e-3)
+    assert facts["sqrt(d_head)"] == pytest.approx(2.828, abs=1e-3)
 
 
 def test_a_nan_passes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
