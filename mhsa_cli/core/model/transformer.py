@@ -139,7 +139,7 @@ class TransformerLM(WithTables):
         self.final_norm = NORMS[config.norm](config.d_model, config.bias)
         self.lm_head = Linear(config.d_model, vocab_size)
         if config.tie_embeddings:
-            self.tie()
+            self.lm_head.weight = self.tok_emb.weight
 
     def tables(self, device: AnyDevice) -> dict[str, Tensor]:
         """Compute the positions 0, 1, ... (max_seq_len,)."""
@@ -165,10 +165,6 @@ class TransformerLM(WithTables):
     def heads(self) -> list[Head]:
         """Every head's address (layer, head), first layer first."""
         return [Head(layer, head) for layer, block in enumerate(self.mixers) for head in range(block.n_heads)]
-
-    def tie(self) -> None:
-        """Tie the output map to the token embedding: one (V, D) parameter serves both."""
-        self.lm_head.weight = self.tok_emb.weight
 
     def embed(self, ids: Tensor, pos: Tensor) -> Tensor:
         """Embed ids (..., T) at positions pos: (..., T, D)."""

@@ -41,7 +41,7 @@ class Induction(Task):
         return Batch(batch.inputs, batch.targets.masked_fill(t[:-1] < period, IGNORE))
 
     def source(self, inputs: Tensor) -> Tensor:
-        """Give the position after the nearest earlier place of each query's symbol, -1 in the first block."""
+        """Return the position after the last earlier occurrence of each query's symbol, -1 in the first block."""
         t = torch.arange(inputs.size(1))
         again = (inputs == inputs[:, :1]) & (t > 0)  # the first symbol again: the second block
         period = torch.where(again.any(1), again.int().argmax(1), len(t)).unsqueeze(1)  # (B, 1)

@@ -101,7 +101,7 @@ def max_abs(tensor: Tensor) -> Tensor:
 
 
 def symbols_of(model: TransformerLM, ids: Tensor, d_mlp: int) -> dict[str, int]:
-    """Give the size of every symbol; G is omitted where it equals H."""
+    """Return the size of every symbol; G is omitted where it equals H."""
     attn, table = model.attention[0], model.tok_emb.weight
     B, T = ids.shape
     sizes = {"B": B, "T": T, "D": attn.d_model, "H": attn.n_heads, "G": attn.n_kv_heads, "d_head": attn.d_head}

@@ -54,17 +54,17 @@ def _check_alone(files: Mapping[str, bytes]) -> tuple[str, bool]:
     return checkpoint.digest(weights), finite
 
 
-def first_difference(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> str:
+def first_difference(first: Mapping[str, bytes], second: Mapping[str, bytes]) -> str:
     """Describe the first difference of two checkpoints of one config; empty if all bits are equal."""
-    name = next((name for name in ours if ours[name] != theirs[name]), None)
+    name = next((name for name in first if first[name] != second[name]), None)
     if name is None or not name.endswith(".safetensors"):
-        return "" if name is None else f"{name}: {ours[name].decode()!r} and {theirs[name].decode()!r}"
-    one, other = checkpoint.unpack(ours, name), checkpoint.unpack(theirs, name)
-    for key in one:
-        first, second = one[key].flatten(), other[key].flatten()
-        bits = torch.int64 if first.dtype == torch.float64 else torch.int32
-        differ = (first.view(bits) != second.view(bits)).nonzero().flatten().tolist()
+        return "" if name is None else f"{name}: {first[name].decode()!r} and {second[name].decode()!r}"
+    tensors, others = checkpoint.unpack(first, name), checkpoint.unpack(second, name)
+    for key in tensors:
+        a, b = tensors[key].flatten(), others[key].flatten()
+        bits = torch.int64 if a.dtype == torch.float64 else torch.int32
+        differ = (a.view(bits) != b.view(bits)).nonzero().flatten().tolist()
         if differ:
-            values = f"{float(first[differ[0]])!r} and {float(second[differ[0]])!r}"
-            return f"{name}: {key}[{differ[0]}] is {values}; {len(differ)} of its {len(first)} numbers differ"
+            values = f"{float(a[differ[0]])!r} and {float(b[differ[0]])!r}"
+            return f"{name}: {key}[{differ[0]}] is {values}; {len(differ)} of its {len(a)} numbers differ"
     return f"{name}: equal numbers in different bytes"

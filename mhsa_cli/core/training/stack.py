@@ -121,10 +121,10 @@ class Stack:
         """Make a stack of some of the models, with their moments and number of updates."""
         models = [unstack(self.model, slot) for slot in slots]
         kept = Stack(models, [self.seeds[slot] for slot in slots], self.config, self.device)
-        for mine, theirs in ((kept.moment1, self.moment1), (kept.moment2, self.moment2)):
-            old = self.views(theirs)
-            for name, view in kept.views(mine).items():
-                view.copy_(old[name][list(slots)])
+        for new, old in ((kept.moment1, self.moment1), (kept.moment2, self.moment2)):
+            source = self.views(old)
+            for name, view in kept.views(new).items():
+                view.copy_(source[name][list(slots)])
         kept.set_updates(self.updates)
         return kept
 
