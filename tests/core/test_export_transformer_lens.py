@@ -45,7 +45,7 @@ def made(settings: dict[str, Any]) -> tuple[TransformerLM, dict[str, Tensor], di
     model = TransformerLM(config, vocab_size=V, max_seq_len=MAX)
     redraw(model, 3)
     if config.tie_embeddings:
-        model.tie()
+        model.lm_head.weight = model.tok_emb.weight
     task = Shift(vocab_size=V, seq_len=T)
     whole = Config(task=task, model=config, train=TrainConfig())
     trained = (model.eval(), build_task(task), whole, 7)

@@ -1,4 +1,4 @@
-"""What torch compiles and exports of a model: its compiler alone takes seconds to load."""
+"""torch.compile and torch.export of a model; the compiler takes seconds to load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.core.test_ranges import B, T, V, model
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_model_compiles_whole_and_exports(scheme: str) -> None:
-    """Looking at ids and positions leaves no gap in the graph; what is not compiled is looked at as before."""
+    """The checks of ids and positions break no graph; an uncompiled model still makes them."""
     made = model(scheme=scheme).eval()
     ids = torch.arange(B * T).view(B, T) % V
     wanted = made(ids)

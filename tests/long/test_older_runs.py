@@ -22,7 +22,7 @@ RUN, TRIALS = "run", {"sweep/lr=0.05_seed=42": "0.05", "sweep/lr=0.02_seed=42": 
 
 @pytest.fixture(params=["first", "last"])
 def era(request: pytest.FixtureRequest, here: Path) -> str:
-    """Stand beside a copy of what that program wrote."""
+    """Change to a folder with a copy of what that program wrote."""
     shutil.copytree(FIXTURES / request.param, here / "runs")
     return str(request.param)
 
@@ -79,7 +79,7 @@ def test_a_run_goes_on_where_it_ended(era: str) -> None:
 
 
 def test_a_sweep_trains_what_is_missing_of_it(era: str) -> None:
-    """The trial trained anew comes to what it was; the figures of the other one are the ones it was left with."""
+    """The trial that is trained again reaches its figures; the other one keeps those it has."""
     gone, kept = TRIALS
     then = {trial: final(trial) for trial in TRIALS}
     shutil.rmtree(Path("runs", gone))

@@ -1,4 +1,4 @@
-"""No logic reads a sentence: with other words for everything that is said of heads, all but the words is as before."""
+"""No logic reads a sentence: with other words for all claims about heads, everything but the words is unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGING = {"seconds", "sha256", "started", "order"}
 
 
 def without_words(value: Any) -> Any:
-    """Everything but what is said in sentences, and what differs from run to run."""
+    """A document without its sentences and without what differs between runs."""
     if isinstance(value, dict):
         plain = {key: item for key, item in value.items() if key not in SAID | CHANGING}
         return {key: without_words(item) for key, item in plain.items()}
@@ -29,7 +29,7 @@ def without_words(value: Any) -> Any:
 
 
 def outcome(root: str) -> tuple[list[int], list[Any], str]:
-    """Train and look, and give the exit codes, the documents, and all that was said."""
+    """Train, run the commands about heads, and return exit codes, documents and output."""
     here = ["--runs", root]
     said = [
         mhsa("train", *SIZES, "n_heads=2", "--name", "run", "--json", *here),
