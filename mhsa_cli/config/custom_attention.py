@@ -128,13 +128,12 @@ def refuse_block(attention: str, what: str, does: str = "needs the built-in atte
         raise UsageError(message, f"to test your attention: mhsa check {escape(attention)}")
 
 
-def find_block(own: str, given: Sequence[str], who: str) -> str:
+def find_block(attention: str, options: Sequence[str], who: str) -> str:
     """Find the option --attention that names a run's custom attention. Raises: UsageError if there is none."""
-    file, name = split(own)
-    same_class = [option for option in given if split(option)[1] == name]
+    file, name = split(attention)
+    same_class = [option for option in options if split(option)[1] == name]
     exact = [option for option in same_class if Path(split(option)[0]).name == Path(file).name] or same_class
     if not exact:
-        raise UsageError(
-            f"{who} was trained with {escape(own)}, which is not imported without permission", way(escape(own))
-        )
+        shown = escape(attention)
+        raise UsageError(f"{who} was trained with {shown}, which is not imported without permission", way(shown))
     return exact[0]

@@ -21,7 +21,7 @@ def dump_yaml(config: Config) -> str:
 
 
 def template() -> str:
-    """Write the default config with a description behind each line."""
+    """Write the default config with a description of each line."""
     config = Config()
     schemas: dict[str, type[Section]] = {"task": type(config.task), "model": ModelConfig, "train": TrainConfig}
     notes = {

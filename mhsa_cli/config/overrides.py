@@ -81,7 +81,7 @@ def _gap(key: str, value: str, mark: Mark) -> Problem:
     """Return the problem of a dot without a name beside it; the hint is the key, if the other name determines it."""
     keys = all_keys()
     names = [part for part in key.split(".") if part.strip()]
-    missing = "section before" if key.startswith(".") else "key behind" if key.endswith(".") else "name at"
+    missing = "section before" if key.startswith(".") else "key after" if key.endswith(".") else "name at"
     inside = [name for name in keys if names and name.startswith(f"{names[0]}.")]
     if key.endswith(".") and inside:
         hint = list_keys(inside)

@@ -89,7 +89,7 @@ def _decode(data: bytes, whole: Mark) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # The position counts from behind the byte order mark.
+        # The position counts from after the byte order mark.
         body = data.removeprefix(b"\xef\xbb\xbf")
         line, col = _place(body[: error.start].decode("utf-8", "replace"))
         source = Source(whole.source.name, _BREAK.split(body.decode("utf-8", "surrogateescape")))

@@ -130,8 +130,8 @@ def _manifest(name: str, files: Mapping[str, bytes]) -> bytes:
 
 def _render(content: Mapping[str, object]) -> bytes:
     """Write a manifest in its one form, so that comparing bytes finds every changed bit."""
-    own = digest([json.dumps(content, sort_keys=True).encode("ascii")])["sha256"]
-    return (json.dumps({**content, "sha256": own}, sort_keys=True, indent=1) + "\n").encode("ascii")
+    sha256 = digest([json.dumps(content, sort_keys=True).encode("ascii")])["sha256"]
+    return (json.dumps({**content, "sha256": sha256}, sort_keys=True, indent=1) + "\n").encode("ascii")
 
 
 def _is_plain(file: str) -> bool:

@@ -97,7 +97,7 @@ def _check(maps: HeadMaps) -> None:
     if not all(_is_weight(weight) for layer in maps.weights for head in layer for row in head for weight in row):
         raise ValueError("the weights should be numbers")
     figures = (figure for h in maps.heads for figure in (h.entropy, h.answer_weight, h.answer_uniform))
-    if not all(figure is None or _is_weight(figure) for figure in figures):
+    if any(figure is not None and math.isinf(figure) for figure in figures):
         raise ValueError("a head's figures should be finite")
 
 

@@ -27,7 +27,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(fd: int, shared: bool) -> bool:
-        os.lseek(fd, 1 << 30, os.SEEK_SET)  # far behind the text: Windows lets no one read locked bytes
+        os.lseek(fd, 1 << 30, os.SEEK_SET)  # far after the text: locked bytes cannot be read on Windows
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except PermissionError:

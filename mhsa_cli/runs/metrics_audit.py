@@ -40,7 +40,7 @@ class Curve:
                 if self.problem:
                     break
                 self.line = self._number
-        except DamageError as error:  # without the file's path, which the caller knows
+        except DamageError as error:  # without the path of the file, which the caller has
             parts = error.parts[2:] if error.path == records.path else error.parts
             self.problem = "".join(map(str, parts))
 
