@@ -1,4 +1,4 @@
-"""Shared by the config tests: read YAML text, or read the error it gives."""
+"""Shared by the config tests: load YAML text, or return its error."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_no_name_is_alias_of_two_keys_or_alias_and_key() -> None:
 
 
 @pytest.mark.parametrize("ours", ALIASES)
-def test_each_foreign_name_suggests_ours(ours: str) -> None:
+def test_each_alias_suggests_our_key(ours: str) -> None:
     section, _, name = ours.partition(".")
     for foreign in set(ALIASES[ours].split()) - {"warmup", "task"}:
         assert suggest(foreign, section, KEYS).text.startswith(f"did you mean `{name}")
@@ -106,13 +106,13 @@ def test_normalise() -> None:
     assert [normalise(key) for key in ("N-Heads", "optimizer.lr", " data.Builder ")] == ["n_heads", "lr", "builder"]
 
 
-def test_keys_inside_a_foreign_section_are_looked_up_too(complain: Complain) -> None:
+def test_keys_inside_an_unknown_section_get_hints_too(complain: Complain) -> None:
     message = complain("optimizer:\n  lr: 2e-5\n  betas: [0.8, 0.9]\n")
     assert "inside it, `lr`: `lr` belongs under `train:`" in message
     assert "inside it, `betas`: `betas` belongs under `train:`" in message
 
 
-def test_a_flat_foreign_config_gets_an_answer_for_every_line(complain: Complain) -> None:
+def test_a_flat_config_of_another_project_gets_a_hint_per_line(complain: Complain) -> None:
     message = complain("n_layer: 6\nn_head: 6\nn_embd: 384\nblock_size: 256\ndropout: 0.2\nbias: false\n")
     assert message.count("unknown key") == 6
     for answer in ("`n_layers` under", "`n_heads` under", "`d_model` under", "`dropout` belongs", "`bias` belongs"):

@@ -58,7 +58,7 @@ def test_init_on_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_says_what_a_config_costs(tmp_path: Path) -> None:
+def test_check_prints_the_size_of_a_config(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("train: {epochs: 7, steps_per_epoch: 11}")
     assert run("check", str(path)) == f"{path}: ok (task repeat, 8,384 parameters, 77 steps)\n"

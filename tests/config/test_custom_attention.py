@@ -1,4 +1,4 @@
-"""model.attention: FILE:Class in a config: what is wrong with it is said at its place, and the file is never run."""
+"""model.attention: FILE:Class: problems are reported at their place, and the file is never run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wrong(attention: str, *more: str) -> list[Problem]:
 
 
 @pytest.mark.parametrize("name", ["Mine", "Another", "Given", "factory"])
-def test_what_the_file_names_is_found_without_running_it(name: str) -> None:
+def test_names_in_a_file_are_found_without_running_it(name: str) -> None:
     config = load_config(None, [f"model.attention=mine.py:{name}"])
     assert config.model.attention == f"mine.py:{name}" and is_file(config.model.attention)
 
@@ -74,7 +74,7 @@ def test_notebooks_and_markdown_are_searched_for_the_word(name: str) -> None:
         ("mine", "value", None),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_said_at_its_place(attention: str, code: str, hint: str | None) -> None:
+def test_a_missing_file_or_name_is_reported_at_its_place(attention: str, code: str, hint: str | None) -> None:
     Path("here.py").mkdir()
     Path("odd.py").write_text("class Mine: ...\nclass class\n")
     Path("bytes.py").write_bytes(b"\xff\xfe\x00")
@@ -102,11 +102,11 @@ def test_switches_of_our_attention_are_refused_beside_it(setting: str, code: str
 
 
 @pytest.mark.parametrize("setting", ["positions=learned", "positions=none", "norm=rmsnorm", "n_layers=3", "d_mlp=40"])
-def test_what_stands_around_it_stays_free(setting: str) -> None:
+def test_other_settings_stay_free(setting: str) -> None:
     load_config(None, ["model.attention=mine.py:Mine", setting])
 
 
-def test_a_runs_own_config_is_read_where_the_file_is_gone() -> None:
+def test_the_config_of_a_run_is_readable_without_the_file() -> None:
     config = parse(b"model: {attention: 'gone.py:Mine'}", "config.yaml")
     assert config.model.attention == "gone.py:Mine"
     assert load_config(None, ["model.attention=gone.py:Mine"], files=False) == config

@@ -1,4 +1,4 @@
-"""Switches of attention that do not go together: both keys are named, with the place and the way out."""
+"""Incompatible settings of attention: both keys are named, with the place and the way out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_alibi_has_nothing_to_add_to_in_linear_attention(complain: Complain) -> 
     )
 
 
-def test_all_that_is_wrong_is_said_at_once(complain: Complain) -> None:
+def test_all_problems_are_reported_at_once(complain: Complain) -> None:
     message = complain(
         "task: {seq_len: 29}\n"
         "model: {d_model: 20, n_kv_heads: 3, positions: rope, attention: linear, window: 2, max_seq_len: 7}\n"
@@ -98,7 +98,7 @@ def test_values_out_of_bounds_name_the_nearest(line: str, words: str, complain: 
         "n_kv_heads: null, window: null",
     ],
 )
-def test_what_goes_together_is_taken(line: str, load: Load) -> None:
+def test_valid_combinations_are_accepted(line: str, load: Load) -> None:
     config = load(f"model: {{{line}}}")
     for part in line.split(", "):
         key, value = part.split(": ")
@@ -121,6 +121,6 @@ def test_names_of_other_projects_lead_to_ours(foreign: str, ours: str, complain:
     assert f"did you mean `{ours}`?" in complain(f"model: {{{foreign}: 2}}")
 
 
-def test_what_has_no_setting_gets_a_sentence(complain: Complain) -> None:
+def test_names_without_a_setting_get_advice(complain: Complain) -> None:
     assert "`model.rope_theta` is their base" in complain("model: {rope_scaling: 2}")
     assert "remove it" in complain("model: {rms_norm_eps: 1e-6}")

@@ -1,4 +1,4 @@
-"""The grid of a sweep: every cell is what `load_config` makes of its overrides, and what cannot be is said."""
+"""The grid of a sweep: every cell equals `load_config` with its overrides; invalid cells are listed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(*arguments: str, file: str | None = None, seeds: int = 2, skip_inval
     return str(caught.value)
 
 
-def test_every_cell_is_what_load_config_makes_of_its_overrides(file: str) -> None:
+def test_every_cell_equals_load_config_with_its_overrides(file: str) -> None:
     grid = expand(file, ["n_heads=2,6,12", "epochs=4", "train.betas=[0.9, 0.99],[0.5,0.75]", "lr=1e-3,.25"], 3)
     axes = (["2", "6", "12"], ["[0.9, 0.99]", "[0.5,0.75]"], ["1e-3", ".25"])
     wanted = list(itertools.product(*axes))
@@ -81,7 +81,7 @@ def test_only_commas_on_top_split(text: str, items: list[str]) -> None:
     assert all(text[at : at + len(item)] == item for at, item in found)
 
 
-def test_joining_what_was_split_splits_the_same() -> None:
+def test_split_and_join_are_inverse() -> None:
     chars = random.Random(3)
     for _ in range(500):
         text = "".join(chars.choice("ab1,[]{}'\" \\:") for _ in range(chars.randrange(14)))
@@ -153,7 +153,7 @@ def test_brackets_stay_where_they_belong_to_the_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("argument", ["n_heads=,", "n_heads=2,,,4", "n_heads=,2,"])
-def test_gaps_of_one_list_are_said_once(argument: str) -> None:
+def test_gaps_of_one_list_are_reported_once(argument: str) -> None:
     assert refused(argument).count("found a comma") == 1
 
 
@@ -162,13 +162,13 @@ def test_true_is_not_one() -> None:
     assert "1 of the grid's 2 cells" in refused("bias=true,1")  # a wrong kind of value, not a duplicate
 
 
-def test_everything_wrong_with_the_arguments_is_said_at_once() -> None:
+def test_all_problems_of_the_arguments_are_reported_at_once() -> None:
     told = refused("lr=1,,2", "n_heads=2", "model.n_heads=4", "seed=1,2", "nothing")
     for part in ("comma without", "already, by `n_heads=2`", "`train.seed` may not", "wanted KEY=VALUE"):
         assert part in told
 
 
-def test_an_unknown_key_is_said_once_whatever_its_values() -> None:
+def test_an_unknown_key_is_reported_once_for_all_values() -> None:
     told = refused("n_embd=8,16,32", "lr=1,2")
     assert told.count("`n_embd`") == 1 and "`d_model`" in told
     assert refused("train.nothing=5").count("unknown key") == 1

@@ -50,7 +50,7 @@ def test_a_file_name_that_is_not_utf8_works_and_is_shown_with_escapes(tmp_path: 
     assert b"/b\\xe9.yaml:1:13: `train.lr`: found the text `x`" in result.stderr
 
 
-def test_foreign_letters_in_a_file_do_not_break_the_message(tmp_path: Path) -> None:
+def test_non_ascii_letters_in_a_file_do_not_break_the_message(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("train: {schedule: 漢字}", encoding="utf-8")
     result = run(str(path))
@@ -78,7 +78,7 @@ def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     assert load_config(str(tmp_path / "b.yaml")).train.keep == 9
 
 
-def test_every_problem_is_said_at_once_in_the_order_of_the_file(complain: Complain) -> None:
+def test_all_problems_are_reported_in_the_order_of_the_file(complain: Complain) -> None:
     assert (
         complain("train:\n  leraning_rate: 1\n  seed: true\nmodel:\n  norm: ${norm}\n  block_size: 8\nlr: 3\n")
         == """\
@@ -130,7 +130,7 @@ train:
 """.lstrip()
 
 
-def test_a_key_that_is_no_unicode_is_unknown_like_any_other() -> None:
+def test_a_key_that_is_not_unicode_is_unknown_like_any_other() -> None:
     """A lone surrogate, or a byte of the command line: nothing beside it goes unsaid, and no value is believed."""
     with pytest.raises(ConfigError) as caught:
         parse(ODD.encode(), "c.yaml", ["train.\udc81=5", "\udc82=6", "\udc83.lr=7", "lr=none"])

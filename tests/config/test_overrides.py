@@ -32,7 +32,7 @@ def test_a_bad_value_fails_as_in_the_file(value: str, complain: Complain) -> Non
     assert message(complain("", f"train.lr={value}")) == message(complain(f"train:\n  lr: {value}"))
 
 
-def test_the_place_is_what_was_typed(complain: Complain) -> None:
+def test_the_place_of_an_override_is_its_text(complain: Complain) -> None:
     assert complain("", "train.lr=abc") == (
         "train.lr=abc: `train.lr`: found the text `abc`, wanted a finite number above 0, at most 10,000\n"
         "    train.lr=abc\n"
@@ -88,12 +88,12 @@ def test_rules_between_fields_point_at_the_override() -> None:
 
 
 @pytest.mark.parametrize("text", ["task=copy", "model={d_model: 3}", "train="])
-def test_a_section_is_not_replaced_whole(text: str) -> None:
+def test_an_override_of_a_section_is_refused(text: str) -> None:
     assert codes("", text) == ["section"]
 
 
 @pytest.mark.parametrize("text", ["n_heads", "=3", "", " =3"])
-def test_what_is_no_key_value(text: str) -> None:
+def test_arguments_that_are_not_key_value(text: str) -> None:
     assert codes("", text) == ["override"]
 
 
@@ -116,12 +116,12 @@ def test_without_a_file_everything_is_default() -> None:
     assert load_config(None, ["epochs=11"]).train.epochs == 11
 
 
-def test_a_path_with_odd_bytes_goes_through(load: Load) -> None:
+def test_a_path_with_odd_bytes_is_accepted(load: Load) -> None:
     config = load("", "task.name=text", "task.path=caf\udce9.txt")
     assert config.to_dict()["task"]["path"] == "caf\udce9.txt"
 
 
-def test_files_and_overrides_are_told_apart() -> None:
+def test_files_and_overrides_are_distinguished() -> None:
     assert [is_override(text) for text in ("lr=3", "train.lr=", "a.yaml", "./a=b.yaml", "dir/x=1", "=3")] == [
         True, True, False, False, False, False,
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def test_nothing_of_a_replaced_value_is_left_to_point_at() -> None:
     assert [fault.place for fault in faults("train: {betas: [0.9, 0.8]}", "betas=[0.5]")] == ["betas=[0.5]"]
 
 
-def test_a_section_that_only_an_override_names_is_told_at_the_override(complain: Complain) -> None:
+def test_an_unknown_section_of_an_override_is_reported_at_the_override(complain: Complain) -> None:
     told = complain("train: {lr: 0.1}", "optimizer.lr=3", "Model.n_heads=8")
     assert codes("train: {lr: 0.1}", "optimizer.lr=3", "Model.n_heads=8") == [UNKNOWN, UNKNOWN]
     assert told.startswith("optimizer.lr=3: ") and "\nModel.n_heads=8: " in told
@@ -154,7 +154,7 @@ def test_several_values_for_one_run_are_pointed_to_a_sweep(typed: str, several: 
 
 
 @pytest.mark.parametrize("typed", ["lr=1,000", "lr=[0.5]", "betas=[0.5,0.6,0.7]", "lr=a, b c", "lr={a: 1, b: 2}"])
-def test_what_is_no_list_of_single_values_is_not_taken_for_one(typed: str, complain: Complain) -> None:
+def test_only_lists_of_single_values_suggest_a_sweep(typed: str, complain: Complain) -> None:
     assert "mhsa sweep" not in complain("", typed)
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_list_of_single_values_is_not_taken_for_one(typed: str, compl
         ("optimizer.=1", "train.lr=1e-3"), (".=1", "train.lr=1e-3"),
     ],
 )  # fmt: skip
-def test_a_name_missing_beside_a_dot_is_said(typed: str, way: str, complain: Complain) -> None:
+def test_a_missing_name_beside_a_dot_is_reported(typed: str, way: str, complain: Complain) -> None:
     told = complain("", typed)
     assert told.startswith(f"{typed}: ") and f"`{typed.partition('=')[0]}`" in told
     assert "``" not in told and way in told.splitlines()[-1]
@@ -202,7 +202,7 @@ def test_other_keys_of_kind_text_are_read_so_too(key: str, complain: Complain) -
 
 
 @pytest.mark.parametrize("typed", ["lr=695e0514", "n_heads=1e400", "lr=+1e999", "bias=1.50", "betas=[0.5, 2e0]"])
-def test_a_refused_number_is_quoted_as_it_was_written(typed: str, complain: Complain) -> None:
+def test_a_refused_number_is_quoted_as_written(typed: str, complain: Complain) -> None:
     key, _, value = typed.partition("=")
     last = value.strip("[]").split()[-1]
     assert f"found `{last}`" in complain("", typed)

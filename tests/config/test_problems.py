@@ -51,7 +51,7 @@ def test_problems_come_in_the_order_of_the_file_and_overrides_last() -> None:
     assert [problem.message for problem in error.problems] == ["z", "x", "y", "o"]
 
 
-def test_equal_problems_are_said_once_and_hundreds_are_counted() -> None:
+def test_equal_problems_are_shown_once_and_hundreds_are_counted() -> None:
     assert len(ConfigError([Problem("a", 1, 1, "m")] * 3).problems) == 1
     many = ConfigError(Problem("a", line, 1, "m") for line in range(SHOWN + 7))
     assert str(many).endswith("... and 7 more problems")

@@ -102,7 +102,7 @@ def test_a_key_given_twice_names_both_lines(complain: Complain) -> None:
         ("a: 1\n\ufeffb: 2", "character", 1),
     ],
 )
-def test_what_yaml_allows_and_a_config_does_not(text: str, code: str, col: int) -> None:
+def test_yaml_features_that_a_config_refuses(text: str, code: str, col: int) -> None:
     found = [fault for fault in faults(text) if fault.code == code]
     assert [fault.col for fault in found] == [col]
     assert not any("\x1b" in str(fault) for fault in found)
@@ -123,11 +123,11 @@ def test_what_yaml_allows_and_a_config_does_not(text: str, code: str, col: int) 
         ("x: 1\n%", None),
     ],
 )
-def test_syntax_has_its_usual_cause(text: str, hint: str | None) -> None:
+def test_a_syntax_error_names_its_usual_cause(text: str, hint: str | None) -> None:
     assert [fault.hint for fault in faults(text)] == [hint]
 
 
-def test_a_refusal_says_what_was_found_and_the_way_out(complain: Complain) -> None:
+def test_a_refusal_names_the_finding_and_the_way_out(complain: Complain) -> None:
     assert complain("train: {lr: &a 3}") == (
         "c.yaml:1:13: found the anchor `&a`: anchors are not supported\n"
         "    train: {lr: &a 3}\n                ^^^^\n  remove it"

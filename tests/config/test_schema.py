@@ -48,7 +48,7 @@ def test_a_config_is_frozen() -> None:
             setattr(section, key, 7)
 
 
-def test_helpers_resolve_what_is_left_open(load: Load) -> None:
+def test_helpers_resolve_null(load: Load) -> None:
     config = load("task: {seq_len: 17}\ntrain: {epochs: 5, steps_per_epoch: 23}")
     assert (config.total_steps, config.max_seq_len) == (115, 17)
     assert load("model: {max_seq_len: 31}").max_seq_len == 31
@@ -217,18 +217,18 @@ def test_positions_must_reach_as_far_as_the_task(complain: Complain, load: Load)
         ("train: {batch_size: 1048576}\ntask: {vocab_size: 50000}", "for the other activations"),
     ],
 )
-def test_what_no_machine_holds_is_refused_with_numbers(line: str, words: str) -> None:
+def test_models_too_large_are_refused_with_their_sizes(line: str, words: str) -> None:
     (fault,) = faults(line)
     assert fault.code == "memory" and fault.line is not None
     assert words in fault.message and "16.0 GiB" in fault.message
 
 
 @pytest.mark.parametrize("text", ["train: 3", "task: copy", "model: [1, 2]"])
-def test_a_section_that_is_no_mapping(text: str) -> None:
+def test_a_section_that_is_not_a_mapping(text: str) -> None:
     assert [(fault.code, fault.line) for fault in faults(text)] == [("section", 1)]
 
 
-def test_every_field_has_a_reason_and_words_for_what_it_takes() -> None:
+def test_every_field_has_a_description_and_expected_values() -> None:
     from mhsa_cli.config.fields import expected
 
     for schema in (ModelConfig, TrainConfig, *TASK_SCHEMAS.values()):

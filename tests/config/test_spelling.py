@@ -1,4 +1,4 @@
-"""Nearness of letters leads on only where the near name has the same meaning."""
+"""A near name is suggested only if it has the same meaning."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_two_neighbours_swapped_never_lead_to_another_key() -> None:
         assert leads_to(name[:2] + name[3:]) <= {right}, name
 
 
-def test_what_an_override_puts_before_the_dot_counts(complain: Complain) -> None:
+def test_the_section_of_an_override_counts(complain: Complain) -> None:
     assert "`eval_every`" in complain("", "eval.interval=7")
     assert "log_every" not in complain("", "eval.interval=7")
     told = complain("eval: {interval: 7, batch_size: 3}\n")
@@ -99,6 +99,6 @@ def test_nearest(word: str, known: list[str], meant: str | None) -> None:
     ("line", "other"),
     [("norm: groupnorm", "rmsnorm"), ("mlp: relu", "gelu"), ("mlp: geglu", "gelu"), ("attention: sparse", "softmax")],
 )
-def test_a_kind_that_we_lack_is_not_taken_for_one_that_looks_alike(line: str, other: str, complain: Complain) -> None:
+def test_an_unsupported_option_is_not_taken_for_a_similar_one(line: str, other: str, complain: Complain) -> None:
     told = complain(f"model: {{{line}}}")
     assert "did you mean" not in told and f"did you mean `{other}`" not in told

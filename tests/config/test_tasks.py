@@ -43,13 +43,13 @@ def test_shortest_prefix_fits_in_half_a_row(complain: Complain, load: Load) -> N
     assert load("task: {name: copy, seq_len: 10, min_length: 5}")
 
 
-def test_a_knob_of_another_task_is_given_back_to_it() -> None:
+def test_a_setting_of_another_task_is_named_as_such() -> None:
     (fault,) = faults("task: {name: copy, path: a.txt}")
     knobs = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length"
     assert (fault.code, fault.hint) == ("unknown-setting", knobs)
 
 
-def test_an_unknown_knob_lists_the_tasks_own() -> None:
+def test_an_unknown_setting_lists_those_of_the_task() -> None:
     (fault,) = faults("task: {name: text, path: a, seq_length: 9}")
     knobs = "did you mean `seq_len`?\nsettings of `text`: name, path, seq_len, eval_fraction"
     assert (fault.code, fault.hint) == ("unknown-setting", knobs)
@@ -81,7 +81,7 @@ def test_a_misspelt_task_is_recognised(complain: Complain) -> None:
     assert "did you mean `reverse`?" in complain("task: {name: revers}")
 
 
-def test_another_task_by_override_keeps_the_files_knobs_as_errors(load: Load) -> None:
+def test_another_task_by_override_makes_other_settings_unknown(load: Load) -> None:
     text = "task: {name: copy, seq_len: 14, min_length: 3}"
     assert codes(text, "task.name=shift") == ["unknown-setting"]
     assert load(text, "task.name=reverse").task.name == "reverse"

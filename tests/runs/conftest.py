@@ -1,4 +1,4 @@
-"""Real processes for the tests of run folders: children that are killed, that compete, or that are nobody."""
+"""Processes for the tests of run folders: killed, competing, or of an ordinary user."""
 
 from __future__ import annotations
 

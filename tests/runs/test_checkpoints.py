@@ -1,4 +1,4 @@
-"""Checkpoints of a run: rotated by number, verified when read, an older one used when a newer is damaged."""
+"""Checkpoints of a run: rotated by step, verified when read, and skipped when damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def steps(run: RunDir) -> list[int]:
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 9])
-def test_rotation_goes_by_number(run: RunDir, keep: int) -> None:
+def test_checkpoints_rotate_by_step(run: RunDir, keep: int) -> None:
     saved = [9, 10, 100, 1000, 123456789]
     for step in saved:
         run.commit_checkpoint(step, {"a": b"%d" % step}, keep)
@@ -39,7 +39,7 @@ def test_rotation_goes_by_number(run: RunDir, keep: int) -> None:
     assert (run.path / "checkpoints" / "step-00001000").exists() == (keep > 1)
 
 
-def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(run: RunDir) -> None:
+def test_a_damaged_checkpoint_does_not_count_in_rotation(run: RunDir) -> None:
     for step in (1, 2, 3):
         run.commit_checkpoint(step, {"a": b"%d" % step}, 9)
     (run.checkpoints()[-1].path / "a").write_bytes(b"")
@@ -53,7 +53,7 @@ def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(run: RunDir) -> None
     assert "step-00000003" in notes[1] and "truncated: 0 of 1 bytes" in notes[1]
 
 
-def test_a_checkpoint_of_a_newer_format_is_no_damage(run: RunDir) -> None:
+def test_a_checkpoint_of_a_newer_format_is_not_damage(run: RunDir) -> None:
     for step in (1, 2):
         run.commit_checkpoint(step, {"a": b"%d" % step, "state.json": b'{"format": 1}'}, 9)
     manifest = run.checkpoints()[-1].path / "MANIFEST.json"
@@ -78,7 +78,7 @@ def test_stale_higher_steps_neither_survive_nor_win(run: RunDir) -> None:
     assert run.load_checkpoint() == (150, {"a": b"new"}, ())
 
 
-def test_none_valid_lists_each_reason(run: RunDir) -> None:
+def test_without_a_valid_checkpoint_each_reason_is_listed(run: RunDir) -> None:
     assert fact(run.load_checkpoint) == ("no-checkpoint", "mine")
     for step in (1, 2):
         run.commit_checkpoint(step, {"a": b"x"}, 9)
@@ -91,7 +91,7 @@ def test_none_valid_lists_each_reason(run: RunDir) -> None:
     assert refusal(lambda: run.load_checkpoint(7)).hint == "it has: 1, 2"
 
 
-def test_foreign_names_are_no_checkpoints(run: RunDir, tmp_path: Path) -> None:
+def test_other_names_are_not_checkpoints(run: RunDir, tmp_path: Path) -> None:
     run.commit_checkpoint(5, {"a": b"x"})
     folder = run.path / "checkpoints"
     hidden = ".tmp-step-00000009-1-x"
@@ -172,7 +172,7 @@ def test_everything_in_a_run_follows_the_umask(tmp_path: Path, umask) -> None:
         assert mode == (0o750 if path.is_dir() else 0o640), path
 
 
-def test_owning_a_run_sweeps_what_dead_writers_left(run: RunDir) -> None:
+def test_owning_a_run_deletes_leftovers_of_dead_writers(run: RunDir) -> None:
     run.commit_checkpoint(1, {"a": b"x"})
     run.close()
     folder = run.path / "checkpoints"

@@ -1,4 +1,4 @@
-"""A committed folder is read back whole or refused with the file and the reason."""
+"""A committed folder is read back completely, or refused with the file and the reason."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_any_files_round_trip(tmp_path_factory: pytest.TempPathFactory, files: d
     assert read_directory(folder / "one", "one") == files
 
 
-def test_an_older_folder_of_the_name_is_replaced_whole(saved: Path) -> None:
+def test_an_existing_folder_is_replaced_completely(saved: Path) -> None:
     commit_directory(saved.parent, saved.name, {"other": b"new"})
     assert read_directory(saved) == {"other": b"new"}
     assert names(saved.parent) == [saved.name]
@@ -116,7 +116,7 @@ def test_missing_swapped_and_renamed_files_are_found(saved: Path) -> None:
     assert fact(lambda: read_directory(saved)) == ("missing", MANIFEST)
 
 
-def test_what_is_wrong_is_said_in_words(saved: Path) -> None:
+def test_messages_name_the_damage(saved: Path) -> None:
     said = []
     for file, data in (("empty", b"x"), ("state.json", b"{}"), ("model.safetensors", bytes(96))):
         whole = (saved / file).read_bytes()
@@ -152,7 +152,7 @@ def test_files_outside_the_manifest_are_never_opened(saved: Path) -> None:
     ("number", "code"),
     [(3, "newer-format"), (10**30, "newer-format"), *((other, "format") for other in (0, -1, "x", True, 1.0, None))],
 )
-def test_other_formats_are_told_apart(saved: Path, number: object, code: str) -> None:
+def test_newer_and_unknown_formats_differ(saved: Path, number: object, code: str) -> None:
     forge(saved, format=number)
     assert fact(lambda: read_directory(saved)) == (code, MANIFEST)
 
@@ -172,13 +172,13 @@ def test_names_that_lead_elsewhere_are_refused(saved: Path, name: str) -> None:
     [None, [], "x", {"a": None}, {"a": {}}, {"a": {"size": -1, "sha256": "0" * 64}}, {"a": {"size": 1, "sha256": 5}}]
     + [{"a": {"size": True, "sha256": "0" * 64}}, {"a": {"size": 1, "sha256": "0" * 63}}],
 )
-def test_a_manifest_of_another_shape_is_no_manifest(saved: Path, entries: object) -> None:
+def test_a_manifest_of_another_structure_is_refused(saved: Path, entries: object) -> None:
     forge(saved, files=entries)
     assert fact(lambda: read_directory(saved)) == ("manifest", MANIFEST)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\0" * 300, b"[]", b"1", b"{", b"[" * 100_000, b"\xff", b'{"format": NaN}'])
-def test_a_manifest_that_is_no_json_object_is_refused(saved: Path, raw: bytes) -> None:
+def test_a_manifest_that_is_not_a_json_object_is_refused(saved: Path, raw: bytes) -> None:
     (saved / MANIFEST).write_bytes(raw)
     assert fact(lambda: read_directory(saved)) == ("json", MANIFEST)
 
@@ -208,7 +208,7 @@ def test_only_regular_files_are_read(saved: Path, file: str, kind: str, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_a_target_that_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+def test_a_target_that_is_not_a_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "run.json"
     if kind == "link":
         path.symlink_to(tmp_path / "far")
@@ -242,7 +242,7 @@ def test_modes_follow_the_umask(tmp_path: Path, umask, mask: int) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask, path
 
 
-def test_sweep_takes_what_dead_writers_left_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftovers_of_dead_writers_are_deleted(tmp_path: Path) -> None:
     zombie = subprocess.Popen([sys.executable, "-S", "-c", ""], stdout=subprocess.PIPE)
     assert zombie.stdout is not None and zombie.stdout.read() == b""  # ended, and not asked for: its id is still taken
     dead = [f".tmp-step-00000009-{pid}-0123abcd" for pid in (zombie.pid, os.getpid(), os.getppid(), 4194399)]

@@ -1,4 +1,4 @@
-"""Whatever call the system refuses, and wherever the process dies, an older or the new checkpoint is whole."""
+"""Whichever call fails, and wherever the process dies, an older or the new checkpoint is whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error as facts: a code, a path, a hint; as words, seen from a folder; and the same behind a wall of processes."""
+"""Errors: code, path, hint, the text relative to a folder, and the same after pickling."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_error_is_the_same_in_another_process() -> None:
     assert pickle.loads(pickle.dumps(config)).problems == config.problems and len(config.problems) == 2
 
 
-def test_verify_leaves_the_run_out_of_what_it_found(tmp_path: Path) -> None:
+def test_verify_shows_paths_relative_to_the_run(tmp_path: Path) -> None:
     with RunDir.create(tmp_path, "r") as run:
         run.append("metrics.jsonl", [{"kind": "eval", "step": 0, "loss": 2.5, "accuracy": 0.25}])
         run.write_heads({"step": 0})

@@ -1,4 +1,4 @@
-"""The files of a run that ended are listed in run.json, with their hashes and its own, and compared when read."""
+"""The files of a finished run are listed in run.json with their hashes, and compared when read."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_file_of_another_run_is_noticed(run: RunDir, tmp_path: Path) -> None:
         (run.path / name).write_bytes(own)
 
 
-def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
+def test_another_file_named_run_json_is_refused(run: RunDir) -> None:
     (run.path / "heads.json").replace(run.path / "run.json")  # it has a right format number, and no hash
     anew = RunDir(run.path)
     curve = anew.records("metrics.jsonl")
@@ -97,7 +97,9 @@ def test_another_file_under_the_name_of_run_json_is_none(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize("change", ["curve", "scores", "truncate", "write_heads", "write_config"])
-def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_is_removed_before_the_first_file_changes(
+    change: str, run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, seen = os.write, list[tuple[bool, bool]]()
 
     def write(fd: int, data: bytes) -> int:
@@ -122,7 +124,7 @@ def test_the_list_goes_before_the_first_file_changes(change: str, run: RunDir, m
     readings(run)  # nothing is compared now: the run broke off
 
 
-def test_reading_changes_no_list_and_ending_again_lists_anew(run: RunDir) -> None:
+def test_reading_keeps_the_list_and_ending_again_renews_it(run: RunDir) -> None:
     before = (run.path / "run.json").read_bytes()
     with RunDir.open(run.path.parent, "r", write=True) as mine:
         readings(mine)
@@ -133,7 +135,7 @@ def test_reading_changes_no_list_and_ending_again_lists_anew(run: RunDir) -> Non
     assert len(list(run.records("metrics.jsonl"))) == 4
 
 
-def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
+def test_damage_is_found_before_a_run_is_resumed(run: RunDir) -> None:
     before = (run.path / "run.json").read_bytes()
     for name in ("metrics.jsonl", "heads.jsonl"):
         data = (run.path / name).read_bytes()
@@ -144,7 +146,7 @@ def test_damage_is_found_before_a_run_goes_on(run: RunDir) -> None:
     assert (run.path / "run.json").read_bytes() == before
 
 
-def test_a_reader_whose_run_goes_on_reads_what_there_is_now(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_a_resumed_run_reads_the_new_files(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     real, mine = hashes.OpenFile, RunDir.open(run.path.parent, "r", write=True)
     size_before = (run.path / "metrics.jsonl").stat().st_size
 
@@ -165,7 +167,7 @@ def test_a_run_of_an_older_version_is_read_as_before(run: RunDir) -> None:
     assert list(run.records("metrics.jsonl")) == [] and run.read_run_json()["status"] == "finished"
 
 
-def test_a_last_checkpoint_that_is_gone_is_said(run: RunDir) -> None:
+def test_a_missing_last_checkpoint_is_reported(run: RunDir) -> None:
     with RunDir.open(run.path.parent, "r", write=True) as mine:
         mine.commit_checkpoint(5, {"a": b"y"})
         mine.update(status="stopped", step=5)

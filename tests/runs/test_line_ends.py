@@ -1,4 +1,4 @@
-"""Line ends that git changed on checkout: refused, with what happened, and kept from happening in a new folder."""
+"""Line ends changed by git: refused with the cause, and prevented in new folders."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ READERS: dict[str, Callable[[RunDir], Any]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_changed_line_ends_are_told_from_damage(name: str, run: RunDir) -> None:
+def test_changed_line_ends_are_not_damage(name: str, run: RunDir) -> None:
     path, read = run.path / name, READERS[name]
     data = path.read_bytes()
     assert read(run)
@@ -68,7 +68,7 @@ def attributes(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "make", [lambda root: RunDir.create(root, "r").close(), lambda root: SweepDir.create(root, "s", "s", {}).close()]
 )
-def test_git_is_told_in_a_new_folder_alone(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_gitattributes_are_written_into_new_folders_only(make: Callable[[Path], None], tmp_path: Path) -> None:
     for name in ("empty", "used", "own"):
         (tmp_path / name).mkdir()
     (tmp_path / "used/notes.txt").touch()
@@ -81,9 +81,7 @@ def test_git_is_told_in_a_new_folder_alone(make: Callable[[Path], None], tmp_pat
     assert [item.name for item in list_runs(tmp_path / "new")] in (["r"], [])
 
 
-def test_a_folder_that_cannot_have_it_gets_its_run_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_created_where_gitattributes_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_ends, "ATTRIBUTES", "missing/.gitattributes")
     with RunDir.create(tmp_path, "r") as run:
         assert run.read_run_json()["status"] == "running"

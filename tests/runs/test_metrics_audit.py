@@ -1,4 +1,4 @@
-"""A curve's lines against each other: whatever line is lost, doubled or changed, the first wrong place is found."""
+"""Consistency of metrics.jsonl: the first lost, doubled or changed line is found."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def problem(content: list[dict[str, Any]], rhythm: Rhythm | None = EVERY) -> str
 
 
 @pytest.mark.parametrize("log_every", [1, 2, 4])
-def test_a_whole_curve_is_whole(log_every: int) -> None:
+def test_a_complete_curve_has_no_problem(log_every: int) -> None:
     found = curve(lines(log_every), Rhythm(log_every, 3))
     assert (found.problem, found.end_problem(END, 6)) == ("", "")
     assert (found.last_step, found.epochs, found.step) == (6, 2, 6)
@@ -106,7 +106,7 @@ def test_the_end_is_that_of_the_run() -> None:
     assert part.end_problem({"status": "stopped", "step": 5}, 5) != ""
 
 
-def test_numbers_that_are_not_finite_and_an_unknown_rhythm_are_no_damage() -> None:
+def test_non_finite_numbers_and_an_unknown_interval_are_not_damage() -> None:
     content = lines()
     content[7].update(loss=None, nonfinite={"loss": "nan"})
     assert problem(content) == ""

@@ -1,4 +1,4 @@
-"""metrics.jsonl: strict JSON, whole lines after any accident, records that come back as they were."""
+"""metrics.jsonl: strict JSON, whole lines after any failure, records that round-trip."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ values = st.recursive(
 
 @settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=4).filter(lambda key: key != "nonfinite"), values, max_size=4))
-def test_any_object_is_strict_json_and_comes_back(content: dict) -> None:
+def test_any_object_round_trips_as_strict_json(content: dict) -> None:
     text = dump_json(content)
     assert "\n" not in text
     assert text.isascii()
@@ -89,7 +89,7 @@ def test_a_strange_nonfinite_does_no_harm(found: object) -> None:
         ({"step": True}, "not a step record: step is True, expected a whole number from 0 to 2^63 - 1"),
     ],
 )
-def test_what_is_no_record_is_named(change: dict, said: str) -> None:
+def test_a_malformed_record_is_named(change: dict, said: str) -> None:
     error = refusal(lambda: record_from_dict({**record_to_dict(RECORDS[0]), **change}))
     assert (error.code, str(error)) == ("record", said)
     whole = record_to_dict(RECORDS[0])

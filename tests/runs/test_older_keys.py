@@ -1,4 +1,4 @@
-"""Files of format 1, written by hand with every key that has another name today."""
+"""Files of format 1, written by hand with every key that was renamed."""
 
 from __future__ import annotations
 

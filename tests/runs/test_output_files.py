@@ -1,4 +1,4 @@
-"""What a command writes outside its run: under any name that is free, whole or not at all, over nothing."""
+"""Output files outside runs: under any free name, all or nothing, never over another file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_file_made_meanwhile_is_not_written_over(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"free": b"theirs"}
 
 
-def test_a_loop_of_links_is_no_run_folder(tmp_path: Path) -> None:
+def test_a_loop_of_links_is_not_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     check_new(tmp_path / "loop" / "x")
     with pytest.raises(StorageError):

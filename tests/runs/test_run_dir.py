@@ -1,4 +1,4 @@
-"""The run folder: names, finding, listing, what is written is read back, damage is told and never a crash."""
+"""The run folder: names, finding, listing, round trips, and damage without a crash."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_odd_names_work_and_can_be_printed(tmp_path: Path, name: str) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-def test_what_is_quoted_is_one_word_of_the_shell_on_one_line(text: str) -> None:
+def test_quoted_text_is_one_word_of_the_shell_on_one_line(text: str) -> None:
     assert quoted(text).isprintable() and shlex.split(quoted(text)) == [escape(text)]
 
 
@@ -111,14 +111,14 @@ def test_a_number_of_bytes_has_its_unit() -> None:
     assert {count: byte_size(count) for count in sizes} == sizes
 
 
-def test_too_little_space_is_told_with_both_numbers(run: RunDir) -> None:
+def test_too_little_space_is_reported_with_both_sizes(run: RunDir) -> None:
     check_disk_space(run.path, 1)
     error = refusal(lambda: check_disk_space(run.path, 10**18))
     assert error.code == "no-space" and ": 909,494.7 TiB are needed, " in error.message
     assert fact(lambda: check_disk_space(run.path / "nowhere", 1)) == ("storage", "nowhere")
 
 
-def test_newest_is_no_name_for_a_run() -> None:
+def test_newest_is_not_a_name_for_a_run() -> None:
     assert fact(lambda: check_name("newest")) == ("bad-name", "")
     assert check_name("newest-2") == "newest-2"
 
@@ -139,7 +139,9 @@ def test_a_run_is_found_by_name_and_by_path_and_may_move(run: RunDir, tmp_path: 
     assert RunDir.open(Path("nowhere"), ".").name == "mine"
 
 
-def test_what_is_no_run_is_named(run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_why_a_path_is_not_a_run_is_named(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = run.path.parent
     monkeypatch.chdir(tmp_path)
     (root / "foreign").mkdir()
@@ -220,7 +222,7 @@ def test_listing_survives_whatever_lies_there(run: RunDir, tmp_path: Path) -> No
 # -- text and JSON ----------------------------------------------------------------------------------------------------
 
 
-def test_run_json_grows_and_keeps_what_it_has(run: RunDir) -> None:
+def test_run_json_keeps_its_keys_when_it_grows(run: RunDir) -> None:
     first = run.read_run_json()
     assert first["format"] == 2
     assert first["status"] == "running"

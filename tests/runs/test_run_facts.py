@@ -1,4 +1,4 @@
-"""Values of another kind than they should be: refused with their place, wherever a file says them."""
+"""Values of the wrong kind are refused with their place, in every file."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_record_is_named_by_its_line(line: dict[str, Any], key: str) -> None:
         *({"goal": goal} for goal in (None, "x", True)),
     ],
 )
-def test_a_plan_that_is_none_is_refused(change: dict[str, Any]) -> None:
+def test_a_malformed_plan_is_refused(change: dict[str, Any]) -> None:
     plan = {"cells": [CELL], "goal": 0.5}
     assert [trial.name for trial in planned_trials(plan)] == ["a=1_seed=3", "a=1_seed=4"]
     with pytest.raises(RunError):

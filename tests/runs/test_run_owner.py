@@ -1,4 +1,4 @@
-"""A run has one owner, decided between real processes; a dead owner holds nothing."""
+"""A run has one owner, decided between real processes; a dead owner holds no lock."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_text_of_a_lock_only_serves_messages(tmp_path: Path, text: str) -> N
     RunDir.open(tmp_path, "same", write=True).close()
 
 
-def test_readers_need_no_lock_and_take_none(tmp_path: Path) -> None:
+def test_readers_take_no_lock(tmp_path: Path) -> None:
     with RunDir.create(tmp_path, "same") as run:
         run.commit_checkpoint(3, {"a": b"x"})
         reader = RunDir.open(tmp_path, "same")
@@ -188,7 +188,7 @@ def test_a_folder_taken_away_during_the_run_is_a_storage_error(tmp_path: Path, h
         assert not (tmp_path / "gone").exists()
 
 
-def test_a_lock_that_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_lock_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     RunDir.create(tmp_path, "same").close()
     lock = tmp_path / "same" / ".lock"
     lock.unlink()

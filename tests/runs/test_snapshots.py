@@ -1,4 +1,4 @@
-"""Snapshots through heads.jsonl and back, and every kind of damage in words."""
+"""Snapshots round-trip through heads.jsonl, and every kind of damage is located."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_snapshots_come_back_from_the_disk_as_they_were(tmp_path: Path) -> None:
     assert snapshots_from_lines(RunDir.open(tmp_path / "runs", "one").records("heads.jsonl")) == records
 
 
-def test_a_lift_that_could_not_be_measured_comes_back_as_nan(tmp_path: Path) -> None:
+def test_a_nan_lift_round_trips(tmp_path: Path) -> None:
     with RunDir.create(tmp_path / "runs", "one") as run:
         run.append("heads.jsonl", [snapshot_to_dict(record(0, lift=math.nan))])
         line = json.loads((run.path / "heads.jsonl").read_text())
@@ -117,7 +117,7 @@ def test_damage_is_found_at_its_place(damage: Callable[[dict[str, Any]], None], 
     assert getattr(error.value.__cause__, "where", None) == where
 
 
-def test_damage_is_said_in_words_with_a_way_out() -> None:
+def test_the_message_of_damage_has_a_hint() -> None:
     line = snapshot_to_dict(record(8))
     line["heads"][0]["lifts"]["previous"] = "high"
     with pytest.raises(DamageError) as error:
