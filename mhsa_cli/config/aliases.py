@@ -169,8 +169,8 @@ def suggest(key: str, section: str, keys: Iterable[str], value: Any = None) -> S
     meant |= {_BY_ALIAS[close] for close in near(name, _BY_ALIAS, LONG_ALIAS)} & set(known.values())
     if len(meant) == 1:
         return Suggestion("key", _did_you_mean(meant.pop(), section))
-    inside = [dotted for dotted in keys if dotted.startswith(section + ".")]
-    return Suggestion("keys", list_keys(inside)) if inside else Suggestion("sections", SECTIONS)
+    found = [dotted for dotted in keys if dotted.startswith(section + ".")]
+    return Suggestion("keys", list_keys(found)) if found else Suggestion("sections", SECTIONS)
 
 
 def list_keys(keys: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def _count(task: Any, model: Any, vocab_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The memory of a config in bytes."""
+    """The memory of a training step in bytes, by part, and the number of parameters."""
 
     weights: int
     maps: int
@@ -48,28 +48,18 @@ class Estimate:
     stream: int
     parameters: int
 
-    @property
-    def too_large(self) -> bool:
-        """Whether it exceeds the limit."""
-        return self.weights + self.maps + self.masks + self.stream > LIMIT_BYTES
-
-    def sentence(self) -> str:
-        """The numbers in a sentence."""
-        weights, maps, masks, stream, limit = map(
-            byte_size, (self.weights, self.maps, self.masks, self.stream, LIMIT_BYTES)
-        )
-        return (
+    def problem(self) -> tuple[str, str, tuple[str, ...]] | None:
+        """Return message, hint and the settings of the largest part, if the parts exceed the limit."""
+        parts = {part: getattr(self, part) for part in CAUSES}
+        if sum(parts.values()) <= LIMIT_BYTES:
+            return None
+        weights, masks, maps, stream, limit = map(byte_size, (*parts.values(), LIMIT_BYTES))
+        message = (
             f"this config needs about {weights} for {self.parameters:,} parameters and their moments, {maps} for "
             f"attention maps, {masks} for masks and {stream} for the other activations; the limit is {limit}"
         )
-
-    def hint(self) -> str:
-        """The settings that lower the largest part."""
-        return "lower " + ", ".join(f"`{name}`" for name in self.causes())
-
-    def causes(self) -> tuple[str, ...]:
-        """The settings of the largest part."""
-        return CAUSES[max(CAUSES, key=lambda part: getattr(self, part))]
+        causes = CAUSES[max(parts, key=parts.__getitem__)]
+        return message, "lower " + ", ".join(f"`{name}`" for name in causes), causes
 
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:

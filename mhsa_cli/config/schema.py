@@ -249,9 +249,9 @@ class Config(Section):
     @classmethod
     def _fits_in_memory(cls, value: TrainConfig, info: ValidationInfo) -> TrainConfig:
         if "task" in info.data and "model" in info.data:
-            size = estimate.estimate(info.data["task"], info.data["model"], value)
-            if size.too_large:
-                raise rule("memory", size.sentence(), size.hint(), at=size.causes())
+            problem = estimate.estimate(info.data["task"], info.data["model"], value).problem()
+            if problem is not None:
+                raise rule("memory", *problem)
         return value
 
     @property

@@ -57,9 +57,8 @@ def prepare_root(root: Path) -> Path:
     except FileNotFoundError as error:
         if root.parent.is_dir():  # as in /proc, where no folder can be created
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
-        message = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
-        hint = f"create it first: mkdir -p {quoted(root.parent)}"
-        raise StorageError(message, hint, "no-folder") from None
+        parts = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
+        raise StorageError(parts, f"create it first: mkdir -p {quoted(root.parent)}", "no-folder") from None
     except OSError as error:
         raise storage_error("create", root, error) from error
     return root

@@ -40,7 +40,7 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
         check_name(name if name is not None else stem)
         prepare_root(root)
         with root_lock(root), gitattributes(root):
-            folder = cls(claim(root, name, stem))
+            folder = cls(_claim(root, name, stem))
             try:
                 folder._lock.acquire()
                 begin(folder)
@@ -61,11 +61,8 @@ class OwnedFolder(AbstractContextManager["OwnedFolder"]):
         self.close()
 
 
-def claim(root: Path, name: str | None, stem: str) -> Path:
-    """Create the folder `root/name`, or the first free of `stem`, `stem-2` ...; mkdir decides between processes.
-
-    Raises: UsageError if `name` is taken, BusyError if its owner is active, StorageError.
-    """
+def _claim(root: Path, name: str | None, stem: str) -> Path:
+    """Create the folder; mkdir decides between processes. Raises as `OwnedFolder._make`."""
     number = 1
     while True:
         path = root / (name if name is not None else stem if number == 1 else f"{stem}-{number}")

@@ -75,9 +75,6 @@ class Verifier:
         damaged = any(check.state not in SOUND for check in self.checks)
         return Verification(self.checks, self._usable(newest) if damaged else [], newest)
 
-    def _note(self, name: str, state: str, found: str) -> None:
-        self.checks.append(Check(name, state, found))
-
     def _why(self, error: MhsaError, of: str = "") -> str:
         self.line_ends |= isinstance(error, LineEndsError)
         return error.seen_from(self.run, of)
@@ -87,21 +84,21 @@ class Verifier:
             info = load_info(self.run)
             self.info, self.listed = with_status(self.run, info), dict(hashes.listed_in(info))
         except MhsaError as error:
-            self._note(RUN, state_of(error), self._why(error))
+            self.checks.append(Check(RUN, state_of(error), self._why(error)))
             return
         status, step = self.info["status"], self.info.get("step")
         state = f"{escape(status)} at step {step}" if status in (*ENDED, "failed") else escape(status)
         if self.listed or status in ("running", "interrupted"):
-            self._note(RUN, "ok", f"{state}, its own hash")
+            self.checks.append(Check(RUN, "ok", f"{state}, its own hash"))
         else:
-            self._note(RUN, "note", f"{state}; {NO_HASHES}")
+            self.checks.append(Check(RUN, "note", f"{state}; {NO_HASHES}"))
 
     def _part(self, name: str, inspect: Callable[[OpenFile], str]) -> None:
         """Compare a file with its hash and inspect its content: `inspect` describes it, or raises RunError."""
         path, is_listed = self.run / name, name in self.listed
         if not os.path.lexists(path) and not is_listed:
             needed = name == TEXT or self.info.get("status") in ENDED
-            self._note(name, "note", "there is none" if needed else "not written yet")
+            self.checks.append(Check(name, "note", "there is none" if needed else "not written yet"))
             return
         errors: list[MhsaError] = []
         whole: OpenFile | None = None
@@ -116,7 +113,7 @@ class Verifier:
             errors.append(error)
         if errors:
             found = "; ".join(dict.fromkeys(self._why(error, name) for error in errors))
-        self._note(name, state_of(errors[0]) if errors else "ok", found)
+        self.checks.append(Check(name, state_of(errors[0]) if errors else "ok", found))
 
     def _metrics(self, file: OpenFile) -> str:
         rhythm = None if self.plan is None else self.plan.rhythm

@@ -42,7 +42,7 @@ def test_the_memory_of_the_maps_by_hand(load: Load) -> None:
     size = estimate(config.task, config.model, config.train)
     assert size.maps == 2 * 4 * 3 * 2 * 7 * 10 * 10
     assert size.weights == 16 * size.parameters
-    assert not size.too_large
+    assert size.problem() is None
 
 
 def test_the_masks_reach_as_far_as_the_positions(load: Load, complain: Complain) -> None:
