@@ -170,7 +170,14 @@ class Text(Section):
 
 
 # Every task, in the order in which they are listed; core.tasks.TASKS implements them.
-TaskConfig = Repeat | Copy | Reverse | Induction | Shift | Text
+TaskConfig = (
+    Repeat
+    | Copy
+    | Reverse
+    | Induction
+    | Shift
+    | Text
+)  # fmt: skip
 TASK_SCHEMAS: dict[str, type[TaskConfig]] = {
     schema.model_fields["name"].default: schema for schema in get_args(TaskConfig)
 }

@@ -11,6 +11,7 @@ from mhsa_cli.config.dump import dump_yaml, json_schema, template
 from mhsa_cli.config.load import parse
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
+from mhsa_cli.config.tasks import TASK_SCHEMAS, PrefixTask
 
 lengths = st.integers(1, 40)
 paths = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1).filter(lambda text: "${" not in text)
@@ -20,7 +21,7 @@ tasks = st.one_of(
     ),
     st.fixed_dictionaries(
         {
-            "name": st.sampled_from(["copy", "reverse"]),
+            "name": st.sampled_from([name for name, one in TASK_SCHEMAS.items() if issubclass(one, PrefixTask)]),
             "vocab_size": st.integers(4, 999),
             "seq_len": lengths.map(lambda n: 2 * n),
         }

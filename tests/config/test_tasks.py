@@ -5,19 +5,21 @@ from collections.abc import Callable
 import pytest
 
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.config.tasks import TASK_SCHEMAS, PrefixTask
 from tests.refusals import codes, faults
 
 Load = Callable[..., Config]
 Complain = Callable[..., str]
 
+PREFIXED = [name for name, schema in TASK_SCHEMAS.items() if issubclass(schema, PrefixTask)]
 
-@pytest.mark.parametrize("name", ["copy", "reverse"])
+
+@pytest.mark.parametrize("name", PREFIXED)
 def test_prefix_tasks_need_a_target(name: str) -> None:
     assert codes(f"task: {{name: {name}, seq_len: 1}}") == ["targets"]
 
 
-@pytest.mark.parametrize("name", ["copy", "reverse"])
+@pytest.mark.parametrize("name", PREFIXED)
 def test_prefix_tasks_are_even(name: str, load: Load) -> None:
     (fault,) = faults(f"task: {{name: {name}, seq_len: 9}}")
     assert (fault.code, fault.hint) == ("even", "8 and 10 are even")

@@ -1,6 +1,6 @@
 """Tasks: laws that hold for every entry of TASKS, and each task by hand.
 
-A new task is held to the laws as soon as its entry is written; what its answers are, a test of its own says.
+A new task is tested by the laws as soon as its entry is written; its answers have a test by hand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,18 @@ import torch
 from torch import Generator
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.config.tasks import TASK_SCHEMAS, PrefixTask
 from mhsa_cli.core.tasks import IGNORE, TASKS, Batch, Task, TrainBatches, build_task, example, fixed_batch
 from mhsa_cli.core.tasks.base import BLOCK, counted_chance, stream_generator
 from mhsa_cli.core.training.overlap import seen_in_training
 from mhsa_cli.errors import UsageError
 from tests.settings import small_task
+
+LENGTHS: dict[str, Callable[[], Task]] = {
+    f"{name}, lengths": partial(TASKS[name], vocab_size=9, seq_len=8, min_length=1)
+    for name, schema in TASK_SCHEMAS.items()
+    if issubclass(schema, PrefixTask)
+}
 
 
 def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
@@ -58,7 +65,7 @@ def test_rows_are_drawn_from_the_generator_alone_and_stay_in_the_vocabulary(name
     assert all(isinstance(task.write(i), str) for i in range(task.vocab_size))
 
 
-@pytest.mark.parametrize("name", [*TASKS, "copy, lengths", "reverse, lengths"])
+@pytest.mark.parametrize("name", [*TASKS, *LENGTHS])
 def test_the_source_holds_the_answer(name: str) -> None:
     """Where a task names the position of its answers: of every answer and of nothing else, and never in the future."""
     task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
@@ -136,8 +143,7 @@ def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
 
 
 OTHERS: dict[str, Callable[[], Task]] = {
-    "copy, lengths": lambda: TASKS["copy"](vocab_size=9, seq_len=8, min_length=2),
-    "reverse, lengths": lambda: TASKS["reverse"](vocab_size=9, seq_len=8, min_length=1),
+    **LENGTHS,
     "induction, one period": lambda: TASKS["induction"](vocab_size=5, seq_len=7, min_period=3, max_period=3),
     "shift, few symbols": lambda: TASKS["shift"](vocab_size=3, seq_len=7),
 }
@@ -164,8 +170,8 @@ def test_chance_on_text_is_guessing_by_character_frequency(tmp_path: Path) -> No
     assert task.chance_loss == pytest.approx(-sum(x * math.log(x) for x in p), abs=0.05)
 
 
-class Sort(Task):
-    """L random symbols, a separator, and the same in order. It says nothing of chance."""
+class Ordered(Task):
+    """L random symbols, a separator, and the same symbols in order. Its chance level is counted."""
 
     def __init__(self, n_symbols: int, length: int) -> None:
         self.vocab_size, self.seq_len, self.length = n_symbols + 1, 2 * length, length
@@ -180,10 +186,10 @@ class Sort(Task):
 
 @pytest.mark.parametrize(("n_symbols", "length"), [(5, 3), (2, 4), (7, 2)])
 def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
-    """Sorted symbols, enumerated: the first is mostly small and the last large, though over all each is as frequent."""
+    """Sorted symbols, enumerated: the first is mostly small, the last mostly large, yet over all positions each is as frequent."""
     every = [sorted(row) for row in itertools.product(range(n_symbols), repeat=length)]
     loss, accuracy = constant_guess(every)
-    task = Sort(n_symbols, length)
+    task = Ordered(n_symbols, length)
     assert (task.chance_loss, task.chance_accuracy) == pytest.approx((loss, accuracy), abs=0.005)
     assert accuracy > 1.3 / n_symbols and loss < 0.95 * math.log(n_symbols)  # what position alone tells
 
@@ -191,7 +197,7 @@ def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
 @pytest.mark.parametrize("part", ["inputs", "targets"])
 @pytest.mark.parametrize("wrong", [-1, IGNORE - 1, 7, 2**40])
 def test_a_task_of_ones_own_is_refused_where_it_leaves_the_vocabulary(part: str, wrong: int) -> None:
-    """When its rows are drawn, before a device sees one; nothing to answer is no target of its own."""
+    """When its rows are drawn, before a device sees one. IGNORE is the only target below 0."""
 
     class Own(Task):
         vocab_size, seq_len = 7, 3

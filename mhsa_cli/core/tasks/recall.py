@@ -30,9 +30,10 @@ class Recall(Task):
         return self.vocab_size - (1 if self.padding is None else 2)
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
-        """Return the prefix position that each answer repeats: column i holds that of answer i.
+        """Return the position in the prefix of each answer's symbol: column i holds that of answer i.
 
-        Shapes: ids (B, N), whose first `length` (B, 1) columns are the prefix; the result (B, N), read before `length`.
+        Shapes: ids (B, N), length (B, 1), the result (B, N). The first `length` columns of a row of `ids` are the
+        prefix, the others are arbitrary; of the result, too, only the first `length` columns are used.
         """
         raise NotImplementedError
 
