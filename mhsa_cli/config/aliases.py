@@ -111,10 +111,7 @@ _SENTENCES = [(name, sentence) for names, sentence in SENTENCES.items() for name
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """The hint about an unknown key: a "key" of ours, "advice" on a name without one, or a list.
-
-    The list is of the section's "keys" or of the "sections".
-    """
+    """The hint about an unknown key: a "key" of ours, "advice", or a list, of the section's "keys" or of "sections"."""
 
     kind: Literal["key", "advice", "keys", "sections"]
     text: str

@@ -63,10 +63,7 @@ class Estimate:
 
 
 def estimate(task: Any, model: Any, train: Any) -> Estimate:
-    """Estimate the memory of a training step: weights, gradient, two moments, and activations for backward.
-
-    A layer's mask has one byte per pair of positions up to `max_seq_len`.
-    """
+    """Estimate the memory of a training step: weights, gradient, two moments, activations, and one-byte masks."""
     vocab_size = getattr(task, "vocab_size", 256)  # a text's alphabet is small
     item = 8 if train.dtype == "float64" else 4
     count = _count(task, model, vocab_size)

@@ -113,10 +113,7 @@ def put(document: Document, override: Override) -> None:
 
 
 def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:
-    """Return the path of a key, `train.lr` or its last name. Unknown names are left to the schema.
-
-    Raises: ConfigError for a name that several sections have.
-    """
+    """Return the path of a key, `train.lr` or its last name. Raises: ConfigError if several sections have the name."""
     if "." in key:
         return tuple(key.split(".", 1))
     homes = [dotted for dotted in keys if dotted.rpartition(".")[2] == key]
@@ -127,10 +124,7 @@ def resolve_key(key: str, keys: Sequence[str], mark: Mark) -> tuple[str, ...]:
 
 
 def bracketed_list_problem(key: str, text: str) -> tuple[str, str] | None:
-    """Return message and hint for values in brackets or a call like range(3); None for any other text.
-
-    Values of list keys have brackets, and those of text keys any characters.
-    """
+    """Return message and hint for values in brackets or a call like range(3), unless the key takes them."""
     dotted = setting(key, all_keys())
     if dotted is None or is_text(path := tuple(dotted.split("."))):
         return None

@@ -66,10 +66,7 @@ def read_document(data: bytes, name: str) -> Document:
 
 
 def read_value(text: str, source: Source, col: int, path: Path) -> Document:
-    """Read the value of an override, which starts at column `col`, like the value of a key in a file.
-
-    The value of a text key is taken as typed, unless it is in quotes.
-    """
+    """Read the value of an override from column `col`; that of a text key as typed, unless it is in quotes."""
     document = Document(source)
     if found := _CONTROL.search(text) or _BREAK.search(text):
         mark = Mark(source, 1, col + found.start())

@@ -84,7 +84,7 @@ class ModelConfig(Section):
     d_model: Width = Field(default=32, description="model width")
     n_heads: Width = Field(default=4, description="attention heads, each d_model / n_heads wide")
     n_kv_heads: Width | None = Field(default=None, description="key/value heads; null = n_heads, 1 = multi-query")
-    n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="attention blocks")
+    n_layers: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="layers")
     d_mlp: Annotated[int, Field(ge=0, le=2**20)] = Field(default=0, description="hidden width of the MLP; 0 = no MLP")
     mlp: Mlp = Field(default="gelu", description="gelu | swiglu: type of the MLP")
     residual: bool = Field(default=False, description="residual connections")
@@ -92,12 +92,8 @@ class ModelConfig(Section):
     positions: Positions = Field(default="sinusoidal", description=" | ".join(SCHEMES))
     rope_theta: Annotated[float, Field(gt=1, le=1e9)] = Field(default=10000.0, description="base of the rope angles")
     rope_layout: RopeLayout = Field(default="interleaved", description="interleaved | half: pairs that rope rotates")
-    attention: Attention = Field(
-        default="softmax", description="softmax | linear | uniform (frozen control) | FILE.py:Class (custom)"
-    )
-    window: SeqLen | None = Field(
-        default=None, description="sliding window of softmax attention in tokens; null = none"
-    )
+    attention: Attention = Field(default="softmax", description="softmax | linear | uniform (frozen) | FILE.py:Class")
+    window: SeqLen | None = Field(default=None, description="sliding window of softmax, in tokens; null = none")
     bias: bool = Field(default=True, description="biases in the linear layers")
     dropout: Rate = Field(default=0.0, description="dropout probability in training")
     max_seq_len: SeqLen | None = Field(default=None, description="longest row the model takes; null = task.seq_len")
@@ -195,9 +191,7 @@ class TrainConfig(Section):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(default=42, description="random seed")
     device: Device = Field(default="auto", description="auto | cpu | mps | cuda | cuda:N")
     dtype: DType = Field(default="float32", description="float32 | float64 | bfloat16")
-    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=1, description="CPU threads; their number changes results in the last bits"
-    )
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(default=1, description="CPU threads (changes the last bits)")
     log_every: Steps | None = Field(default=None, description="steps between records; null = at most 2,000 records")
     eval_every: Steps | None = Field(default=None, description="steps between evaluations; null = once per epoch")
     eval_sequences: Rows = Field(default=512, description="rows per evaluation")

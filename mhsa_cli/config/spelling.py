@@ -8,10 +8,7 @@ SHORTEST = 4  # letters of a word in which one may be wrong: of three, one lette
 
 
 def near(word: str, known: Iterable[str], shortest: int = SHORTEST) -> list[str]:
-    """List the known words with the same letters as `word`, or else those one slip away.
-
-    Case, `_` and `-` do not count. The first letter must be right: d_heads is not n_heads.
-    """
+    """List the known words with the letters of `word`, or else one slip away; case, `_` and `-` do not count."""
     typed = _letters(word)
     pairs = [(name, _letters(name)) for name in known]
     same = [name for name, letters in pairs if letters == typed]
@@ -35,10 +32,7 @@ def _letters(word: str) -> str:
 
 
 def _is_slip(one: str, other: str, shortest: int) -> bool:
-    """Return whether a letter after the first was added, omitted or replaced, or two neighbours swapped.
-
-    Of words that are too short for that, only the plural counts.
-    """
+    """Return whether one letter after the first differs, two neighbours are swapped, or one is the plural."""
     short, long = sorted((one, other), key=len)
     if len(short) >= SHORTEST - 1 and short + "s" == long:
         return True

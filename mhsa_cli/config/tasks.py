@@ -34,10 +34,7 @@ class Expected(str):
 
 
 def rule(code: str, message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
-    """Make the error of a rule. Its place is the first field of `at` that is in the file.
-
-    Without `at` the message is about the value of the field itself, whose key is put before it.
-    """
+    """Make the error of a rule, at the first field of `at` in the file, or about the value of the field itself."""
     return PydanticCustomError("rule", "{message}", {"code": code, "message": message, "hint": hint, "at": at})
 
 
@@ -164,9 +161,7 @@ class Text(Section):
         str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"}), Expected("the path of a text file")
     ] = Field(description="text file, relative to the working directory")
     seq_len: SeqLen = Field(default=64, description="characters in a row")
-    eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        default=0.1, description="fraction held out for evaluation, at the end of the file"
-    )
+    eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(default=0.1, description="held-out end of the file")
 
 
 # Every task, in the order in which they are listed; core.tasks.TASKS implements them.

@@ -135,10 +135,7 @@ class HeadReport:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """Loss (nats) and accuracy on the probe under an ablation `way`; "none" is the unchanged model.
-
-    `delta_nats` is the loss minus that of "none", `delta_se` its standard error over rows.
-    """
+    """Loss (nats) and accuracy on the probe under an ablation `way`; deltas and their error are from way "none"."""
 
     way: str
     loss: float
@@ -201,10 +198,7 @@ class HeadSnapshot(OfHead):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """Every head after `step` updates, on the probe that all snapshots of a run share.
-
-    `maps[layer][head][query][key]`: the probe's first row, in percent, pooled by `pool` if it is long.
-    """
+    """Every head after `step` updates; `maps` are of the probe's first row, in percent, pooled by `pool` if long."""
 
     step: int
     heads: Sequence[HeadSnapshot]

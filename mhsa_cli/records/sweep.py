@@ -127,10 +127,7 @@ class ChunkPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChunkProgress:
-    """Progress of a chunk: the steps of each trial, the trials written, and the seconds spent on both.
-
-    `losses`: each trial's mean loss (nats) since the last report; empty if not reported now.
-    """
+    """Progress of a chunk; `losses` are the trials' mean losses (nats) since the last report, or empty."""
 
     chunk: int
     step: int

@@ -42,11 +42,7 @@ def _extremes(points: Sequence[Point]) -> list[Point]:
 
 
 class Thinned:
-    """A curve thinned while its points arrive, in bounded memory.
-
-    Up to `limit` points are all kept; of more, the extremes of equal stretches, whose length doubles when they become
-    too many.
-    """
+    """A curve thinned while its points arrive: of more than `limit`, the extremes of equal stretches are kept."""
 
     def __init__(self, points: Iterable[Point] = (), limit: int = THIN_TO) -> None:
         self._limit, self._size = limit, 1  # stretches, and points of each

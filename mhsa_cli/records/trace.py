@@ -51,10 +51,7 @@ class TracePart:
 
 @dataclass(frozen=True, slots=True)
 class TraceCache:
-    """The KV cache of one row over all layers; `grows` with every token, or of fixed size.
-
-    `all_heads_bytes` is `bytes_at_max` with as many KV heads as heads.
-    """
+    """The KV cache of one row over all layers; `all_heads_bytes` is its size without shared KV heads."""
 
     grows: bool
     bytes_per_token: int

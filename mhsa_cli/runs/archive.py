@@ -15,10 +15,7 @@ Parcel = Mapping[str, bytes]
 
 
 def pack_run(run: Path) -> Parcel:
-    """Read every file of a run without an owner, by its path in the folder; nothing if there is no such folder.
-
-    Raises: RunError for what is not a regular file, StorageError.
-    """
+    """Read every file of a run without an owner, by its path in the folder. Raises: RunError, StorageError."""
     files = {}
     for folder, folders, names in os.walk(run):
         folders[:] = [name for name in folders if not name.startswith(".tmp-")]

@@ -119,10 +119,7 @@ def kind_of(mode: int) -> str:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file, without following a link or waiting on a pipe; return its descriptor.
-
-    Raises: DamageError if it is missing or not a regular file, StorageError.
-    """
+    """Open a regular file without following links; return its descriptor. Raises: DamageError, StorageError."""
     try:
         mode = os.lstat(path).st_mode if path.is_symlink() else None
         if mode is None:

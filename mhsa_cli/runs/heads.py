@@ -64,10 +64,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
 
 
 def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Parse heads.json, NaN restored; maps of the run's last step must be of the weights that run.json names.
-
-    Raises: DamageError, NewerFormatError.
-    """
+    """Parse heads.json, which must be of the weights in run.json. Raises: DamageError, NewerFormatError."""
     content = parse_document(raw, path)
     found, expected = content.get(WEIGHTS), info.get(WEIGHTS)  # older versions wrote neither
     if content.get("step") == info.get("step") and None not in (found, expected) and found != expected:

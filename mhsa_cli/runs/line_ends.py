@@ -25,10 +25,7 @@ class LineEndsError(DamageError):
 def check_line_ends(
     path: Path, lines: Callable[[], Iterable[bytes]], is_right: Callable[[Iterator[bytes]], bool]
 ) -> None:
-    """Raise LineEndsError if a damaged file is right with all its line ends LF, or all CRLF.
-
-    `lines` reads it line by line from the start; `is_right` receives it in pieces.
-    """
+    """Raise LineEndsError if a damaged file, read by `lines`, is right with all its line ends LF, or all CRLF."""
     if any(is_right(_ending(lines(), end)) for end in (b"\n", b"\r\n")):
         reason = "not as it was written: its line ends were changed, as git does on checkout where core.autocrlf is set"
         raise LineEndsError((path, IS, reason), WAY_OUT)

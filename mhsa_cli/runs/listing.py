@@ -173,10 +173,7 @@ def newest_run(root: Path) -> Path:
 
 
 def find_run(root: Path, name_or_path: str | os.PathLike[str]) -> Path:
-    """Find a run folder by its name in `root` or by its path; `newest` is the run started last.
-
-    Raises: RunError, StorageError, UsageError.
-    """
+    """Find a run by its name in `root`, its path, or `newest`. Raises: RunError, StorageError, UsageError."""
     text = os.fspath(name_or_path)
     if not text or "\0" in text:
         raise UsageError("the name of the run is empty or contains a NUL", "list the runs: mhsa runs")
@@ -230,7 +227,7 @@ def _no_such_run(root: Path, text: str, is_name: bool) -> RunError:
 
 
 def named(text: str, names: Sequence[str], kind: str) -> str:
-    """Give the names near to a mistyped one as a hint, else the first of all, and how to list the rest."""
+    """Return the hint about a mistyped name: the nearest names, or the first of all, and how to list them."""
     from difflib import get_close_matches
 
     near = get_close_matches(text, names, n=3)

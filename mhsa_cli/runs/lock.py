@@ -62,10 +62,7 @@ class RunLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, also if a dead owner left its file.
-
-        Raises: BusyError naming the owner; StorageError if the folder is not writable or supports no locks.
-        """
+        """Take the lock. Raises: BusyError naming the owner; StorageError, also if the file system has no locks."""
         if self._fd is not None:
             return
         try:

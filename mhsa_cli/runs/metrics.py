@@ -133,10 +133,7 @@ class MetricsFile:
                 yield from file.lines()
 
     def truncate_after(self, step: float = math.inf) -> int:
-        """Drop the records of later steps and a torn last line, atomically; return their number.
-
-        Raises: DamageError, StorageError.
-        """
+        """Drop records of later steps and a torn last line; return their number. Raises: DamageError, StorageError."""
         self.close()
         records, dropped, size = self.records(), 0, 0
         for content in records:

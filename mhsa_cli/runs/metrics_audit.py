@@ -20,10 +20,7 @@ class Rhythm(NamedTuple):
 
 
 class Curve:
-    """The records of metrics.jsonl, checked line by line: `problem` is the first damage, or empty.
-
-    The lines up to number `line` are right; they reach to `step`.
-    """
+    """Checks metrics.jsonl line by line: `problem` is the first damage; up to `line` and `step` it is right."""
 
     def __init__(self, records: Records, rhythm: Rhythm | None) -> None:
         self.rhythm = rhythm

@@ -45,10 +45,7 @@ def check_name(name: str) -> str:
 
 
 def prepare_root(root: Path) -> Path:
-    """Create the folder for runs if it is missing, but no parent folders: a missing one is more likely a typo.
-
-    Raises: StorageError.
-    """
+    """Create the folder for runs, but no parents: a missing one is likely a typo. Raises: StorageError."""
     try:
         root.mkdir(exist_ok=True)
     except FileExistsError:

@@ -14,10 +14,7 @@ from mhsa_cli.text import escape
 
 
 def check_new(path: Path, named: str = "-o NAME") -> None:
-    """Check, before any work, that `path` is free and not in a run folder. Raises: UsageError, StorageError.
-
-    `named` is the option of the command line that names it.
-    """
+    """Check that `path`, given as `named`, is free and not in a run folder. Raises: UsageError, StorageError."""
     if not path.name:
         raise UsageError(f"`{escape(path)}` is not a name for a new file or folder", f"choose one: {named}")
     if os.path.lexists(path):
@@ -31,10 +28,7 @@ def check_new(path: Path, named: str = "-o NAME") -> None:
 
 
 def write_new(path: Path, files: Mapping[str, bytes | Iterable[bytes]]) -> list[Path]:
-    """Write `files` as a new folder, or the only file, named "", as `path` itself; return the paths written.
-
-    Raises: StorageError; nothing is left then.
-    """
+    """Write `files` as a new folder, or the only one, named "", as `path`; return the paths. Raises: StorageError."""
     if list(files) == [""]:
         write_file_atomic(path, files[""], new=True)
         return [path]

@@ -182,10 +182,7 @@ class RunDir(OwnedFolder):
         self._curves[name].append(records)
 
     def truncate_after(self, step: int) -> int:
-        """Drop the records and head scores after `step`, to resume from it; return the number of records.
-
-        Raises: RunError, StorageError.
-        """
+        """Drop records and head scores after `step`; return the number of records. Raises: RunError, StorageError."""
         for name in self._curves:
             if os.path.lexists(self.path / name):
                 hashes.open_listed(self.path, name, self.listed()).close()
@@ -193,10 +190,7 @@ class RunDir(OwnedFolder):
         return {name: file.truncate_after(step) for name, file in self._curves.items()}[METRICS]
 
     def records(self, name: str) -> Records:
-        """Read METRICS or SCORES line by line, NaN restored; a last line cut short by a crash is skipped.
-
-        Iteration raises RunError, StorageError.
-        """
+        """Read METRICS or SCORES line by line, without a torn last line. Iteration raises RunError, StorageError."""
 
         def lines() -> Iterator[bytes]:
             if os.path.lexists(self.path / name) or name in self.listed():

@@ -131,10 +131,7 @@ class SweepDir(OwnedFolder):
         return False
 
     def info(self, trial: str) -> dict[str, Any]:
-        """Read a trial's run.json; empty if it is missing or damaged, as the trial is then trained again.
-
-        Raises: OtherVersionError, StorageError: such a trial must not be overwritten.
-        """
+        """Read a trial's run.json; empty if missing or damaged. Raises: OtherVersionError, StorageError."""
         try:
             return read_info(self.path / trial)
         except DamageError:
@@ -148,10 +145,7 @@ class SweepDir(OwnedFolder):
         return path
 
     def begin(self, trial: str, order: int, command: Sequence[str]) -> RunDir:
-        """Create and own a trial's run folder; an unfinished earlier attempt is deleted.
-
-        Raises: BusyError if that attempt is active, OtherVersionError, StorageError.
-        """
+        """Create a trial's run folder, over an unfinished one. Raises: BusyError, OtherVersionError, StorageError."""
         path = self.path / trial
         if self.is_done(trial):
             raise UsageError((path, IS, "finished already"), code="taken")

@@ -47,14 +47,14 @@ def test_shortest_prefix_fits_in_half_a_row(complain: Complain, load: Load) -> N
 
 def test_a_setting_of_another_task_is_named_as_such() -> None:
     (fault,) = faults("task: {name: copy, path: a.txt}")
-    knobs = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length"
-    assert (fault.code, fault.hint) == ("unknown-setting", knobs)
+    settings = "it is a setting of `text`; settings of `copy`: name, vocab_size, seq_len, min_length"
+    assert (fault.code, fault.hint) == ("unknown-setting", settings)
 
 
 def test_an_unknown_setting_lists_those_of_the_task() -> None:
     (fault,) = faults("task: {name: text, path: a, seq_length: 9}")
-    knobs = "did you mean `seq_len`?\nsettings of `text`: name, path, seq_len, eval_fraction"
-    assert (fault.code, fault.hint) == ("unknown-setting", knobs)
+    settings = "did you mean `seq_len`?\nsettings of `text`: name, path, seq_len, eval_fraction"
+    assert (fault.code, fault.hint) == ("unknown-setting", settings)
 
 
 def test_text_takes_its_vocabulary_from_the_file() -> None:

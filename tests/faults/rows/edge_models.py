@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STEPS = 3
 FORMS: dict[str, list[Any]] = {  # taken in turn, so that a few cases meet all of each
-    "task": [name for name, knobs in TASKS.items() if "path" not in knobs],
+    "task": [name for name, settings in TASKS.items() if "path" not in settings],
     "positions": [*MODEL["positions"][1:], "rope half"],
     "attention": ["softmax", "window", "linear", "uniform"],
     "norm": ["none", "layernorm", "rmsnorm"],
