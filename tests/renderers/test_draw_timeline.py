@@ -48,7 +48,7 @@ def heads(long: bool = False) -> list[HeadHistory]:
         ("timeline-80", "16", 80, False),
         ("timeline-80-ascii", "ascii", 80, False),
         ("timeline-60-blocks", "blocks", 60, False),
-        ("timeline-120", "none", 120, True),
+        ("timeline-120", "none", 120, False),
         ("timeline-40", "none", 40, True),
         ("timeline-80-colour", "truecolor", 80, False),
     ],
@@ -128,11 +128,11 @@ def test_only_a_label_is_told_without_closest_to() -> None:
     for width in (60, 80, 120):
         lines = timeline_picture([], heads(True), on(width, "none"))
         rows = rows_of(lines)
-        assert ("closest to induction" in rows["L0.H2"]) == ("final label" in lines.plain)
+        assert ("closest to induction" in rows["L0.H2"]) == ("label" in lines.plain)
         assert "offset 6 pattern, no effect shown" in lines.plain  # in its row or below, never cut
         assert "previous token" in lines.plain
         bare = timeline_picture([], [replace(h, label="") for h in heads()], on(width, "none"))
-        assert "closest to" in bare.plain and "final label" not in bare.plain and "token" not in bare.plain
+        assert "closest to" in bare.plain and "label" not in bare.plain and "token" not in bare.plain
     asked = timeline_picture([], heads(), on(120), target="induction").plain
     assert "lift on induction" in asked and "closest" not in asked and "token" not in asked
     nothing = timeline_picture([], [history(0, [None, None], target="")], COLOR).plain

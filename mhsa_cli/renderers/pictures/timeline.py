@@ -92,7 +92,7 @@ def _columns(
         "closest to" if target is None else "target", _aim, when=target in (None, "offset")
     )
     columns = [
-        Column("final label", _label) if labelled else aim,
+        Column("label", _label) if labelled else aim,
         number("lift", 3, "column lift: at the last snapshot"),
         number("onset", 1, "onset: first of 3 consecutive snapshots with lift 0.5 or more"),
         number("width", 4, "width: steps from lift 0.2 to 0.8"),
