@@ -33,28 +33,16 @@ def _heads(circuits: Circuits, surface: Surface) -> Lines:
     def column(title: str, value: Callable[[HeadCircuits], str], drop: int, legend: str) -> Column[HeadCircuits]:
         return Column(title, value, "right", drop=drop, legend=legend, when=any(map(value, circuits.heads)))
 
+    position = "position: share of a query's score variance due to positions"
+    copies = "copies: tokens whose own logit the OV circuit raises most"
+    direct = "direct: contribution to the logit of the right answer, less that to the mean logit"
     known = [
-        column(
-            "position",
-            partial(_share, "position"),
-            2,
-            "position: share of the variance of a query's scores over keys due to positions",
-        ),
-        column("token", partial(_share, "token"), 2, "token: share due to tokens"),
-        column("mixed", partial(_share, "mixed"), 2, "mixed: share due to both"),
-        column(
-            "copies",
-            lambda h: percents(_finite(h.ov_top1), 0),
-            0,
-            "copies: tokens whose own logit the OV circuit raises most",
-        ),
+        column("position", partial(_share, "position"), 2, position),
+        column("token", partial(_share, "token"), 2, "token: due to tokens"),
+        column("mixed", partial(_share, "mixed"), 2, "mixed: due to both"),
+        column("copies", lambda h: percents(_finite(h.ov_top1), 0), 0, copies),
         column("eigen", lambda h: fixed(_finite(h.ov_copying), 2, "+"), 3, "eigen: OV copying score, -1 to 1"),
-        column(
-            "direct",
-            lambda h: fixed(_finite(h.direct_logits), 2, "+"),
-            1,
-            "direct: direct contribution to the logit of the right answer, less the mean over logits",
-        ),
+        column("direct", lambda h: fixed(_finite(h.direct_logits), 2, "+"), 1, direct),
     ]
     if not any(one.when for one in known):
         return wrap_phrases(["no circuit of these heads is known"], surface.width)

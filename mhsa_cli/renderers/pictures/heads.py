@@ -46,33 +46,17 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     def distances(head: HeadSummary) -> str:
         return bars(by_distance(maps.weights[head.layer][head.head]), surface.glyphs)
 
+    weight, uniform = "weight: mean weight on the target", "uniform: of a uniform head"
+    entropy = f"entropy: {over}, 0 one key, 1 uniform"
+    loss = "effect: loss added by making this head uniform, nats"
     back = "by distance: attention 0, 1, 2 ... tokens back in this row"
     columns: list[Column[HeadSummary]] = [
         Column("head", lambda h: h.name, whole=True),
         Column("pattern", label, wraps=True, when=labelled),
-        Column(
-            "weight",
-            partial(part, "mass"),
-            "right",
-            legend="weight: mean weight on the target of the pattern",
-            when=labelled,
-        ),
-        Column(
-            "uniform",
-            partial(part, "uniform"),
-            "right",
-            drop=2,
-            legend="uniform: weight of a uniform head there",
-            when=labelled,
-        ),
-        Column(
-            "entropy",
-            lambda h: fixed(scores.get(h.address, h).entropy, 2),
-            "right",
-            drop=1,
-            legend=f"entropy: {over}, 0 one key, 1 uniform",
-        ),
-        Column("effect", effect, "right", legend="effect: loss added by making this head uniform, nats", when=caused),
+        Column("weight", partial(part, "mass"), "right", legend=weight, when=labelled),
+        Column("uniform", partial(part, "uniform"), "right", drop=2, legend=uniform, when=labelled),
+        Column("entropy", lambda h: fixed(scores.get(h.address, h).entropy, 2), "right", drop=1, legend=entropy),
+        Column("effect", effect, "right", legend=loss, when=caused),
         Column("by distance", distances, drop=3, legend=back),
     ]
     return table(columns, [head for head in maps.heads if heads is None or head.address in heads], surface)
@@ -100,6 +84,10 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
             name, lambda h: "" if h is None else fixed(getattr(h, name), 2), "right", drop=drop, legend=legend
         )
 
+    def olsson(head: HeadScore | None) -> str:
+        return "" if head is None or papers is None else fixed(papers[head.address], 2)
+
+    score = "Olsson 2022: prefix matching score on 4 x 25 random tokens; not a lift"
     columns: list[Column[HeadScore | None]] = [
         Column("head", lambda h: "untrained" if h is None else h.name, whole=True, legend=LIFT),
         *(
@@ -110,13 +98,7 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
         other("uniformity", 8, "uniformity: similarity to uniform attention"),
         other("confidence", 7, "confidence: mean largest weight"),
         other("positionality", 6, "positionality: similarity of the maps of different random rows"),
-        Column(
-            "Olsson 2022",
-            lambda h: "" if h is None or papers is None else fixed(papers[h.address], 2),
-            "right",
-            legend="Olsson 2022: prefix matching score on 4 x 25 random tokens; not a lift",
-            when=papers is not None,
-        ),
+        Column("Olsson 2022", olsson, "right", legend=score, when=papers is not None),
     ]
     notes = ["untrained: 99th percentile of untrained heads"]
     return table(columns, [*report.heads, None], surface, notes=notes) + gap_table(report, surface)
@@ -148,17 +130,12 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
 
 def ablation_table(ablations: Sequence[Ablation], surface: Surface) -> Lines:
     """Draw loss and accuracy with heads ablated in every way, and without ablation."""
+    error = "+-: standard error over the rows"
     columns: list[Column[Ablation]] = [
         Column("ablation", lambda one: one.way),
         Column("loss", lambda one: fixed(one.loss, 4), "right", legend="loss in nats"),
         Column("change", lambda one: "" if one.way == "none" else fixed(one.delta_nats, 4, "+"), "right"),
-        Column(
-            "+-",
-            lambda one: "" if one.way == "none" else fixed(one.delta_se, 4),
-            "right",
-            drop=1,
-            legend="+-: standard error over the rows",
-        ),
+        Column("+-", lambda one: "" if one.way == "none" else fixed(one.delta_se, 4), "right", drop=1, legend=error),
         Column("accuracy", lambda one: percents(one.accuracy), "right"),
     ]
     notes = [

@@ -44,45 +44,32 @@ def sweep_table(report: SweepReport, surface: Surface) -> Lines:
 
 def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
     dash, goal, wide = surface.glyphs.dash, goal_text(report), surface.width >= QUARTILES_FROM
-    quartiles = "median (quartiles)"
+    labelled = labelled and any(group.label_sets for group in report.groups)
 
     def override(key: str, group: GroupStats) -> str:
         return group.overrides.get(key, "")
 
-    def success(group: GroupStats) -> str:
-        return f"{group.k}/{group.n}" if group.n else "not trained"
+    def trained(text: Callable[[GroupStats], str], group: GroupStats) -> str:
+        return text(group) if group.n else dash
 
-    def final_loss(group: GroupStats) -> str:
-        loss = group.final_loss if wide else (group.final_loss[1],) * 3
-        return _spread(loss, short, dash) if group.n else dash
+    def loss(group: GroupStats) -> str:
+        return _spread(group.final_loss if wide else (group.final_loss[1],) * 3, short, dash)
 
+    success = partial(trained, lambda g: interval(g.wilson95, dash))
+    steps = partial(trained, lambda g: _spread(g.steps_to_goal, _whole, dash))
+    meaning = f"loss: median{' (quartiles)' if wide else ''}"
     columns: list[Column[GroupStats]] = [
-        Column(title, partial(override, key), "right", whole=True) for key, title in short_names(report).items()
-    ]
-    columns += [
-        Column("success", success, "right", legend=f"success: final accuracy {goal} or above"),
+        *(Column(title, partial(override, key), "right", whole=True) for key, title in short_names(report).items()),
         Column(
-            "95% CI",
-            lambda g: interval(g.wilson95, dash) if g.n else dash,
+            "success",
+            lambda g: f"{g.k}/{g.n}" if g.n else "not trained",
             "right",
-            drop=1,
-            legend="CI: of success, Wilson",
+            legend=f"success: final accuracy {goal} or above",
         ),
-        Column(
-            f"steps to {goal}",
-            lambda g: _spread(g.steps_to_goal, _whole, dash) if g.n else dash,
-            "right",
-            drop=2,
-            legend=f"steps: {quartiles}",
-        ),
-        Column("final loss", final_loss, "right", drop=3, legend=f"loss: {quartiles if wide else 'median'}"),
-        Column(
-            "most common labels",
-            _common,
-            wraps=True,
-            drop=4,
-            when=labelled and any(group.label_sets for group in report.groups),
-        ),
+        Column("95% CI", success, "right", drop=1, legend="CI: of success, Wilson"),
+        Column(f"steps to {goal}", steps, "right", drop=2, legend="steps: median (quartiles)"),
+        Column("final loss", partial(trained, loss), "right", drop=3, legend=meaning),
+        Column("most common labels", _common, wraps=True, drop=4, when=labelled),
     ]
     notes = []
     if any(None in group.steps_to_goal for group in report.groups if group.n):
