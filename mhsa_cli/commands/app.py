@@ -29,14 +29,14 @@ LEARN = {
     "tasks": Help(
         "Show the tasks that models are trained on",
         "copy",
-        "Of each task: an input row over its target row, and the chance level.",
+        "Draws an input row of each task over its target row, and gives the chance level.",
     ),
     "inspect-heads": Help(
         "Show attention maps, scores, circuits and ablations",
         'copy-h4 --heads L0.H0 --tokens "3 5 9 63 3 5"',
-        "Without options: the attention map of every head on one colour scale, and a table of the heads.",
+        "By default, draws the attention map of every head on one colour scale, and a table of the heads.",
     ),
-    "explain": Help("Say what each head does, with the evidence", "copy-h4"),
+    "explain": Help("Describe what each head does, with the evidence", "copy-h4"),
     "timeline": Help(
         "Show when each head learned its pattern",
         "copy-h4 --target previous",
@@ -79,13 +79,13 @@ KEEP = {
     "runs": Help(
         "List runs with their status and results",
         "copy-h4",
-        "With RUN: one run, a line `key: value` for each of its facts.",
+        "With RUN, prints the facts of one run as lines `key: value`.",
     ),
     "verify": Help(
         "Check the files of a run or a sweep for damage",
         "copy-h4",
-        "Compares hashes, formats, metrics, and the weights with the config. Damage: exit code 4, and what is still "
-        "usable.",
+        "Compares hashes, formats, metrics, and the weights with the config. Damage ends with exit code 4 and a list "
+        "of what is still usable.",
     ),
     "export": Help("Export a run: NPZ, CSV, TransformerLens, TensorBoard", "copy-h4 --to transformer-lens"),
     "config": Help("Write, check and show configs", "show n_heads=8"),

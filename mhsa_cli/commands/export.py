@@ -33,9 +33,9 @@ LOADS = {
 
 def export(
     run: RunArgument = None,
-    to: Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard")] = "",
+    to: Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard [required]")] = "",
     output: Annotated[
-        Path | None, option("--output, -o", "PATH", "file or folder to write [default: RUN.npz, RUN-csv, ...]")
+        Path | None, option("--output, -o", "PATH", "file or folder to write [default: named after RUN]")
     ] = None,
     attention: AttentionOption = None,
     runs: RunsOption = None,

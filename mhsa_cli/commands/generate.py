@@ -18,7 +18,8 @@ from mhsa_cli.jobs.messages import tell, writable
 def generate(
     run: RunArgument = None,
     prompt: Annotated[
-        str, option("--prompt, -p", "TOKENS", 'ids or symbols to continue, such as "3 5 9"; for text: characters')
+        str,
+        option("--prompt, -p", "TOKENS", 'ids or symbols (text: characters), such as "3 5 9" [required]'),
     ] = "",
     max_new_tokens: Annotated[
         int | None, option("--max-new-tokens", "N", "tokens to generate [default: up to max_seq_len]", min=0)
