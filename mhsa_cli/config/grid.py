@@ -16,7 +16,7 @@ from mhsa_cli.config.problems import SHOWN, ConfigError, Mark, Problem, Source, 
 from mhsa_cli.config.reader import read_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.yaml_events import Document
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 
 Values = list[tuple[str, changes.Override]]  # of one argument, each as typed and as read
 
@@ -53,7 +53,7 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
     ConfigError for problems of the file or of an override.
     """
     if seeds < 1:
-        raise UsageError(f"found --seeds {seeds}, wanted 1 or more", "16 seeds show a spread; 1 shows none")
+        raise unwanted("--seeds", seeds, "1 or more", "16 seeds show a spread; 1 shows none")
     texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
     _count([len(items) for _, items in texts], seeds)
     data, axes = read_file(config_path), _axes(texts)

@@ -165,7 +165,7 @@ def test_a_second_signal_anywhere_leaves_an_interrupted_run_at_its_step(place: s
     with during(lambda: interrupt(number, number)), mock.patch.object(RunDir, "update", update):
         said = mhsa("train", *SETTINGS, "--name", "r")
     saved = list_checkpoints(RUN)[-1].step
-    assert said.code == 128 + number and f"step {step} of 15; saved is step {saved}" in said.err
+    assert said.code == 128 + number and f"step {step} of 15; step {saved} is saved" in said.err
     assert said.err.endswith("mhsa train --resume r\n")
     assert (facts(RUN)["status"], facts(RUN)["step"]) == ("interrupted", step)
     row = mhsa("runs", "--json").json[0]

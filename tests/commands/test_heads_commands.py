@@ -94,14 +94,14 @@ def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["inspect-heads", "tiny", "--ablate", "L2.H0"], "`L2.H0` is no head of this run"),
-        (["inspect-heads", "tiny", "--ablate", "L0.H0,head 3"], "`head` is no head"),
-        (["inspect-heads", "tiny", "--ablate", ""], "names no head"),
-        (["inspect-heads", "tiny", "--ablate", ","], "names no head"),
-        (["explain", "tiny", "--heads", "H1"], "`H1` is no head"),
-        (["inspect-heads", "tiny", "--scores", "--tokens", "1 2"], "give one of the two"),
-        (["inspect-heads", "tiny", "--definition", "olsson2022"], "goes with --scores"),
-        (["inspect-heads", "tiny", "--scores", "--definition", "mine"], "wanted `olsson2022`"),
+        (["inspect-heads", "tiny", "--ablate", "L2.H0"], "--ablate: found `L2.H0`"),
+        (["inspect-heads", "tiny", "--ablate", "L0.H0,head 3"], "--ablate: found `head`"),
+        (["inspect-heads", "tiny", "--ablate", ""], "--ablate"),
+        (["inspect-heads", "tiny", "--ablate", ","], "--ablate"),
+        (["explain", "tiny", "--heads", "H1"], "--heads: found `H1`"),
+        (["inspect-heads", "tiny", "--scores", "--tokens", "1 2"], "--tokens"),
+        (["inspect-heads", "tiny", "--definition", "olsson2022"], "--scores"),
+        (["inspect-heads", "tiny", "--scores", "--definition", "mine"], "--definition: found `mine`"),
         (["inspect-heads", "tiny", "--scores", "--definition", "olsson2022"], "needs rows of 101 tokens"),
     ],
 )

@@ -214,7 +214,7 @@ def test_a_long_list_of_invalid_cells_is_cut(file: str) -> None:
 
 @pytest.mark.parametrize("seeds", [0, -3])
 def test_no_seeds_are_refused(seeds: int) -> None:
-    assert f"found --seeds {seeds}, wanted 1 or more" in refused("n_heads=2,4", seeds=seeds)
+    assert f"--seeds: found `{seeds}`, wanted 1 or more" in refused("n_heads=2,4", seeds=seeds)
 
 
 def test_too_many_trials_are_refused_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
