@@ -186,7 +186,7 @@ class Ordered(Task):
 
 @pytest.mark.parametrize(("n_symbols", "length"), [(5, 3), (2, 4), (7, 2)])
 def test_chance_knows_the_position(n_symbols: int, length: int) -> None:
-    """Sorted symbols, enumerated: the first is mostly small, the last mostly large, yet over all positions each is as frequent."""
+    """Sorted symbols, enumerated: small ones are mostly first and large ones last, though all are equally frequent."""
     every = [sorted(row) for row in itertools.product(range(n_symbols), repeat=length)]
     loss, accuracy = constant_guess(every)
     task = Ordered(n_symbols, length)
