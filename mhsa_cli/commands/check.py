@@ -21,10 +21,6 @@ from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
 
-Blocks = Annotated[list[str], argument("BLOCK...", "FILE:NAME of a class, function or instance; FILE; or a folder")]
-EntryOption = Annotated[str | None, option("--entry", "NAME", "name of the block in every file of a folder")]
-MarkdownOption = Annotated[bool, flag("--markdown", "print Markdown")]
-
 
 def _at_most(largest: float) -> Callable[[float], float]:
     """Make the check of an option; the ranges of typer let nan pass."""
@@ -37,42 +33,31 @@ def _at_most(largest: float) -> Callable[[float], float]:
     return check_value
 
 
-SecondsOption = Annotated[
-    float, option("--seconds", "N", "time limit for each block, in seconds", callback=_at_most(86_400))
-]
-MemoryOption = Annotated[
-    float, option("--memory", "GIB", "memory limit for each block, in GiB", callback=_at_most(65_536))
-]
-JobsOption = Annotated[int | None, option("--jobs, -j", "N", "processes at a time [default: one per core]", min=1)]
-CausalOption = Annotated[bool | None, flag("--causal/--no-causal", "require a causal mask, or none [default: detect]")]
-OrderOption = Annotated[str | None, option("--order", "qkv", "order in a fused projection [default: detect]")]
-RopeOption = Annotated[
-    str | None, option("--rope", "KIND", "rotary positions: none, interleaved or half [default: detect]")
-]
-WidthOption = Annotated[int | None, option("--d-model", "N", "d_model of the block [default: 24]", min=1)]
-CountOption = Annotated[int | None, option("--n-heads", "N", "number of heads of the block [default: 4]", min=1)]
-LengthOption = Annotated[int | None, option("--seq-len", "N", "number of tokens in a row [default: 7]", min=2)]
-WithOption = Annotated[
-    list[str] | None,
-    option("--with", "KEY=VALUE", "argument for the constructor or the call; repeatable"),
-]
-
-
 def check(
-    blocks: Blocks,
-    entry: EntryOption = None,
+    blocks: Annotated[list[str], argument("BLOCK...", "FILE:NAME of a class, function or instance; FILE; or a folder")],
+    entry: Annotated[str | None, option("--entry", "NAME", "name of the block in every file of a folder")] = None,
     as_json: JsonOption = False,
-    markdown: MarkdownOption = False,
-    seconds: SecondsOption = 30.0,
-    memory: MemoryOption = 4.0,
-    jobs: JobsOption = None,
-    causal: CausalOption = None,
-    order: OrderOption = None,
-    rope: RopeOption = None,
-    d_model: WidthOption = None,
-    n_heads: CountOption = None,
-    seq_len: LengthOption = None,
-    given: WithOption = None,
+    markdown: Annotated[bool, flag("--markdown", "print Markdown")] = False,
+    seconds: Annotated[
+        float, option("--seconds", "N", "time limit for each block, in seconds", callback=_at_most(86_400))
+    ] = 30.0,
+    memory: Annotated[
+        float, option("--memory", "GIB", "memory limit for each block, in GiB", callback=_at_most(65_536))
+    ] = 4.0,
+    jobs: Annotated[int | None, option("--jobs, -j", "N", "processes at a time [default: one per core]", min=1)] = None,
+    causal: Annotated[
+        bool | None, flag("--causal/--no-causal", "require a causal mask, or none [default: detect]")
+    ] = None,
+    order: Annotated[str | None, option("--order", "qkv", "order in a fused projection [default: detect]")] = None,
+    rope: Annotated[
+        str | None, option("--rope", "KIND", "rotary positions: none, interleaved or half [default: detect]")
+    ] = None,
+    d_model: Annotated[int | None, option("--d-model", "N", "d_model of the block [default: 24]", min=1)] = None,
+    n_heads: Annotated[int | None, option("--n-heads", "N", "number of heads of the block [default: 4]", min=1)] = None,
+    seq_len: Annotated[int | None, option("--seq-len", "N", "number of tokens in a row [default: 7]", min=2)] = None,
+    given: Annotated[
+        list[str] | None, option("--with", "KEY=VALUE", "argument for the constructor or the call; repeatable")
+    ] = None,
 ) -> None:
     """Run `mhsa check`."""
     if as_json and markdown:
