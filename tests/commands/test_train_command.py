@@ -126,13 +126,13 @@ def test_heads_change_the_maps_and_no_batch(monkeypatch: pytest.MonkeyPatch) -> 
     from mhsa_cli.core.training.lockstep import Group
 
     seen: list[bytes] = []
-    ids = Group._ids
+    stacked = Group._stacked
 
     def watched(self: Group, rows):  # type: ignore[no-untyped-def]
         seen.extend(bytes(batch.flatten().tolist()) for batch in rows)
-        return ids(self, rows)
+        return stacked(self, rows)
 
-    monkeypatch.setattr(Group, "_ids", watched)
+    monkeypatch.setattr(Group, "_stacked", watched)
     found = []
     for heads in (1, 2, 3, 4):
         seen.clear()
@@ -197,6 +197,6 @@ def test_a_disk_that_is_too_small_is_told_before_training(monkeypatch: pytest.Mo
     # saves, and one.
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * (12 * 2739 + 4 * 4096) - 1))
     said = mhsa(*TRAIN, "train.keep=1000")
-    assert said.code == 5 and "not enough space" in said.err and "246.3 kB are needed" in said.err
+    assert said.code == 5 and "not enough space" in said.err and "240.5 KiB are needed" in said.err
     assert list(Path("runs").iterdir()) == []
     assert mhsa(*TRAIN, "train.keep=2", "--name", "small").code == 0
