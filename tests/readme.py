@@ -101,7 +101,7 @@ def unwrapped(lines: Sequence[str]) -> list[str]:
     last = ""
     for line in lines:
         word = (line.split() or [""])[0]
-        prose = last and word and "  " not in last.strip() + line.strip()
+        prose = last and word not in ("", "...") and "  " not in last.strip() + line.strip()
         if prose and len(last) + 1 + len(word) > WIDTH:
             found[-1] += f" {line.strip()}"
         else:
