@@ -91,11 +91,11 @@ def test_an_output_in_another_order_is_wrong(tmp_path: Path, monkeypatch: pytest
     assert found.verdict == "wrong" and "order_of_heads" in broken(found), described(found)
 
 
-def test_a_law_of_heads_that_is_not_asked_says_what_the_reading_leaves_out(tmp_path: Path) -> None:
+def test_an_untested_law_of_heads_says_what_the_layout_does_not_cover(tmp_path: Path) -> None:
     body, *changes = OTHERS["a temperature for each head"]
     found = grade_text(written(body, *changes), "Block", tmp_path)
     seen = law(found, "order_of_heads")
-    assert (seen.passed, seen.code, seen.facts) == (None, "left_out", {"names": ["t"]})
+    assert (seen.passed, seen.code, seen.facts) == (None, "not_covered", {"names": ["t"]})
 
 
 def test_queries_and_keys_swapped_are_named_beside_one_matrix_for_keys_and_values(tmp_path: Path) -> None:

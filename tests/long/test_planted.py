@@ -70,7 +70,7 @@ def test_every_fault_is_drawn_in_some_style() -> None:
 def test_the_line_of_a_fault_is_near(style: str, fault: str, tmp_path: Path) -> None:
     planted = plant(STYLES[style], fault)
     result = grade_text(planted.source, planted.entry, tmp_path)
-    lines = [named.line for named in result.faults if named.name == fault]
+    lines = [named.line for named in result.faults if named.id == fault]
     assert lines and lines[0] is not None and abs(lines[0] - planted.line) <= NEAR, (lines, planted.line)
 
 
@@ -94,7 +94,7 @@ def answer(verdict: str, *names: str) -> Grade:
 )
 def test_an_outcome(fault: str, result: Grade, outcome: str) -> None:
     assert outcome_of(Planted(fault, "fused", "", "", 1), result) == outcome
-    assert names_of(result) == {named.name for named in result.faults}
+    assert names_of(result) == {named.id for named in result.faults}
 
 
 def test_the_table_stands_between_its_marks(tmp_path: Path) -> None:
