@@ -100,8 +100,8 @@ def normalized(name: str) -> str:
 
 
 def _kinds(table: dict[str, str]) -> dict[str, str]:
-    """Map each name of a table to its kind; of several, the first."""
-    return {name: kind for kind, names in reversed(table.items()) for name in names.split()}
+    """Map each name of a table to its kind."""
+    return {name: kind for kind, names in table.items() for name in names.split()}
 
 
 _SIZE_KINDS, _INPUT_KINDS, _WEIGHT_KINDS = map(_kinds, (SIZE_NAMES, INPUT_NAMES, WEIGHT_NAMES))
