@@ -63,7 +63,7 @@ def timeline(
 
 
 def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
-    """Refuse to replay where nothing can move. Raises: UsageError."""
+    """Raise UsageError where lines cannot be redrawn."""
     if as_json:
         raise UsageError("--replay and --json do not go together: a replay is for a terminal", "leave one of them out")
     if not paper.surface.animate:
@@ -83,7 +83,7 @@ def _replay(paper: Paper, found: Timeline) -> None:
 
 
 def _loss_at(step: int, series: Sequence[Series]) -> float | None:
-    """Find the loss known at a step: the last one measured up to it."""
+    """Return the last loss measured up to a step."""
     points = (point for one in series if one.role == "train" for point in reversed(one.points))
     return next((loss for at, loss in points if at <= step and loss is not None and math.isfinite(loss)), None)
 

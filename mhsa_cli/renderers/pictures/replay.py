@@ -1,4 +1,4 @@
-"""Attention maps as they came to be: one frame a snapshot, redrawn in place, the last one left standing."""
+"""Attention maps over training: a frame for each snapshot, redrawn in place; the last one stays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS, LONGEST = 0.2, 20.0  # a frame, and all of them
 
 
 def chosen_frames(count: int) -> list[int]:
-    """Choose which of `count` frames are shown: all, or as many as time allows, evenly, with the first and the last."""
+    """Choose the frames to show: all, or evenly as many as time allows, with the first and the last."""
     most = int(LONGEST / SECONDS)
     if count <= most:
         return list(range(count))
@@ -29,9 +29,9 @@ def chosen_frames(count: int) -> list[int]:
 
 
 def frame_picture(maps: HeadMaps, loss: float | None, surface: Surface, *, height: int | None = None) -> Lines:
-    """Draw one frame for a terminal, the surface: step and loss, and under them the maps.
+    """Draw one frame for a terminal: step and loss, and under them the maps.
 
-    With `height` rows, the first line says how much of it will be cut off at the bottom.
+    With `height` rows, the first line names the number of lines cut off at the bottom.
     """
     surface = replace(surface, width=max(MIN_WIDTH, surface.width - FREE_COLUMNS))
     picture = head_maps(maps, surface)
