@@ -36,7 +36,7 @@ def generate(
 ) -> None:
     """Run `mhsa generate`."""
     if not prompt:
-        raise UsageError("--prompt: found no token", 'for example: --prompt "3 5 9"')
+        raise UsageError("--prompt: found no tokens, wanted at least one", 'for example: --prompt "3 5 9"')
     if not 0 <= temperature < math.inf:  # typer's own range lets NaN and infinity pass
         raise unwanted("--temperature", temperature, "a finite number, 0 or more")
     folder = open_run(runs, run)

@@ -16,7 +16,7 @@ from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.runs import listing
 from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.names import runs_root
-from mhsa_cli.text import escape, plural, shortened
+from mhsa_cli.text import escape, plural
 
 
 def runs(
@@ -103,6 +103,5 @@ def _text(key: str, value: Any, dash: str) -> str:
         "eval_accuracy": percents,
         "seconds": partial(fixed, decimals=1),
         "started": lambda time: f"{str(time)[:16].replace('T', ' ')}Z",
-        "weights_sha256": partial(shortened, most=12),
     }
     return formats.get(key, str)(value)

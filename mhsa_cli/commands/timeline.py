@@ -29,7 +29,7 @@ from mhsa_cli.runs.run_dir import RunDir
 def timeline(
     run: RunArgument = None,
     target: Annotated[
-        str | None, option("--target", "NAME", "score all heads on this target [default: their own]")
+        str | None, option("--target", "NAME", "score all heads on one target, such as previous [default: their own]")
     ] = None,
     replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
     output: OutputOption = None,

@@ -53,7 +53,7 @@ def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, ski
     ConfigError for problems of the file or of an override.
     """
     if seeds < 1:
-        raise unwanted("--seeds", seeds, "1 or more", "16 seeds show a spread; 1 shows none")
+        raise unwanted("--seeds", seeds, "1 or more", "a comparison needs at least 6 seeds")
     texts = [(text, split_values(text.partition("=")[2])) for text in overrides]
     _count([len(items) for _, items in texts], seeds)
     data, axes = read_file(config_path), _axes(texts)
@@ -208,7 +208,7 @@ def _in_a_line(error: ConfigError) -> str:
 def _refusal(invalid: Sequence[tuple[Mapping[str, str], str]], total: int, hint: str) -> UsageError:
     """List invalid cells under their reasons."""
     order = {message: number for number, message in enumerate(dict.fromkeys(message for _, message in invalid))}
-    lines = [f"{len(invalid):,} of the grid's {total:,} cells cannot be trained"]
+    lines = [f"{len(invalid):,} of the grid's {total:,} combinations cannot be trained"]
     last = ""
     for overrides, message in sorted(invalid, key=lambda cell: order[cell[1]])[:SHOWN]:
         named = " ".join(f"{key}={clip(text)}" for key, text in overrides.items())

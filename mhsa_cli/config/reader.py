@@ -13,7 +13,7 @@ from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
 from mhsa_cli.config.yaml_events import OTHER_FORMATS, Document, Path, YamlReader, not_yaml, other_format
 
 MAX_BYTES = 256 * 1024
-_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks that PyYAML counts

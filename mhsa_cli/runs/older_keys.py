@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mhsa_cli.records.labels import Label
+
 PLAN = {"target": "goal"}
 TRIAL = {"steps_to_target": "steps_to_goal"}
 HEAD = {"source_weight": "answer_weight", "source_chance": "answer_uniform", "chance": "uniform"}
@@ -75,6 +77,8 @@ def _head(head: Any) -> Any:
         new["scores"] = {name: _renamed(score, SCORE) for name, score in scores.items()}
     if "label" in new:
         new["label_id"] = _label_id(new["label_id"]) if "label_id" in new else _id_of_words(new["label"])
+        label = Label.from_id(new["label_id"])
+        new["label"] = new["label"] if label is None else label.text
     if isinstance(text := new.get("evidence"), str):
         new.setdefault("evidence_parts", text.split("; "))
     return new

@@ -127,7 +127,7 @@ def test_bytes_that_cannot_be_read_say_why(tmp_path: Path, name: str, data: byte
 def test_paths_that_lead_nowhere_say_why(write: Write, tmp_path: Path) -> None:
     write("")
     said = refusal(f"{tmp_path / 'main.py'}:A")
-    assert "main.py: no such file" in said and f"did you mean {tmp_path / 'mine.py'}?" in said
+    assert "main.py: there is no such file" in said and f"did you mean {tmp_path / 'mine.py'}?" in said
     assert "is a folder" in refusal(str(tmp_path))
     assert "is a folder" in refusal(f"{tmp_path}:A")
     assert "no such file" in refusal(f"{tmp_path / 'none' / 'x.py'}:A")

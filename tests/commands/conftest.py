@@ -25,20 +25,6 @@ from tests.environment import FOREIGN
 from tests.faults.client import ForkServer
 
 
-@pytest.fixture(scope="session", autouse=True)
-def built_once() -> Iterator[None]:
-    """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms.
-
-    Nothing waits for the disk: no power is cut here, and what syncs when is asked in tests/runs. Untrained heads of one
-    shape and task are measured once: hundreds of trainings here have the same.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
-        patch.setattr(os, "fsync", lambda fd: None)
-        patch.setattr(random_baseline, "null_lifts", remembered(random_baseline.null_lifts))
-        yield
-
-
 def remembered(null_lifts: Callable[[TransformerLM, Task], dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
     """Keep what was measured by everything that it depends on: sizes and kinds of the model's parts, and the task's."""
     known: dict[str, dict[str, Tensor]] = {}
@@ -58,6 +44,24 @@ def remembered(null_lifts: Callable[[TransformerLM, Task], dict[str, Tensor]]) -
         return known[key]
 
     return instead
+
+
+GET_COMMAND = cache(typer.main.get_command)
+NULL_LIFTS = remembered(random_baseline.null_lifts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built_once() -> Iterator[None]:
+    """The command line is built once for thousands of calls, as a process builds it once for its only one: 10 ms.
+
+    Nothing waits for the disk: no power is cut here, and what syncs when is asked in tests/runs. Untrained heads of one
+    shape and task are measured once: hundreds of trainings here have the same.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", GET_COMMAND)
+        patch.setattr(os, "fsync", lambda fd: None)
+        patch.setattr(random_baseline, "null_lifts", NULL_LIFTS)
+        yield
 
 
 @pytest.fixture(scope="session")

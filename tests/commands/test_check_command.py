@@ -267,10 +267,12 @@ def test_no_process_outlives_the_command(here: Path, number: int, code: int, ser
     assert not alive(child) and not list(room.glob("mhsa-check-*"))
 
 
-# How it starts another: in its own session; in one that keeps only the output; in one that keeps nothing of it.
+# How it starts another: in its own session; in one that keeps only the output, only a folder, or nothing of it.
 STARTED = {
     "child": "['sleep', '600']",
     "output": "['sh', '-c', 'sleep 600; exit'], start_new_session=True, cwd='/'",
+    "folder": "['sleep', '600'], start_new_session=True, cwd='/', stdin=-3, stdout=-3, stderr=-3, "
+    "pass_fds=[os.open('.', os.O_RDONLY)]",
     "nothing": "['sleep', '600'], start_new_session=True, cwd='/', stdout=-3, stderr=-3",  # DEVNULL
 }
 
@@ -282,6 +284,7 @@ STARTED = {
         ("return x", 0, "nothing"),
         ("os._exit(7)", 2, "child"),
         ("os._exit(7)", 2, "output"),
+        ("os._exit(7)", 2, "folder"),
         ("time.sleep(600)", 2, "nothing"),
         ("os.kill(os.getpid(), 11)", 2, "child"),
         ("os.kill(os.getpid(), 11)", 2, "output"),

@@ -58,7 +58,7 @@ def test_one_run_in_lines_and_as_a_document(name: str) -> None:
     assert set(pairs) == {key for key, value in document.items() if value is not None}
     info = facts(Path("runs/tiny"))
     assert (pairs["run"], pairs["task"]) == (document["run"], "shift") and pairs["step"] == str(info["step"])
-    assert pairs["weights_sha256"] == f"{info['weights_sha256'][:12]}..." and pairs["seed"] == "8"
+    assert pairs["weights_sha256"] == info["weights_sha256"] and pairs["seed"] == "8"
     assert said.out.rstrip().endswith(f"mhsa inspect-heads {Path(name).name}")
 
 

@@ -159,7 +159,7 @@ def test_gaps_of_one_list_are_reported_once(argument: str) -> None:
 
 def test_true_is_not_one() -> None:
     assert [cell.configs[0].model.bias for cell in expand(None, ["bias=true,false"], 1).cells] == [True, False]
-    assert "1 of the grid's 2 cells" in refused("bias=true,1")  # a wrong kind of value, not a duplicate
+    assert "1 of the grid's 2 combinations" in refused("bias=true,1")  # a wrong kind of value, not a duplicate
 
 
 def test_all_problems_of_the_arguments_are_reported_at_once() -> None:
@@ -177,7 +177,7 @@ def test_an_unknown_key_is_reported_once_for_all_values() -> None:
 def test_invalid_cells_are_listed_under_their_reason(file: str) -> None:
     arguments = ["n_heads=2,5,8,7", "lr=1e-3,5e-3"]
     assert refused(*arguments, file=file).splitlines() == [
-        "4 of the grid's 8 cells cannot be trained",
+        "4 of the grid's 8 combinations cannot be trained",
         "  `model.d_model` (24) is not divisible by `model.n_heads` (5) (nearest n_heads that divide 24: 4 and 6)",
         "    model.n_heads=5 train.lr=1e-3",
         "    model.n_heads=5 train.lr=5e-3",
@@ -199,7 +199,7 @@ def test_skip_invalid_leaves_them_out_and_hands_them_back(file: str) -> None:
 
 def test_a_grid_of_nothing_valid_is_an_error_even_then(file: str) -> None:
     told = refused("n_heads=5,7", file=file, skip_invalid=True).splitlines()
-    assert told[0] == "2 of the grid's 2 cells cannot be trained"
+    assert told[0] == "2 of the grid's 2 combinations cannot be trained"
     assert "    model.n_heads=5" in told and "    model.n_heads=7" in told
     assert told[-1] == "  change the values: --skip-invalid would leave nothing to train"
     for arguments, skip in [(["n_heads=5,7"], False), (["n_heads=5"], True)]:

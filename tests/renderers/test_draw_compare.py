@@ -22,7 +22,7 @@ MATCHING = Matching(
     unmatched_second=[Head(0, 1), Head(1, 3)],
     cost=0.2656,
     random_cost=0.55,
-    inputs="64 probe rows of copy, 12 tokens each",
+    inputs="64 held-out rows of copy, 12 tokens each",
 )
 LABELS = ({(0, 0): "previous token"}, {(0, 2): "previous token", (1, 0): "induction pattern, no effect shown"})
 SETTINGS = (

@@ -100,7 +100,8 @@ def test_every_key_of_a_heads_json_of_format_1_is_read() -> None:
 def test_every_label_of_format_1_is_read_by_its_id_or_its_words(old_id: str, words: str, new_id: str) -> None:
     (by_id,) = rename_heads({"heads": [{"label": "whatever", "label_id": old_id}]})["heads"]
     (by_words,) = rename_heads({"heads": [{"label": words}]})["heads"]
-    assert by_id["label_id"] == by_words["label_id"] == new_id and Label.from_id(new_id) is not None
+    assert by_id["label_id"] == by_words["label_id"] == new_id
+    assert (label := Label.from_id(new_id)) is not None and by_id["label"] == by_words["label"] == label.text
     assert rename_run({"sweep": {"labels": [words]}})["sweep"]["label_ids"] == [new_id]
     assert rename_run({"sweep": {"labels": ["?"], "label_ids": [old_id]}})["sweep"]["label_ids"] == [new_id]
 

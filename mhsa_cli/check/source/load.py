@@ -90,7 +90,7 @@ def _only_attention(script: Script) -> str:
 def _names_hint(script: Script, without: str = "") -> str:
     names = [name for name in definitions(script.statements) if name != without]
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-    return f"name one, as {script.path}:{names[0]}; there are {shown}" if names else "it defines no class or function"
+    return f"name one of {shown}: {script.path}:{names[0]}" if names else "it defines no class or function"
 
 
 def _no_such_name(script: Script, name: str) -> UsageError:

@@ -73,7 +73,7 @@ def _read(path: Path) -> bytes:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", f"mhsa check {path} --entry NAME grades every file in it")
     if not path.exists():
-        raise UsageError(f"{path}: no such file", _similar(path) or EXPECTED)
+        raise UsageError(f"{path}: there is no such file", _similar(path) or EXPECTED)
     if not path.is_file():
         raise UsageError(f"{path} is no regular file", EXPECTED)
     limit = MAX_BYTES.get(path.suffix.lower())
@@ -245,5 +245,5 @@ def _script(path: Path, lines: list[str], place: Callable[[int], str], notes: li
     if not tree.body:
         what = "code cells" if path.suffix.lower() == ".ipynb" else "```python blocks"
         hint = "\n  ".join(note.text for note in notes) or EXPECTED
-        raise UsageError(f"{path} has no {what} that are Python", hint)
+        raise UsageError(f"{path} has no {what} with Python code", hint)
     return Script(path, text, tree, place, tuple(notes))

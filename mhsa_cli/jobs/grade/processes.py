@@ -60,3 +60,7 @@ def _paths(process: psutil.Process) -> Iterable[Path]:
     with contextlib.suppress(psutil.Error):
         yield Path(process.cwd())
         yield from (Path(file.path) for file in process.open_files())
+    with contextlib.suppress(OSError):  # open folders and deleted files, which psutil leaves out
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield link.readlink()

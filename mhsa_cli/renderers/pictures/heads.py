@@ -28,7 +28,7 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     scores = {} if maps.report is None else {score.address: score for score in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
     caused = any(score.uniform_delta_nats is not None for score in scores.values())
-    over = "mean over the probe rows" if scores else "this row"
+    over = "mean over the held-out rows" if scores else "this row"
 
     def label(head: HeadSummary) -> str:
         score = scores.get(head.address)
@@ -124,7 +124,7 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
         ),
     ]
     notes = ["induction lift by distance between repeats, on random tokens"]
-    notes += ["*: a distance of training"] if trained else []
+    notes += ["*: distance used in training"] if trained else []
     return Lines([Text()]) + table(columns, report.heads, surface, notes=notes)
 
 

@@ -25,7 +25,7 @@ EVERY = 12  # one of so many is given to a real command too
 # What is no file of YAML -> what must be said.
 FILES = {
     "missing.yaml": "there is no such file",
-    "folder": "found a directory",
+    "folder": "found a folder",
     "pipe": "found a pipe",
     "socket": "found a socket",
     "/dev/zero": "found a device",
