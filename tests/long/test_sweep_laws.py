@@ -74,7 +74,7 @@ def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
     for number in range(kills):
         what = ["--resume", "k"] if Path("runs/k/sweep.json").exists() else [*grid, "--name", "k"]
         jobs = str(1 + number % 2)
-        process = server.start(["sweep", *what, "--jobs", jobs], here, [["tests.commands.test_sweep_laws:often"]])
+        process = server.start(["sweep", *what, "--jobs", jobs], here, [["tests.long.test_sweep_laws:often"]])
         # By what it has written, not by the clock: on a slow day starting takes longer than training.
         seen, first, until = set[Path](), written(), chance.randrange(0, 100)
         while not process.ended_with() and len(seen - first) <= until:
