@@ -8,7 +8,7 @@ from typing import Any
 
 from mhsa_cli.records import bench as b
 from mhsa_cli.records.check import Grade, Law, NamedFault, Note
-from mhsa_cli.records.heads import HeadScore, Matching
+from mhsa_cli.records.heads import HeadMaps, HeadScore, Matching
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers.kit import table
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
@@ -122,6 +122,14 @@ def head_table(m: Made, surface: Any) -> Lines:
     return heads.head_table(found, surface)
 
 
+def sentences(maps: HeadMaps) -> list[str]:
+    """Write the paragraphs of `mhsa explain`."""
+    if maps.report is None:
+        return []
+    heads_ = zip(maps.report.heads, maps.heads, strict=True)
+    return [explain.explain_model(maps.report), *(explain.explain_head(head, summary) for head, summary in heads_)]
+
+
 def lines(texts: Sequence[str], width: int) -> Lines:
     """Set sentences as a terminal does."""
     from mhsa_cli.renderers.kit.palette import PLAIN
@@ -149,7 +157,7 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
     "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
     "ablations": lambda m, s: heads.ablation_table(drawn.ablated(m), s),
-    "sentences": lambda m, s: lines(explain.explain(drawn.report_maps(m)), s.width),
+    "sentences": lambda m, s: lines(sentences(drawn.report_maps(m)), s.width),
     "circuits": lambda m, s: circuits.circuits_table(drawn.circuit(m), s),
     "comparison": compared,
     "sweep": lambda m, s: sweep.sweep_table(drawn.swept(m), s),

@@ -39,7 +39,7 @@ WITH_FIGURES = {"scores", "gaps", "head table", "ablations", "circuits", "compar
 # They hold names, addresses and paths, which may have to be typed: a pipe gets them as wide as they are, and on a
 # terminal a line that is one word is not broken.
 TYPED = {"head table", "scores", "gaps", "circuits", "comparison", "sweep", "grade", "grades", "verification", "table"}
-OFFERED = ("next: ", "or: ", "wrote ")  # a command or a path, which is copied as one line
+OFFERED = ("next: ", "or: ", "wrote ", "a task where ")  # a command or a path, which is copied as one line
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 FIGURE = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 ROOMY = 100  # columns at which no figure is left out
