@@ -86,15 +86,15 @@ def test_the_first_signal_brings_back_what_was_trained_and_resume_goes_on_here(c
     waiting, sent = RayEngine.wait, list[ChunkProgress]()
 
     def interrupted(self: RayEngine) -> Any:
-        tell = self._tell
+        send = self._send
 
         def told(said: ChunkProgress | str) -> None:
-            tell(said)
+            send(said)
             if isinstance(said, ChunkProgress) and said.step and not sent:  # by what was trained, not by the clock
                 sent.append(said)
                 os.kill(os.getpid(), signal.SIGINT)
 
-        with mock.patch.object(self, "_tell", told):
+        with mock.patch.object(self, "_send", told):
             return waiting(self)
 
     long = [*SMALL, "steps_per_epoch=1000", "eval_every=1000", "epochs=10", "n_heads=2", "--seeds", 4, "--name"]
