@@ -41,11 +41,9 @@ def verify(
     if resume_check is not None:
         _check_resume(resume_check, given, as_json)
         return
-    if settings := [text for text in given if is_override(text) and not Path(text).exists()]:
-        hint = f"mhsa verify --resume-check FILE {' '.join(map(quoted, settings))}"
-        raise unwanted("arguments", settings[0], "a run: settings are only for --resume-check", hint)
     if len(given) > 1:
-        raise UsageError(f"arguments: found {len(given)} runs, wanted 1", "list runs: mhsa runs")
+        hint = "list runs: mhsa runs; settings are only for --resume-check"
+        raise UsageError(f"arguments: found {len(given)} runs, wanted 1", hint)
     path = _find(runs, given[0] if given else None)
     found = verify_sweep(path) if is_sweep(path) else verify_run(RunDir(path))
     if as_json:

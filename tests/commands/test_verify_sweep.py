@@ -109,6 +109,7 @@ def test_a_sweep_is_no_run_and_is_not_a_dead_end(grid: Path) -> None:
     assert mhsa("runs").out.endswith(f"no run in runs yet; train one: mhsa train task.name=copy\n{line}")
     assert mhsa("train", "--config", "tiny.yaml", "--name", "alone").code == 0
     assert mhsa("runs").out.endswith(line) and [one["run"] for one in mhsa("runs", "--json").json] == ["runs/alone"]
+    assert mhsa("verify", "--runs", "runs/g", "n_heads=2_seed=10").code == 0  # a name, though it looks like a setting
     inside = mhsa("runs", "--runs", "runs/g")
     assert inside.code == 0 and inside.out.count("n_heads=3_seed=") == 3 and "sweep:" not in inside.out
 
