@@ -57,10 +57,11 @@ def _younger() -> Iterable[psutil.Process]:
 
 def _paths(process: psutil.Process) -> Iterable[Path]:
     """List the working directory and the open files of a process; those of another user are unknown."""
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is another user's
         yield Path(process.cwd())
-        yield from (Path(file.path) for file in process.open_files())
-    with contextlib.suppress(OSError):  # open folders and deleted files, which psutil leaves out
-        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        if not psutil.LINUX:
+            yield from (Path(file.path) for file in process.open_files())
+            return
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():  # psutil omits open folders and deleted files
             with contextlib.suppress(OSError):
                 yield link.readlink()
