@@ -1,27 +1,19 @@
-"""Statistics over the seeds of a sweep: intervals, quartiles with censored runs, paired differences, and the report."""
+"""Intervals that assume no distribution, exact tests, and Holm's correction."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
 
 from mhsa_cli.core import make_sure_of_memory
-from mhsa_cli.records.labels import in_order, set_order
-from mhsa_cli.records.sweep import (
-    LEAST_PAIRS,
-    MEASURES,
-    Difference,
-    GroupStats,
-    Measure,
-    PairStats,
-    Quartiles,
-    SweepReport,
-    TrialResult,
-)
+from mhsa_cli.records.claims import LEVEL
+from mhsa_cli.records.sweep import Bounds, Median
 
-_TIE = 1e-9  # a mean that equals the goal up to rounding reaches it
+EXACT = 100  # values, up to which a p is that of all signs
 
 
 def wilson(k: int, n: int, z: float = 1.959964) -> tuple[float, float]:
@@ -41,7 +33,7 @@ def wilson(k: int, n: int, z: float = 1.959964) -> tuple[float, float]:
     return low, high
 
 
-def quartiles(values: Sequence[float | None]) -> Quartiles:
+def quartiles(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
     """Compute the 25%, 50% and 75% quantiles with linear interpolation, as numpy's default.
 
     None and non-finite values count as infinity, as the steps of a run that never reached its goal. A quantile at or
@@ -64,124 +56,72 @@ def _quantile(ranked: Sequence[float], part: float) -> float | None:
     return low if share == 0 else low * (1 - share) + high * share  # high - low could overflow
 
 
-def paired_difference(
-    a: Mapping[int, float | None], b: Mapping[int, float | None], seed: int, draws: int = 2000
-) -> Difference:
-    """Bootstrap the mean of b - a over the seeds with a finite value in both, at 95%; below LEAST_PAIRS no interval.
+def median_of(values: Sequence[Bounds]) -> Median:
+    """Compute the median of values that each lie between two bounds, and its 95% interval from order statistics.
 
-    The percentile interval with tails expanded by Student's t for small samples: for 6 equal pairs the plain interval
-    excludes 0 in 16% of cases, this one in 8%.
-    Source: Efron and Tibshirani 1993; the tails, Hesterberg 2015 ("expanded percentile").
+    Known values have equal bounds, (step, inf) is a run that has not reached its goal by a step. The interval holds the
+    true median in at least 95% of samples from any distribution, and a value that is known less exactly only widens it.
+    Source: Thompson 1936.
     """
-    pairs = ((a[key], b[key]) for key in sorted(a.keys() & b.keys()))
-    found = [
-        second - first
-        for first, second in pairs
-        if first is not None and second is not None and math.isfinite(first) and math.isfinite(second)
-    ]
-    n = len(found)
+    n = len(values)
     if n == 0:
-        return Difference(None, None, None, 0)
-    mean = math.fsum(found) / n
-    if n < LEAST_PAIRS:
-        return Difference(mean, None, None, n)
-    draw = random.Random(seed).random  # equal in every version of Python
-    means = sorted(math.fsum(found[int(draw() * n)] for _ in range(n)) / n for _ in range(draws))
-    tail = _tail(n)
-    return Difference(mean, _quantile(means, tail), _quantile(means, 1 - tail), n)
+        return Median(None, None, None, 0)
+    lows, highs = sorted(low for low, _ in values), sorted(high for _, high in values)
+    least, most = (ranked[(n - 1) // 2] / 2 + ranked[n // 2] / 2 for ranked in (lows, highs))
+    rank = _rank(n)
+    low, high = (lows[rank - 1], highs[n - rank]) if rank else (None, None)
+    return Median(least if least == most else None, low, high, n)
 
 
-def _tail(n: int) -> float:
-    """Compute the share of draws to cut on each side for 95% coverage of a mean of `n`."""
+def _rank(n: int) -> int:
+    """Return the rank of the order statistic at which the interval of a median begins; 0 if n is too small."""
     make_sure_of_memory("scipy")
-    from scipy.special import ndtr, stdtrit
+    from scipy.special import bdtr
 
-    return float(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025)))
+    return bisect_right(range(n // 2), LEVEL / 2, key=lambda below: float(bdtr(below, n, 0.5)))
 
 
-def steps_to_goal(steps: Sequence[int], accuracies: Sequence[float | None], goal: float, window: int = 8) -> int | None:
-    """Find the first step from which `window` recorded batches in a row average at least `goal`, else None.
+def signed_rank_test(values: Sequence[Bounds]) -> float:
+    """Test that values, each between two bounds, are distributed alike above and below 0: the two-sided p.
 
-    None and NaN are below every goal. Raises: ValueError for a window below 1 or lists of different lengths.
+    A value counts as its bound nearer to 0, and as 0 if its sign is unknown; zeros keep their ranks and have no sign.
+    Exact, with ties, up to EXACT values; beyond, by the normal approximation. Source: Wilcoxon 1945; zeros, Pratt 1959.
     """
-    if window < 1 or len(steps) != len(accuracies):
-        raise ValueError(f"found window {window}, {len(steps)} steps and {len(accuracies)} accuracies")
-    numbers = [math.nan if value is None else value for value in accuracies]
-    for start in range(len(numbers) - window + 1):
-        if math.fsum(numbers[start : start + window]) >= (goal - _TIE) * window:
-            return steps[start]
-    return None
+    numbers = [low if low > 0 else high if high < 0 else 0.0 for low, high in values]
+    sizes = sorted(map(abs, numbers))  # ranks are doubled: those of ties are means
+    ranks = {size: bisect_left(sizes, size) + bisect_right(sizes, size) + 1 for size in sizes}
+    signed = [ranks[abs(number)] for number in numbers if number]
+    above, total = sum(ranks[number] for number in numbers if number > 0), sum(signed)
+    largest = max(above, total - above)
+    if len(signed) > EXACT:
+        spread = math.sqrt(sum(rank * rank for rank in signed))
+        return min(1.0, 2 * NormalDist().cdf((total - 2 * largest + 2) / spread))
+    chances = np.zeros(total + 1)  # of each sum of ranks above 0, with signs drawn at random
+    chances[0] = 1.0
+    for rank in signed:
+        chances /= 2
+        chances[rank:] += chances[:-rank].copy()
+    return min(1.0, 2 * float(chances[largest:].sum()))
 
 
-def report(cells: Sequence[Mapping[str, str]], trials: Sequence[TrialResult], goal: float, seed: int) -> SweepReport:
-    """Summarise a sweep: `cells` are the overrides of each group, `goal` an accuracy (0..1), `seed` the bootstrap's.
+def fisher_test(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """Test that two proportions, each k of n, are equal: the two-sided p. Source: Fisher 1935."""
+    (k1, n1), (k2, n2) = first, second
+    if k1 * n2 == k2 * n1:  # equal, or one has no trial: SciPy need not be loaded
+        return 1.0
+    make_sure_of_memory("scipy")
+    from scipy.stats import fisher_exact
 
-    Pairs are groups that differ in one key by neighbouring values, compared seed by seed where both trials finished.
-    A failed trial counts as no success; a missing or stopped one is not counted.
-    Raises: ValueError for a trial of no cell, or two of one cell and seed.
+    return float(fisher_exact([[k, n - k] for k, n in (first, second)]).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number: at most one in twenty families of true nulls has one of 0.05 or less.
+
+    Source: Holm 1979.
     """
-    by_cell: list[dict[int, TrialResult]] = [{} for _ in cells]
-    for trial in trials:
-        if not 0 <= trial.cell < len(cells) or trial.seed in by_cell[trial.cell]:
-            raise ValueError(f"trial {trial.run} of cell {trial.cell}, seed {trial.seed}: no such cell, or a second")
-        by_cell[trial.cell][trial.seed] = trial
-    groups = [_group(overrides, list(own.values()), goal) for overrides, own in zip(cells, by_cell, strict=True)]
-    return SweepReport(groups, list(_pairs(cells, by_cell, seed)), trials, goal)
-
-
-def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], goal: float) -> GroupStats:
-    finished = [trial for trial in trials if trial.is_finished]
-    trials = [trial for trial in trials if trial.has_result]
-    k = sum(trial.final_accuracy is not None and trial.final_accuracy >= goal for trial in finished)
-    sets = Counter(in_order(trial.labels) for trial in finished) if any(t.labels for t in finished) else Counter()
-    return GroupStats(
-        overrides=overrides,
-        models=len(finished),
-        k=k,
-        n=len(trials),
-        wilson95=wilson(k, len(trials)),
-        steps_to_goal=quartiles([trial.steps_to_goal if trial.is_finished else None for trial in trials]),
-        final_loss=quartiles([trial.final_loss if trial.is_finished else None for trial in trials]),
-        label_sets=sorted(sets.items(), key=lambda item: (-item[1], set_order(item[0]))),
-    )
-
-
-def neighbours(cells: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yield the cells (first, second) that differ only in `key`, by neighbouring values of the grid.
-
-    Numbers are sorted, 1 2 4 8; other values keep the order of the grid.
-    """
-    for key in cells[0] if cells else ():
-        rows: dict[tuple[tuple[str, str], ...], list[int]] = {}
-        for number, overrides in enumerate(cells):
-            rest = tuple((other, text) for other, text in overrides.items() if other != key)
-            rows.setdefault(rest, []).append(number)
-        for row in rows.values():
-            numbers = [_as_number(cells[cell][key]) for cell in row]
-            if all(number is not None for number in numbers):
-                row = [cell for _, cell in sorted(zip(numbers, row, strict=True))]
-            yield from ((first, second, key) for first, second in zip(row, row[1:], strict=False))
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _pairs(
-    cells: Sequence[Mapping[str, str]], by_cell: Sequence[Mapping[int, TrialResult]], seed: int
-) -> Iterator[PairStats]:
-    for first, second, key in neighbours(cells):
-        mine, other = by_cell[first], by_cell[second]
-        both = [s for s in mine.keys() & other.keys() if mine[s].is_finished and other[s].is_finished]
-        unfinished = len(mine.keys() | other.keys()) - len(both)
-        for measure in MEASURES:
-            a, b = ({s: _value(own[s], measure) for s in both} for own in (mine, other))
-            difference = paired_difference(a, b, seed)
-            yield PairStats(first, second, key, measure, difference, unfinished, len(both) - difference.n)
-
-
-def _value(trial: TrialResult, measure: Measure) -> float | None:
-    return trial.steps_to_goal if measure == "steps" else trial.final_loss
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, (len(p_values) - rank) * p_values[place])
+        adjusted[place] = min(1.0, largest)
+    return adjusted

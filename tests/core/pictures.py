@@ -16,14 +16,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from mhsa_cli.core.heads.capture import run_with_activations
-from mhsa_cli.core.heads.probe import Probe
+from mhsa_cli.core.heads.probe import probe_of
 from mhsa_cli.core.heads.scores import lifts, shape
-from mhsa_cli.core.heads.targets import SCORES, offset_uniforms, target_weights
 from mhsa_cli.core.model.attention import causal_window
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import Batch
-from mhsa_cli.records.labels import TARGETS
-from tests.core.handmade import handmade, induction
+from mhsa_cli.records.labels import TARGETS, Label, Role
+from tests.core.handmade import Attended, handmade, induction
 
 DOCS = Path(__file__).parents[2] / "docs" / "heads.md"
 MIXED, BLOCKS, OTHERS = "a b c a d b c a", "a b c a b c a b", "a b c d a b c d"
@@ -37,7 +36,7 @@ PICTURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "offset": ("offset", MIXED, ("offset",)),
     "duplicate": ("duplicate", MIXED, ("duplicate", "induction")),
     "induction": ("induction", MIXED, ("duplicate", "induction")),
-    "uniform": ("uniform", MIXED, tuple(SCORES)),
+    "uniform": ("uniform", MIXED, ("previous", "self", "first", "offset", "duplicate", "induction", "same")),
     "resembles": ("period 3", BLOCKS, ("offset", "induction")),
     "does not": ("period 3", OTHERS, ("offset", "induction")),
     "does": ("induction", OTHERS, ("offset", "induction")),
@@ -66,13 +65,11 @@ def picture(name: str) -> str:
     model: TransformerLM = induction(**size) if kind == "induction" else handmade(kind, **size)
     weights = run_with_activations(model, ids).weights[-1]
     visible = causal_window(len(tokens), len(tokens))
-    found_targets = {score: target_weights(SCORES[score].target(ids), visible) for score in SCORES if score != "offset"}
-    found = {score: one for score, one in found_targets.items() if one is not None}
-    measured = lifts(weights, Probe(Batch(ids, ids), ids, visible, found, offset_uniforms(visible), text))
+    measured = lifts(weights, probe_of(Attended("self", **size), Batch(ids, ids), ids, visible, text))
     said = []
     for score in shown:
-        distance = measured[score].distance if score == "offset" and name != "uniform" else None
-        words = TARGETS[score].format(distance="" if distance is None else int(distance[0])).strip()
+        words = Label(score, Role.PATTERN, *measured[score].numbers(0)).pattern
+        words = TARGETS[score].partition(" {")[0] if name == "uniform" else words
         said.append(f"{words} {float(measured[score].lift[0]) + 0.0:.2f}".replace("-0.00", "0.00"))
     lines = [*heatmap(weights[0, 0], tokens), "", "lift: " + ", ".join(said)]
     if name == "uniform":

@@ -10,6 +10,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.heads.capture import (
     answer_mass,
+    answer_weights,
     capture,
     head_maps,
     read_tokens,
@@ -76,9 +77,32 @@ def test_tokens_of_ones_own_have_no_weight_on_a_source() -> None:
 def test_source_mass_by_hand() -> None:
     weights = torch.zeros(2, 1, 3, 3)
     weights[0, 0, 1, 0], weights[0, 0, 2, 1], weights[1, 0, 2, 0] = 0.5, 0.25, 0.75
-    source = torch.tensor([[-1, 0, 1], [-1, -1, 0]])
+    source = torch.zeros(2, 3, 3, dtype=torch.bool)
+    source[0, 1, 0], source[0, 2, 0], source[0, 2, 1], source[1, 2, 0] = True, True, True, True
     assert answer_mass(weights, source).tolist() == [1.5]
-    assert answer_mass(weights[:, :, 2:], source[:, 2:]).tolist() == [1.0]
+    weights[0, 0, 2, 0], weights[1, 0, 1, 1] = 0.125, 0.5  # a second place of the answer, and a query without one
+    assert answer_mass(weights, source).tolist() == [1.625]
+    assert answer_mass(weights[:, :, 2:], source[:, 2:]).tolist() == [1.125]
+
+
+def test_the_weight_on_the_answer_is_that_of_rows_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other computation: whole maps and a loop over queries with an answer; rows may be split in any way."""
+    model, task = copy_model("model.window=5", "task.vocab_size=5")
+    rows = task.sample(9, torch.Generator().manual_seed(3)).inputs
+    source, uniform, mass = task.source(rows), 0.0, torch.zeros(2, 3)
+    assert source is not None
+    queries = source.any(-1).nonzero().tolist()
+    for b, q in queries:
+        sees = [k for k in range(q + 1) if q - k < 5]
+        keys = [k for k in sees if source[b, q, k]]
+        uniform += len(keys) / len(sees) / len(queries)
+        for layer, weights in enumerate(capture(model, rows[b : b + 1])):
+            mass[layer] += weights[0, :, q, keys].sum(-1) / len(queries)
+    for cells in (10**6, 1):
+        monkeypatch.setattr("mhsa_cli.core.heads.capture.MAX_CELLS", cells)
+        found = answer_weights(model, task, rows)
+        assert found is not None and found[1] == pytest.approx(uniform)
+        assert torch.allclose(torch.stack(found[0]), mass, atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [[], ["positions=rope", "n_kv_heads=1"], ["positions=alibi"], ["window=3"]])

@@ -1,10 +1,9 @@
-"""Ablations by hand and by a second computation; Shapley values by definition; planted redundancy and synergy."""
+"""Ablations of a model's heads: by hand, by a second computation, in pieces, and within a budget."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,21 +11,13 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.heads import causal
-from mhsa_cli.core.heads.causal import (
-    ABLATIONS,
-    Ablator,
-    effective_heads,
-    exact_shares,
-    redundancy,
-    sampled_shares,
-    shapley,
-)
+from mhsa_cli.core.heads.causal import ABLATIONS, REPLACED, Ablator, ratio
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import IGNORE, Batch
 from tests.core.forms import EVERY, Form, tokens
 from tests.core.forms import B as ROWS
 from tests.core.forms import T as TOKENS
-from tests.core.handmade import Attended, handmade, induction
+from tests.core.handmade import Attended
 from tests.core.noise import Noise, small
 from tests.core.reference import acted, array, loop_attention, worst
 
@@ -62,8 +53,19 @@ def row_losses(model: TransformerLM, batch: Batch, z: np.ndarray) -> list[float]
     return found
 
 
+def given_weights() -> Tensor:
+    """Weights (B, H, T, T) of no model, on the keys up to the query."""
+    return torch.rand(5, 3, LENGTH, LENGTH, generator=torch.Generator().manual_seed(9)).double().tril()
+
+
+def given_outputs() -> Tensor:
+    """Head outputs (B, H, T, d) of no model."""
+    return torch.randn(5, 3, LENGTH, 4, generator=torch.Generator().manual_seed(8)).double()
+
+
 def replaced(kind: str, A: np.ndarray, v: np.ndarray, head: int | None) -> np.ndarray:
     """Ablate one head, or all, by the definition: A (B, H, T, T), v and the result (B, H, T, d)."""
+    given = given_weights().numpy()
     B, H, length, _ = A.shape
     z = np.einsum("bhqk,bhkd->bhqd", A, v)
     clean = z.copy()
@@ -74,13 +76,17 @@ def replaced(kind: str, A: np.ndarray, v: np.ndarray, head: int | None) -> np.nd
             z[b, h, q] = sum(clean[i, h, q] for i in range(B)) / B
         elif kind == "uniform":
             z[b, h, q] = sum(v[b, h, k] for k in range(q + 1)) / (q + 1)
+        elif kind == "pattern":
+            z[b, h, q] = sum(given[b, h, q, k] * v[b, h, k] for k in range(q + 1))
+        elif kind == "output":
+            z[b, h, q] = given_outputs()[b, h, q].numpy()
         else:  # resample: the weights of the row before
             z[b, h, q] = sum(A[(b - 1) % B, h, q, k] * v[b, h, k] for k in range(length))
     return z
 
 
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("kind", list(ABLATIONS))
+@pytest.mark.parametrize("kind", list(REPLACED))
 def test_ablations_by_hand(kind: str, together: bool) -> None:
     model, batch = small(3).double(), uneven()
     x = (model.tok_emb(batch.inputs) + model.positions.table[:LENGTH]).detach()  # type: ignore[union-attr]
@@ -91,6 +97,7 @@ def test_ablations_by_hand(kind: str, together: bool) -> None:
     tokens = sum(t != IGNORE for row in batch.targets.tolist() for t in row)
     clean = row_losses(model, batch, np.einsum("bhqk,bhkd->bhqd", A, v))
     ablator = Ablator(model, batch)
+    ablator.patterns, ablator.outputs = [given_weights()], [given_outputs()]
     assert ablator.loss == pytest.approx(sum(clean) / tokens, abs=1e-9)
 
     singles = [ablator.joint(kind)] if together else ablator.each(kind)
@@ -133,6 +140,51 @@ def check_variants(form: Form, kind: str) -> None:
     )  # or nothing was shown
 
 
+@pytest.mark.parametrize("kind", ["uniform", "clean", "given"])
+def test_heads_with_given_weights_are_the_model_with_those_weights(kind: str) -> None:
+    """In every layer: uniform weights are the uniform ablation, a head's own weights change nothing."""
+    model = small(1, n_layers=2, residual=True, n_heads=4, n_kv_heads=2)
+    ablator = Ablator(model, batch_of(Noise()))
+    B, T = ablator.inputs.shape
+    drawn = torch.rand(B, 4, T, T, generator=torch.Generator().manual_seed(2)).tril()
+    ways = {"uniform": [ablator.uniform] * 2, "clean": ablator.clean.weights, "given": [drawn, drawn.flip(0)]}
+    ablator.patterns = ways[kind]
+    chosen = torch.rand(4, 8, generator=torch.Generator().manual_seed(3)) < 0.5
+    found = ablator.logits("pattern", chosen)
+    if kind == "uniform":
+        assert worst(found, ablator.logits("uniform", chosen)) < 1e-5
+    elif kind == "clean":
+        assert worst(found, ablator.clean.logits[ablator.scored].expand_as(found)) < 1e-4
+    else:
+        for flags, logits in zip(chosen, found, strict=True):
+
+            def act(layer: int, A: Tensor, v: Tensor, flags: Tensor = flags) -> Tensor:
+                own = flags.split(4)[layer][:, None, None]
+                return torch.where(own, ways["given"][layer], A) @ v
+
+            assert worst(logits, acted(model, ablator.inputs, act)[ablator.scored]) < 1e-4
+
+
+def test_a_ratio_and_its_error_by_hand() -> None:
+    """Sums 1 + 2 + 6 and 4 + 0 + 2 over weights 1 + 0 + 2; residuals -2, 2, 0 and 2, 0, -2."""
+    rows, weights = torch.tensor([[1.0, 2.0, 6.0], [4.0, 0.0, 2.0]]), torch.tensor([1.0, 0.0, 2.0])
+    error = math.sqrt((4 + 4) * 3 / 2) / 3
+    assert ratio(rows, weights) == (pytest.approx([3.0, 2.0]), pytest.approx([error, error]))
+    assert ratio(rows, -weights) == (pytest.approx([-3.0, -2.0]), pytest.approx([error, error]))
+    assert ratio(2.5 * weights.unsqueeze(0), weights) == ([2.5], [0.0])  # nothing but the weights varies
+    assert ratio(torch.tensor([[3.0]]), torch.tensor([2.0])) == ([1.5], [0.0])
+
+
+def test_means_are_over_scored_tokens() -> None:
+    ablator = Ablator(small(3), uneven())
+    assert ablator.counts.tolist() == [0, 1, 2, 3, 4]
+    assert [effect.delta for effect in ablator.means(torch.tensor([[7.0, 1, 2, 3, 4], [0, 5, 0, 0, 0]]).double())] == [
+        1.7, 0.5,
+    ]  # fmt: skip
+    assert ablator.means(3 * ablator.counts.unsqueeze(0)) == [(3.0, 0.0)]
+    assert ablator.means(ablator.clean_rows.unsqueeze(0))[0].delta == pytest.approx(ablator.loss, abs=1e-12)
+
+
 def test_the_standard_error_is_the_scatter_of_deltas_over_draws() -> None:
     """The standard error of one batch against the scatter of the deltas of 60 batches."""
     model, task = small(5), Noise(seq_len=LENGTH)
@@ -172,129 +224,9 @@ def test_ablations_do_not_change_captured_tensors(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(kept, before, strict=True)) and model.training
 
 
-# Shares
-
-
-def table_of(n: int, seed: int = 1) -> Tensor:
-    return torch.randn(2**n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def brute_force(worth: Callable[[set[int]], float], n: int) -> list[float]:
-    """The definition: a head's gain when it joins those before it, averaged over every order of joining."""
-    orders = list(permutations(range(n)))
-    shares = [0.0] * n
-    for order in orders:
-        for place, head in enumerate(order):
-            shares[head] += worth({*order[: place + 1]}) - worth({*order[:place]})
-    return [share / len(orders) for share in shares]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_exact_shares_are_the_mean_over_all_orders(n: int) -> None:
-    table = table_of(n)
-    found = exact_shares(table, n)
-    assert found == pytest.approx(brute_force(lambda s: float(table[sum(1 << i for i in s)]), n), abs=1e-9)
-    assert sum(found) == pytest.approx(float(table[-1] - table[0]), abs=1e-9)
-
-
-@pytest.mark.parametrize("heads", [3, 4])
-def test_shares_of_a_model_are_the_mean_over_all_orders(heads: int) -> None:
-    model = small(2, d_model=12, n_heads=heads)
-    ablator = Ablator(model, batch_of(Noise()))
-
-    def worth(keeps: set[int]) -> float:
-        return -ablator.joint("uniform", [(0, h) for h in range(heads) if h not in keeps]).delta
-
-    found = shapley(ablator, seed=0)
-    assert found is not None and found.se == [0.0] * heads
-    assert found.values == pytest.approx(brute_force(worth, heads), abs=1e-6)
-    assert sum(found.values) == pytest.approx(ablator.joint("uniform").delta, abs=1e-6)
-
-
-def test_drawn_shares_of_many_heads_sum_to_the_joint_effect() -> None:
-    ablator = Ablator(small(2, n_heads=12, n_layers=1), batch_of(Noise()))
-    found, again, other = (shapley(ablator, seed) for seed in (1, 1, 2))
-    assert found is not None and found == again != other
-    assert sum(found.values) == pytest.approx(ablator.joint("uniform").delta, abs=1e-6)
-    assert len(found.se) == 12 and min(found.se) > 0
-
-
-def worth_by_table(table: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda keeps: table[(keeps.long() << torch.arange(keeps.size(1))).sum(1)]
-
-
-def test_drawn_shares_lie_within_their_error_of_the_exact_ones() -> None:
-    table, n = table_of(5), 5
-    exact, generator = exact_shares(table, n), torch.Generator().manual_seed(3)
-    orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(800)])
-    found = sampled_shares(worth_by_table(table), orders)
-    distances = [(a - b) / se for a, b, se in zip(found.values, exact, found.se, strict=True)]
-    assert max(abs(d) for d in distances) < 4 and max(found.se) < 0.1
-    every = torch.tensor(list(permutations(range(n))))
-    assert sampled_shares(worth_by_table(table), every).values == pytest.approx(exact, abs=1e-9)
-
-
-def test_equal_heads_have_equal_values_and_a_silent_one_has_none() -> None:
-    model = handmade("previous", "uniform", "previous", "previous", idle=[3])
-    found = shapley(Ablator(model, batch_of(Attended("previous"), 20)), seed=0)
-    assert found is not None
-    one, even, other, idle = found.values
-    assert one == pytest.approx(other, abs=1e-6) and one > 1
-    assert even == pytest.approx(0.0, abs=1e-6) and idle == pytest.approx(0.0, abs=1e-6)
-
-
-# Redundancy
-
-
-def measured(model: TransformerLM, task: Attended) -> tuple[list[float], float]:
-    ablator = Ablator(model, batch_of(task, 40))
-    singles = ablator.each("uniform")
-    assert singles is not None
-    return [effect.delta for effect in singles], ablator.joint("uniform").delta
-
-
-def test_planted_redundancy_is_near_one() -> None:
-    """Two equal heads, each sufficient alone."""
-    singles, joint = measured(handmade("previous", "previous", loud=60.0), Attended("previous"))
-    assert max(singles) < 0.01 and joint > 1
-    assert redundancy(singles, joint) > 0.98
-
-
-def test_planted_synergy_is_below_zero() -> None:
-    """Both heads of an induction model are needed."""
-    singles, joint = measured(induction(), Attended("induction"))
-    assert min(singles) > 0.9 * joint > 1
-    assert redundancy(singles, joint) < -0.8
-
-
-def test_redundancy_and_effective_heads_by_hand() -> None:
-    assert redundancy([0.1, 0.1], 1.0) == pytest.approx(0.8)
-    assert redundancy([0.5, 0.5], 1.0) == pytest.approx(0.0)
-    assert redundancy([1.0, 1.0], 1.0) == pytest.approx(-1.0)
-    assert effective_heads([2.0, 2.0, 0.0]) == pytest.approx(2.0)
-    assert effective_heads([1.0] * 7) == pytest.approx(7.0)
-    assert effective_heads([5.0, -1.0]) == pytest.approx(1.0)
-    assert effective_heads([3.0, 1.0]) == pytest.approx(4 / 3**0.75)
-    assert effective_heads([-1.0, 0.0]) == 0.0
-
-
-def test_where_all_subsets_cost_too_much_orders_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = small(2, n_heads=6, d_model=12), batch_of(Noise())
-    exact = shapley(Ablator(model, batch), seed=0)
-    monkeypatch.setattr(causal, "MIN_PERMUTATIONS", 6)
-    monkeypatch.setattr(causal, "MAX_FLOPS", 63.5 * Ablator(model, batch).flops)  # 64 subsets, or 6 x 7 and 3 x 6 after
-    ablator = Ablator(model, batch)
-    drawn = shapley(ablator, seed=0)
-    assert exact is not None and drawn is not None and max(exact.se) == 0 < min(drawn.se)
-    assert sum(drawn.values) == pytest.approx(sum(exact.values), abs=1e-6)
-    assert ablator.affordable == 63 - 6 * 7 and all(ablator.each(kind) for kind in ("zero", "mean", "resample"))
-    monkeypatch.setattr(causal, "MIN_PERMUTATIONS", 7)
-    assert shapley(Ablator(model, batch), seed=0) is None
-
-
-def test_what_exceeds_the_budget_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "MAX_FLOPS", 4 * Ablator(small(1), batch_of(Noise())).flops)
+def test_what_exceeds_the_budget_is_not_run() -> None:
     ablator = Ablator(small(1), batch_of(Noise()))
-    assert ablator.each("uniform") is not None  # three variants
-    assert shapley(ablator, seed=0) is None  # eight
-    assert ablator.each("zero") is None  # one was left
+    ablator.budget = 4.5 * ablator.flops
+    assert ablator.affordable == 4 and ablator.each("uniform") is not None  # three variants
+    assert ablator.each("zero") is None and not ablator.spend(2)
+    assert ablator.affordable == 1 and ablator.spend(1) and ablator.affordable == 0

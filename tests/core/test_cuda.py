@@ -14,6 +14,9 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import self_check
 from mhsa_cli.core.heads.capture import capture
 from mhsa_cli.core.heads.causal import ablate
+from mhsa_cli.core.heads.logit_attribution import direct_by_position
+from mhsa_cli.core.heads.logit_lens import logit_lens
+from mhsa_cli.core.heads.path_patching import activation_patch, path_error, path_patch
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.tasks import Batch, Task, build_task, fixed_batch
@@ -23,7 +26,8 @@ from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.snapshots import Snapshots
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.heads import EMBEDDING, Path
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord, StepRecord
 from tests.devices import on_each_device, with_models
 from tests.settings import later_wins
@@ -142,8 +146,7 @@ def test_the_same_bits_twice(device: str, model: str, more: list[str]) -> None:
     assert figures(said) == figures(again)
 
 
-@on_each_device
-@pytest.mark.parametrize("model", ["copy", "gpt"])
+@with_models(["copy", "gpt"], on_cpu=["copy"])
 @pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
 def test_a_resume_equals_never_stopping(device: str, model: str, more: list[str]) -> None:
     settings = config(model, *more, "train.save_every=5")
@@ -206,7 +209,7 @@ def test_ids_out_of_range_are_refused_and_the_device_goes_on(device: str, wrong:
         assert len(list(generate(alone, torch.tensor([3, 1]), 3))) == 3
 
 
-@with_models(["copy", "gpt", "llama"], on_cpu=["llama"])
+@with_models(["copy", "gpt", "llama"], on_cpu=["copy"])
 @pytest.mark.parametrize("more", [[], DROPPING], ids=["plain", "dropout"])
 def test_models_trained_together_are_the_single_ones(device: str, model: str, more: list[str]) -> None:
     seeds = [3, 1, 8]
@@ -239,5 +242,17 @@ def test_heads_are_measured_where_the_model_is(device: str, model: str) -> None:
         [x for a in ablate(m, batch, pair) for x in (a.loss, a.delta_nats, a.delta_se)] for m in (here, there)
     )
     assert causes == pytest.approx(wanted, abs=1e-4)
+    paths = [Path(here.heads[0]), Path(EMBEDDING, here.heads[-1], "k"), Path(here.heads[1], here.heads[-1], "v")]
+    paths = [path for path in paths if path_error(here, path) is None]
+    patched = [
+        [x for e in path_patch(m, task, 1, paths) for x in (e.delta_nats, e.delta_se, e.null)] for m in (here, there)
+    ]
+    assert patched[0] == pytest.approx(patched[1], abs=1e-3) and len(patched[0]) >= 3
+    whole = [[e.delta_nats for e in activation_patch(m, task, 1)] for m in (here, there)]
+    assert whole[0] == pytest.approx(whole[1], abs=1e-3)
+    lens = [[step.loss for step in logit_lens(m, batch)] for m in (here, there)]
+    assert lens[0] == pytest.approx(lens[1], abs=1e-4)
+    direct = [[x for found in direct_by_position(m, batch)[1].values() for x in found if x] for m in (here, there)]
+    assert direct[0] == pytest.approx(direct[1], abs=1e-4)
     reports = [[h.entropy for h in head_report(m, task, 1).heads] for m in (here, there)]
     assert reports[0] == pytest.approx(reports[1], abs=1e-4) and len(reports[0]) == len(here.heads)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.capture import capture, head_maps, head_weights
-from mhsa_cli.core.heads.random_baseline import null_lifts
+from mhsa_cli.core.heads.random_baseline import Limits, null_lifts
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.custom import CustomAttention, CustomBlock, Sizes
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -21,6 +21,8 @@ from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import Stack, stack_models, unstack
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.claims import Claim
+from mhsa_cli.records.heads import Verdict
 
 SETTINGS = ["task.name=copy", "vocab_size=13", "seq_len=8", "d_model=12", "n_heads=3", "n_layers=2", "residual=true"]
 
@@ -86,11 +88,23 @@ def test_it_says_what_ours_says_with_the_same_weights_and_its_maps_are_ours() ->
     torch.testing.assert_close(torch.tensor(maps.weights), torch.tensor(others.weights))
 
 
+def seen(verdict: Verdict) -> list[Claim]:
+    return [claim for claim in verdict.claims if claim.predicate == "rows trained on"]
+
+
+def test_its_rows_that_were_trained_on_are_counted_as_ours() -> None:
+    mine, ours, task = pair()
+    found, other = (head_report(one.eval(), task, 3, Limits({}, {}), (400, 64)).verdict for one in (mine, ours))
+    assert seen(found) == seen(other) != []
+    assert found.inputs == other.inputs
+
+
 def test_its_heads_are_scored_as_ours_and_what_they_cause_is_left_out() -> None:
     mine, ours, task = pair()
-    found, other = head_report(mine.eval(), task, 3, {}), head_report(ours.eval(), task, 3, {})
+    found, other = (head_report(model.eval(), task, 3, Limits({}, {})) for model in (mine, ours))
     assert found.verdict.pattern_matters is None and found.verdict.joint_delta_nats is None
     assert found.verdict.loss_nats == pytest.approx(other.verdict.loss_nats, rel=1e-5)
+    assert seen(found.verdict) == seen(other.verdict) == []
     for one, two in zip(found.heads, other.heads, strict=True):
         assert one.scores.keys() == two.scores.keys() and one.scores
         for name, score in one.scores.items():

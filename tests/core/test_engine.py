@@ -17,7 +17,7 @@ from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import NonFiniteError, RunError
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EpochRecord, EvalRecord, Record, SaveRecord, StepRecord
 from tests.settings import later_wins
 
@@ -71,8 +71,8 @@ def whole() -> tuple[Group, list[Record]]:
     return run(rich("train.save_every=1"))
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
-    assert digest(rich()) == digest(rich()) != digest(rich("train.seed=43"))
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(usual: str) -> None:
+    assert digest(rich()) == usual != digest(rich("train.seed=43"))
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,15 @@ def test_observing_more_or_less_often_changes_no_weight(how: list[str], usual: s
     assert digest(rich(*how)) == usual
 
 
-def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up() -> None:
+def test_the_callers_random_numbers_change_no_weight_and_are_not_used_up(usual: str) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = digest(rich())
+    assert digest(rich()) == usual
     assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert digest(rich()) == first
 
 
-@pytest.mark.parametrize("stop", range(1, 18))
+# The first step, the last of the warm-up and the next, those around the end of an epoch, and the last but one.
+@pytest.mark.parametrize("stop", [1, 4, 5, 8, 9, 10, 17])
 def test_stopping_after_any_step_and_resuming_equals_never_stopping(
     stop: int, whole: tuple[Group, list[Record]]
 ) -> None:
@@ -162,8 +161,8 @@ def iter_into(group: Group, records: list[Record]) -> list[Record]:
     return []
 
 
-def test_a_checkpoint_of_another_model_is_refused_in_the_configs_words() -> None:
-    files = next(r.files for r in run(rich())[1] if isinstance(r, SaveRecord))
+def test_a_checkpoint_of_another_model_is_refused_in_the_configs_words(whole: tuple[Group, list[Record]]) -> None:
+    files = next(r.files for r in whole[1] if isinstance(r, SaveRecord))
     with pytest.raises(RunError, match=r"up.weight is \(29, 24\), the config makes it \(31, 24\)"):
         run(rich("model.d_mlp=31"), files)
 

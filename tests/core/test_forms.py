@@ -93,6 +93,7 @@ CHUNKS = {"one by one": [1] * T, "threes": [3] * 3, "a prompt, then one by one":
 
 
 @each_form
+@torch.no_grad()
 def test_a_cache_changes_no_logit(form: Form) -> None:
     """Whatever the pieces in which the tokens are read, every one gets the logits of reading all at once."""
     model, ids = form.model(), tokens(B, T)
@@ -107,6 +108,7 @@ def test_a_cache_changes_no_logit(form: Form) -> None:
 
 
 @each_form
+@torch.no_grad()
 def test_cached_weights_are_the_last_rows_of_all(form: Form) -> None:
     """Also when the tokens before were read without looking; linear attention's sums hold no keys to look at."""
     model, ids, cache = form.model(), tokens(B, T), KVCache(form.n_layers)
@@ -123,6 +125,7 @@ def test_cached_weights_are_the_last_rows_of_all(form: Form) -> None:
 
 
 @each_form
+@torch.no_grad()
 def test_a_cache_changes_no_token(form: Form) -> None:
     """Greedy continuations up to the last position, from prompts of several lengths."""
     model = form.model()

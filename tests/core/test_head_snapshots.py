@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads import probe
-from mhsa_cli.core.heads.capture import run_with_activations
+from mhsa_cli.core.heads.capture import finite_or_none, run_with_activations
 from mhsa_cli.core.heads.probe import build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -20,12 +21,12 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training import snapshots
 from mhsa_cli.core.training.checkpoint import load_weights, weights_sha256
 from mhsa_cli.core.training.lockstep import Group, build_model, records_of
-from mhsa_cli.core.training.snapshots import small_maps, snapshot_steps
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.core.training.snapshots import late_minus_early, map_steps, small_maps, snapshot_steps
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import Record, SaveRecord
 from tests.settings import later_wins
 
-STEPS, SEED, ROWS = 20, 5, 8
+STEPS, SEED, ROWS = 48, 5, 8
 
 
 @cache
@@ -66,6 +67,7 @@ def same(found: list[SnapshotRecord], wanted: list[SnapshotRecord]) -> None:
             assert dict(x.lifts) == pytest.approx(dict(y.lifts), abs=1e-6)
             ours, theirs = ((h.entropy, h.uniformity, h.confidence, h.positionality) for h in (x, y))
             assert ours == pytest.approx(theirs, abs=1e-6)
+        assert a.in_context == pytest.approx(b.in_context, abs=1e-5)
 
 
 @pytest.mark.parametrize("overrides", [(), ("model.n_layers=2", "model.residual=true", "model.norm=rmsnorm")])
@@ -77,8 +79,12 @@ def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> Non
     for look in looks(records):
         model = model_at(of, records, look.step)
         own = concat_heads(run_with_activations(model, rows.ids).weights)
-        random = concat_heads(run_with_activations(model, rows.random).weights)
-        found, figures_now, bound = lifts(own, rows), shape(own, rows.visible), positionality(random, rows.visible)
+        shuffled = concat_heads(run_with_activations(model, rows.shuffled).weights)
+        log_p = model(rows.ids).log_softmax(-1)
+        losses = -log_p.gather(-1, rows.batch.targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)[:, 5:]
+        assert (rows.batch.targets >= 0).nonzero()[:, 1].unique().tolist() == [5, 6, 7, 8, 9]
+        assert look.in_context == pytest.approx((losses[:, -1].mean() - losses[:, 0].mean()).item(), abs=1e-5)
+        found, figures_now, bound = lifts(own, rows), shape(own, rows.visible), positionality(own, shuffled, rows)
         assert [(head.layer, head.head) for head in look.heads] == [
             (layer, head) for layer in range(of.model.n_layers) for head in range(3)
         ]
@@ -88,11 +94,15 @@ def test_a_snapshot_is_the_model_at_that_step(overrides: tuple[str, ...]) -> Non
             )
             assert found["offset"].distance is not None and head.distance == int(found["offset"].distance[i])
             figures = [head.entropy, head.uniformity, head.confidence, head.positionality]
-            assert figures == pytest.approx([float(x[i]) for x in (*figures_now.values(), bound)], abs=1e-6)
+            if look.step not in map_steps(STEPS):
+                assert look.maps == () and figures == [None] * 4
+                continue
+            wanted = [finite_or_none(x[i]) for x in (*figures_now.values(), bound)]
+            assert figures == pytest.approx(wanted, abs=1e-6)
             for q, row in enumerate(look.maps[head.layer][head.head]):
                 assert len(row) == q + 1
-                wanted = [100 * float(own[0, i, q, k]) for k in range(q + 1)]
-                assert row == pytest.approx(wanted, abs=0.5001)
+                assert row == pytest.approx([100 * float(own[0, i, q, k]) for k in range(q + 1)], abs=0.5001)
+    assert sum(not look.maps for look in looks(records)) == 4  # at 20, 28, 40 and 44
     first, last = looks(records)[0], looks(records)[-1]
     assert first.heads != last.heads, "training changed nothing: the test shows nothing"
 
@@ -101,14 +111,17 @@ def test_the_steps_are_doublings_and_even_ones() -> None:
     assert snapshot_steps(0) == {0}
     assert snapshot_steps(1) == {0, 1}
     assert snapshot_steps(5) == {0, 1, 2, 3, 4, 5}
-    assert {0, 1, 2, 4, 8, 16, 32, 64, 100} <= snapshot_steps(100)
-    assert snapshot_steps(120) == {0, 1, 2, 4, 8, 16, 32, 64, *range(0, 121, 15)}
+    assert {0, 1, 2, 4, 8, 16, 32, 64, 100} <= map_steps(100)
+    assert map_steps(120) == {0, 1, 2, 4, 8, 16, 32, 64, *range(0, 121, 15)}
+    assert snapshot_steps(120) == map_steps(120) | set(range(0, 120, 4))
     many = snapshot_steps(100_000)
-    assert max(many) == 100_000 and len(many) <= 48 + 19
+    assert max(many) == 100_000 and len(many & map_steps(100_000)) == len(map_steps(100_000)) <= 48 + 19
+    steps = sorted(many)
+    assert len(steps) <= 67 + 32 + 16 * 10 and all(b - a <= max(4, a / 16) for a, b in pairwise(steps))
     assert [look.step for look in looks(run(config())[0])] == sorted(snapshot_steps(STEPS))
 
 
-@pytest.mark.parametrize("stop_at", [3, 10, 13])
+@pytest.mark.parametrize("stop_at", [3, 24, 42])
 def test_a_resumed_run_gives_the_records_of_an_unbroken_one(stop_at: int) -> None:
     of = config("train.save_every=10")  # so that the unbroken run scores other steps together than the stopped one
     whole, _ = run(of)
@@ -124,6 +137,18 @@ def test_a_resumed_run_gives_the_records_of_an_unbroken_one(stop_at: int) -> Non
     after, _ = run(of, resume=[saved(before)[stop_at].files])
     seen += looks(after)
     same(seen, looks(whole))
+
+
+def test_a_run_of_a_stack_has_the_snapshots_of_the_run_alone() -> None:
+    wanted = [config(f"train.seed={seed}") for seed in (5, 9)]
+    group = Group(wanted, build_task(wanted[0].task), torch.device("cpu"))
+    found: list[list[SnapshotRecord]] = [[], []]
+    for index, record in group.records():
+        if isinstance(record, SnapshotRecord):
+            found[index].append(record)
+    for own, alone in zip(found, wanted, strict=True):
+        same(own, looks(run(alone)[0]))
+    assert found[0][-1].heads != found[1][-1].heads
 
 
 def test_watching_changes_no_weight() -> None:
@@ -146,6 +171,20 @@ def test_rows_too_long_to_measure_are_left_out_and_training_goes_on(monkeypatch:
     monkeypatch.setattr(probe, "MAX_WEIGHTS", 10)
     records, group = run(config())
     assert looks(records) == [] and group.step == STEPS
+
+
+def test_the_in_context_score_is_late_minus_early() -> None:
+    no = -100
+    rows = torch.tensor([[no, 1, 1, 1, 1, 1, 1, 1, 1], [no, no, no, 1, no, 1, no, 1, no], [no] * 8 + [1]])
+    weights = late_minus_early(rows)
+    early = [[1, 2], [3], []]  # a quarter of 8 and of 3 scored positions; one alone is neither early nor late
+    late = [[7, 8], [7], []]
+    wanted = torch.zeros(3, 9, dtype=torch.float64)
+    for row in range(3):
+        wanted[row, late[row]] += 1 / 3
+        wanted[row, early[row]] -= 1 / 3
+    assert torch.equal(weights, wanted)
+    assert bool(late_minus_early(rows[2:]).isnan().all())
 
 
 def test_long_maps_are_pooled_by_their_largest() -> None:

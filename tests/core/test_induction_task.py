@@ -28,22 +28,25 @@ def test_a_row_is_one_block_of_different_symbols_repeated() -> None:
     assert periods == {3, 4, 5, 6, 7}
 
 
-def test_the_source_is_the_nearest_place_that_says_the_answer() -> None:
-    """By search in the row itself: the last earlier place of the query's symbol, plus one."""
+def test_the_source_is_every_place_that_says_the_answer() -> None:
+    """By search in the row itself: all places of the symbol that followed the query's symbol before."""
     task = TASKS["induction"](vocab_size=12, seq_len=14, min_period=2, max_period=9)
     batch = task.sample(200, stream_generator(2, "test", 0))
     source = task.source(batch.inputs)
     assert source is not None
-    for inputs, targets, keys in zip(batch.inputs.tolist(), batch.targets.tolist(), source.tolist(), strict=True):
-        for q, key in enumerate(keys):
-            earlier = [j + 1 for j in range(q) if inputs[j] == inputs[q]]
-            assert key == (earlier[-1] if earlier else -1)
-            assert targets[q] == (inputs[key] if earlier else IGNORE)
+    for inputs, targets, rows in zip(batch.inputs.tolist(), batch.targets.tolist(), source, strict=True):
+        for q, keys in enumerate(rows):
+            after = {inputs[j + 1] for j in range(q) if inputs[j] == inputs[q]}
+            assert after == (set() if targets[q] == IGNORE else {targets[q]})
+            assert keys.nonzero().flatten().tolist() == [k for k in range(q + 1) if inputs[k] in after]
 
 
 def test_a_row_without_a_repeat_has_no_source() -> None:
     task = TASKS["induction"](vocab_size=12, seq_len=5, min_period=2, max_period=3)
-    assert task.source(torch.tensor([[4, 7, 2, 1, 9], [4, 7, 4, 7, 4]])).tolist() == [[-1] * 5, [-1, -1, 1, 2, 3]]
+    found = task.source(torch.tensor([[4, 7, 2, 1, 9], [4, 7, 4, 7, 4], [4, 7, 4, 2, 4]]))
+    assert found is not None and not found[0].any()
+    assert [row.nonzero().flatten().tolist() for row in found[1]] == [[], [], [1], [0, 2], [1, 3]]
+    assert [row.nonzero().flatten().tolist() for row in found[2]] == [[], [], [1], [], [3]]  # it followed last
 
 
 def test_every_period_is_as_likely() -> None:
@@ -71,3 +74,24 @@ def test_distinct_symbols_come_in_every_order_alike(k: int, vocab_size: int) -> 
 def test_no_cost_grows_with_the_vocabulary() -> None:
     rows = distinct(5, 6, 2**40, stream_generator(6, "test", 0))
     assert rows.shape == (5, 6) and all(len(set(row)) == 6 for row in rows.tolist())
+
+
+def test_a_corrupted_row_hides_what_one_query_needs() -> None:
+    """Before the query its symbol is another one, which the row does not have; only that query is scored."""
+    task = TASKS["induction"](vocab_size=11, seq_len=14, min_period=2, max_period=6)
+    batch = task.draw(200, stream_generator(4, "test", 0))
+    found = task.corrupt(batch, stream_generator(1, "corrupt", 0))
+    asked = []
+    for clean, row, own, targets in zip(*(t.tolist() for t in (batch.inputs, found.inputs, batch.targets, found.targets)), strict=True):  # fmt: skip # noqa: E501
+        (query,) = (t for t, answer in enumerate(targets) if answer != IGNORE)
+        assert targets[query] == own[query]
+        changed = [t for t in range(14) if clean[t] != row[t]]
+        assert changed == [t for t in range(query) if clean[t] == clean[query]] != []
+        (symbol,) = {row[t] for t in changed}
+        assert symbol not in clean and row[changed[-1] + 1] == targets[query]  # the token before the answer
+        asked.append((query, symbol))
+    assert len({query for query, _ in asked}) > 5 and len({symbol for _, symbol in asked}) > 5
+    full = TASKS["induction"](vocab_size=5, seq_len=12, min_period=5, max_period=5)
+    batch = full.draw(9, stream_generator(4, "test", 0))
+    found = full.corrupt(batch, stream_generator(1, "corrupt", 0))
+    assert torch.equal(found.inputs, batch.inputs) and (found.targets == IGNORE).all()  # no symbol is left

@@ -15,7 +15,7 @@ from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, FailRecord, Record, SaveRecord, StepRecord
 
 CPU = torch.device("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,27 @@ from torch import Tensor
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.heads import match
 from mhsa_cli.core.heads.capture import capture
-from mhsa_cli.core.heads.match import compare_models, head_distance, match_heads, shared_rows
+from mhsa_cli.core.heads.match import (
+    compare_models,
+    head_distance,
+    judge_matching,
+    match_heads,
+    null_costs,
+    shared_rows,
+)
+from mhsa_cli.core.heads.random_baseline import random_weights
+from mhsa_cli.core.heads.stream import run_stream
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task, build_task, fixed_batch
+from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import UsageError
+from mhsa_cli.records.claims import LEVEL, Status
+from mhsa_cli.records.heads import Untested
 from tests.settings import later_wins
 
+SMALL = ["d_model=8", "n_heads=2", "n_layers=1"]
 SIZES = ["vocab_size=11", "seq_len=6", "d_model=20", "n_heads=5", "n_layers=2", "residual=true", "norm=layernorm"]
 
 
@@ -30,12 +44,12 @@ def built(*settings: str) -> tuple[TransformerLM, Task]:
     return build_model(config, task), task
 
 
-def sharpened(*settings: str) -> tuple[TransformerLM, Task]:
+def sharpened(*settings: str, scale: float = 6) -> tuple[TransformerLM, Task]:
     """A model whose heads attend to different keys, unlike untrained ones."""
     model, task = built(*settings)
     with torch.no_grad():
         for attn in model.attention:
-            attn.qkv_proj.weight *= 6
+            attn.qkv_proj.weight *= scale
     return model, task
 
 
@@ -97,7 +111,7 @@ def layers(maps: Tensor, *heads: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("sizes", [((2, 2), (4,)), ((3,), (2, 3)), ((1, 4), (2,))])
-def test_the_pairing_is_the_cheapest_of_all_and_random_is_their_mean(sizes: tuple[tuple[int, ...], ...]) -> None:
+def test_the_pairing_is_the_cheapest_of_all(sizes: tuple[tuple[int, ...], ...]) -> None:
     n1, n2 = (sum(heads) for heads in sizes)
     first, second = random_maps(n1, 2, 6, 3), random_maps(n2, 2, 6, 4)
     cost = head_distance(first, second)
@@ -109,7 +123,6 @@ def test_the_pairing_is_the_cheapest_of_all_and_random_is_their_mean(sizes: tupl
     ]
     found = match_heads(layers(first, *sizes[0]), layers(second, *sizes[1]), "made up")
     assert found.cost == pytest.approx(min(all_costs), abs=1e-12)
-    assert found.random_cost == pytest.approx(sum(all_costs) / len(all_costs), abs=1e-12)
     assert found.cost == pytest.approx(sum(pair[2] for pair in found.pairs) / len(found.pairs))
     assert len(found.pairs) == small and found.inputs == "made up"
     for place, heads in enumerate(sizes):
@@ -143,7 +156,8 @@ def test_heads_in_another_order_are_found_again() -> None:
     found = compare_models(model, task, twin, task, seed=3)
     expected = {((layer, order[new]), (layer, new)) for layer, order in enumerate(orders) for new in range(5)}
     assert {(one, two) for one, two, _ in found.pairs} == expected
-    assert found.cost == pytest.approx(0, abs=1e-9) and found.random_cost > 0.01
+    assert found.cost == pytest.approx(0, abs=1e-9) and found.status is Status.SHOWN
+    assert (found.p_value, found.draws, found.untested) == (1 / 40, 39, None)
     assert found.unmatched_first == found.unmatched_second == []
 
 
@@ -162,6 +176,83 @@ def test_other_numbers_of_heads_leave_some_over() -> None:
     few, _ = built("n_heads=2", "n_layers=1")
     found = compare_models(few, task, model, task, 1)
     assert len(found.pairs) == 2 and found.unmatched_first == [] and len(found.unmatched_second) == 8
+
+
+def test_untrained_heads_are_no_more_alike_than_random_ones() -> None:
+    """The level of the test: at most 5% of pairs of models that have learned nothing, here with wide weights."""
+    p_values: list[float] = []
+    for seed in range(40):
+        pair = [sharpened(*SMALL, f"train.seed={2 * seed + place}", scale=9) for place in (0, 1)]
+        found = compare_models(*pair[0], *pair[1], seed)
+        assert found.p_value is not None
+        p_values.append(found.p_value)
+    assert sum(p <= LEVEL for p in p_values) <= LEVEL * len(p_values)
+    assert sum(p > 0.5 for p in p_values) > len(p_values) / 2  # the larger of two uniform ones: 3 of 4
+
+
+@pytest.mark.parametrize("settings", [["attention=uniform"], ["n_layers=1", "positions=alibi"]])
+def test_heads_that_attend_alike_whatever_is_drawn_show_nothing(settings: list[str]) -> None:
+    model, task = built(*settings)
+    with torch.no_grad():
+        for attn in model.attention:
+            attn.qkv_proj.weight *= 0  # alibi alone decides
+            if attn.qkv_proj.bias is not None:
+                attn.qkv_proj.bias *= 0
+    found = compare_models(model, task, model, task, 1)
+    assert (found.status, found.cost, found.null_cost, found.p_value) == (Status.NOT_SHOWN, 0, 0, 1)
+
+
+def test_both_runs_must_differ_from_random_heads() -> None:
+    """Uniform heads match focused ones as well as random ones of theirs do, though focused random heads cost more."""
+    focused, task = sharpened()
+    uniform, _ = built("attention=uniform")
+    for pair in ((focused, uniform), (uniform, focused)):
+        found = compare_models(pair[0], task, pair[1], task, 1)
+        assert (found.status, found.p_value) == (Status.NOT_SHOWN, 1)
+        assert found.null_cost is not None and found.null_cost > 0
+
+
+def test_a_p_value_by_hand() -> None:
+    """19 and 39 costs: the first must be below all of them, the second may reach one. The harder null decides."""
+    matching = match_heads(layers(random_maps(2, 2, 6, 3), 2), layers(random_maps(2, 2, 6, 4), 2), "made up")
+    matching = replace(matching, cost=0.3)
+    assert (matching.status, matching.p_value, matching.null_cost) == (Status.NOT_MEASURED, None, None)
+    high, one, two = [0.9] * 39, [0.2, *[0.8] * 38], [0.3, 0.1, *[0.7] * 37]
+    for nulls, p, null_cost, status in [
+        ([high, one], 2 / 40, 0.8, Status.SHOWN),
+        ([one, two], 3 / 40, 0.3, Status.NOT_SHOWN),
+        ([high[:19], high[:19]], 1 / 20, 0.9, Status.SHOWN),
+        ([high[:19], one[:19]], 2 / 20, 0.2, Status.NOT_SHOWN),
+        ([high, [0.3049] * 39], 1 / 40, 0.3049, Status.NOT_SHOWN),  # lower, but by less than 0.005
+    ]:
+        for both in (nulls, nulls[::-1]):
+            found = judge_matching(matching, both)
+            assert (found.p_value, found.null_cost, found.status) == (pytest.approx(p), null_cost, status)
+            assert found.draws == len(nulls[0]) and found.untested is None
+
+
+@pytest.mark.parametrize(("at_once", "parts"), [(1, [1, 1, 1]), (2, [2, 1]), (10, [3])])
+def test_null_costs_are_those_of_each_draw_matched_alone(
+    at_once: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, task = sharpened("n_heads=2")
+    rows, own = fixed_batch(task, 1, "probe", 8).inputs, random_maps(3, 8, 6, 1)
+    monkeypatch.setattr(match, "AT_ONCE", at_once * 4 * 8 * 6 * 6)
+    found = null_costs(own, model, rows, 3, 5, "a stream")
+    generators, wanted = [stream_generator(5, "a stream", layer) for layer in range(2)], []
+    for times in parts:
+        random = random_weights(model, run_stream(model, rows).inputs, times, generators)
+        wanted += [match_heads(layers(own, 3), [w[draw] for w in random], "").cost for draw in range(times)]
+    assert found == pytest.approx(wanted, abs=1e-12) and len(set(found)) == 3
+
+
+def test_random_heads_that_are_not_finite_are_no_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = built()
+    original = match.random_weights
+    monkeypatch.setattr(match, "random_weights", lambda *given: [w * math.nan for w in original(*given)])
+    found = compare_models(model, task, model, task, 1)
+    assert (found.untested, found.status, found.draws) == (Untested.NOT_FINITE, Status.NOT_MEASURED, 0)
+    assert found.null_cost is found.p_value is None and found.cost == 0
 
 
 def test_what_cannot_be_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,19 +274,30 @@ def test_what_cannot_be_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("limit", "rows"),
-    [({}, 64), ({"ALL_MAP_CELLS": 7 * 360}, 7), ({"MAX_WORK": 5 * 3600 + 1}, 5), ({"MAX_WORK": 1}, 1)],
+    ("limit", "rows", "draws"),
+    [
+        ({}, 32, 39),
+        ({"ALL_MAP_CELLS": 7 * 360}, 7, 39),
+        ({"MAX_WORK": 79 * 5 * 3600 + 1}, 5, 39),
+        ({"MAX_WORK": 79 * 4 * 3600 - 1}, 8, 19),
+        ({"MAX_WORK": 39 * 4 * 3600 - 1}, 32, 0),
+        ({"ALL_MAP_CELLS": 3 * 360}, 3, 0),
+        ({"MAX_WORK": 5 * 3600 + 1}, 5, 0),
+        ({"MAX_WORK": 1}, 1, 0),
+    ],
 )
-def test_fewer_rows_are_looked_at_where_they_are_long(
-    limit: dict[str, int], rows: int, monkeypatch: pytest.MonkeyPatch
+def test_fewer_rows_and_draws_are_taken_where_rows_are_long(
+    limit: dict[str, int], rows: int, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in limit.items():
         monkeypatch.setattr(match, name, value)
     model, task = built()
     found = compare_models(model, task, model, task, 1)
-    assert found.inputs == f"{rows} held-out row{'s' * (rows > 1)} of copy, 6 tokens each"
+    assert found.inputs == f"{rows} row{'s' * (rows > 1)} of copy, 6 tokens each"
     probe = fixed_batch(task, 1, "probe", rows).inputs
-    assert found == match_heads(capture(model, probe), capture(model, probe), found.inputs)
+    assert found.pairs == match_heads(capture(model, probe), capture(model, probe), "").pairs
+    assert found.draws == draws and found.untested == (None if draws else Untested.SIZE)
+    assert (found.status is Status.NOT_MEASURED) == (draws == 0)
 
 
 def test_the_shared_rows_and_what_is_said_of_them(tmp_path: Path) -> None:
@@ -204,7 +306,7 @@ def test_the_shared_rows_and_what_is_said_of_them(tmp_path: Path) -> None:
     for pair in ((copy, longer), (longer, copy)):
         rows, said = shared_rows(*pair, 1, 8)
         assert torch.equal(rows, fixed_batch(copy, 1, "probe", 8).inputs)
-        assert said == "8 held-out rows of copy, 6 tokens each; one run was trained on longer rows of 10 tokens"
+        assert said == "8 rows of copy, 6 tokens each; one run was trained on longer rows of 10 tokens"
     _, reverse = built("task.name=reverse")
     rows, said = shared_rows(copy, reverse, 1, 50)
     assert rows.shape == (50, 6) and set(rows.flatten().tolist()) == set(range(11))
@@ -221,5 +323,5 @@ def test_texts_of_the_same_characters_share_rows(tmp_path: Path) -> None:
         texts.append(
             build_task(load_config(None, ["task.name=text", f"task.path={tmp_path / name}", "seq_len=5"]).task)
         )
-    assert "held-out rows of text" in shared_rows(texts[0], texts[1], 1, 2)[1]
+    assert "rows of text" in shared_rows(texts[0], texts[1], 1, 2)[1]
     assert "random ids" in shared_rows(texts[0], texts[2], 1, 2)[1]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from statistics import median
 
 import numpy as np
 import pytest
 
-from mhsa_cli.core.statistics import paired_difference, quartiles, steps_to_goal, wilson
-from mhsa_cli.records.claims import Status
-from mhsa_cli.records.sweep import LEAST_PAIRS, Difference, Measure
-from mhsa_cli.renderers.pictures.sweep_words import NO_DIFFERENCE, ONE_SEED, difference_words
+from mhsa_cli.core.statistics import EXACT, fisher_test, holm, median_of, quartiles, signed_rank_test, wilson
+from mhsa_cli.records.claims import LEVEL
+from mhsa_cli.records.sweep import LEAST_VALUES, Bounds, Median
+from tests.benchmarks.sweep_statistics import DISTRIBUTIONS, coverage, false_differences
 
 Z = 1.959964
 
@@ -65,113 +67,135 @@ def test_a_run_that_never_got_there_counts_as_infinity() -> None:
     assert quartiles([1e308, -1e308])[1] == 0  # no overflow on the way
 
 
-def seeds(values: list[float | None]) -> dict[int, float | None]:
-    return {100 + i: value for i, value in enumerate(values)}
+def known(values: list[float]) -> list[Bounds]:
+    return [(value, value) for value in values]
 
 
-def test_equal_samples_differ_by_nothing() -> None:
-    same = seeds([4.0, 8.0, 1.0, 3.0, 9.0, 2.0, 7.0])
-    assert paired_difference(same, same, 1) == Difference(0.0, 0.0, 0.0, 7)
-    assert paired_difference(same, same, 1).status is Status.NOT_SHOWN
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 8, 12, 20, 101])
+def test_a_median_has_the_order_statistics_that_cover_it_just_often_enough(n: int) -> None:
+    values = sorted(random.Random(n).gauss(3, 2) for _ in range(n))
+    found = median_of(known(random.Random(1).sample(values, n)))
+    assert found.estimate == pytest.approx(median(values)) and found.n == n
+    below = [sum(math.comb(n, k) for k in range(rank)) / 2**n for rank in range(n // 2 + 1)]  # P(fewer than rank)
+    rank = max(rank for rank, chance in enumerate(below) if chance <= LEVEL / 2)
+    assert (found.low, found.high) == ((None, None) if n < LEAST_VALUES else (values[rank - 1], values[n - rank]))
 
 
-def test_pairs_are_by_seed_and_the_sign_is_second_minus_first() -> None:
-    first = {5: 10.0, 1: 20.0, 2: 30.0, 3: 40.0, 8: 50.0, 9: 60.0, 7: None, 4: 1.0}
-    second = {9: 57.0, 8: 47.0, 3: 37.0, 2: 27.0, 1: 17.0, 5: 7.0, 7: 3.0, 6: 1.0}
-    assert paired_difference(first, second, 3) == Difference(-3.0, -3.0, -3.0, 6)
-    back = paired_difference(second, first, 3)
-    assert back == Difference(3.0, 3.0, 3.0, 6)
+def test_medians_at_the_ends() -> None:
+    assert median_of([]) == Median(None, None, None, 0)
+    assert median_of(known([4.0, 4.0])) == Median(4.0, None, None, 2)
+    assert median_of(known([1e308, -1e308])).estimate == 0
+    assert median_of([(2.0, 4.0)] * 7) == Median(None, 2.0, 4.0, 7)
+    beyond, inf = [(9.0, math.inf)] * 4, math.inf
+    assert median_of([*known([3, 5, 4]), *beyond]) == Median(None, 3, inf, 7)  # the fourth of seven is beyond 9
+    assert median_of([*known([3, 5, 4, 2]), *beyond[:3]]) == Median(5, 2, inf, 7)
+    assert median_of([(-inf, inf)] * 8) == Median(None, -inf, inf, 8)
+    assert median_of([*known([3.0]), *[(inf, inf)] * 7]) == Median(inf, 3.0, inf, 8)
 
 
-def test_the_interval_is_the_same_for_the_same_seed_and_moves_with_the_values() -> None:
-    draw = random.Random(8)
-    a = seeds([draw.gauss(0, 1) for _ in range(11)])
-    b = seeds([draw.gauss(1, 1) for _ in range(11)])
-    one = paired_difference(a, b, 5)
-    assert one == paired_difference(dict(reversed(a.items())), b, 5) != paired_difference(a, b, 6)
-    assert one.low is not None and one.mean is not None and one.high is not None and one.low < one.mean < one.high
-    scaled = paired_difference({s: 4.0 * v for s, v in a.items()}, {s: 4.0 * v + 32 for s, v in b.items()}, 5)  # type: ignore[operator]
-    assert (scaled.low, scaled.high) == pytest.approx((4 * one.low + 32, 4 * one.high + 32))
+@pytest.mark.parametrize("n", [6, 9, 20])
+def test_what_is_known_less_exactly_only_widens_the_interval(n: int) -> None:
+    """Runs that were stopped before their goal: never a statement that the same runs, trained on, contradict."""
+    draw = random.Random(n)
+    for _ in range(60):
+        values = [draw.lognormvariate(0, 1) for _ in range(n)]
+        end = draw.choice(values)
+        cut = [(value, value) if value <= end else (end, math.inf) for value in values]
+        whole, found = median_of(known(values)), median_of(cut)
+        assert whole.low is not None and whole.high is not None
+        assert found.low is not None and found.low <= whole.low
+        assert found.high in (math.inf, whole.high)
+        assert found.estimate in (None, whole.estimate)
 
 
-@pytest.mark.parametrize(("n", "least"), [(LEAST_PAIRS, 0.88), (16, 0.9)])
-def test_the_interval_covers_the_truth(n: int, least: float) -> None:
-    """The plain percentile interval covers 84 % with 6 pairs: too few, and the bound here is above it."""
-    draw = random.Random(12)
-    tries, hits = 600, 0
-    for trial in range(tries):
-        a = seeds([draw.gauss(0, 2) for _ in range(n)])
-        b = seeds([value + draw.gauss(3, 1) for value in a.values()])  # type: ignore[operator]
-        found = paired_difference(a, b, trial, draws=300)
-        hits += found.low <= 3 <= found.high  # type: ignore[operator]
-    assert least < hits / tries < 0.99
+@pytest.mark.parametrize("n", [7, 9, 13])
+def test_a_median_of_stopped_runs_is_that_of_kaplan_and_meier(n: int) -> None:
+    from scipy.stats import CensoredData, ecdf
+
+    draw, end, reached = random.Random(n), 1.4, 0
+    for _ in range(20):
+        values = [draw.lognormvariate(0, 1) for _ in range(n)]
+        found = median_of([(value, value) if value <= end else (end, math.inf) for value in values])
+        curve = ecdf(CensoredData.right_censored([min(value, end) for value in values], [v > end for v in values])).sf
+        half = [time for time, alive in zip(curve.quantiles, curve.probabilities, strict=True) if alive < 0.5]
+        theirs = half[0] if half and half[0] < end else None  # ours has several values beyond the end
+        assert found.estimate == theirs
+        reached += theirs is not None
+    assert 0 < reached < 20
 
 
-def test_too_few_pairs_have_no_interval() -> None:
-    for n in range(1, LEAST_PAIRS):
-        found = paired_difference(seeds([2.0] * n), seeds([5.0] * n), 0)
-        assert found == Difference(3.0, None, None, n)
-    assert paired_difference({}, {1: 2.0}, 0) == Difference(None, None, None, 0)
-    assert paired_difference({1: math.inf, 2: math.nan}, {1: 2.0, 2: 2.0}, 0).n == 0
-    assert paired_difference(seeds([2.0] * LEAST_PAIRS), seeds([5.0] * LEAST_PAIRS), 0).low == 3.0
+@pytest.mark.parametrize("n", [1, 5, 6, 9, 20, EXACT + 1, 400])
+def test_the_signed_rank_test_is_that_of_scipy(n: int) -> None:
+    from scipy.stats import wilcoxon
+
+    draw = random.Random(n)
+    for shift in (0.0, 0.2, -1.5):
+        values = [draw.gauss(shift, 1) for _ in range(n)]
+        method = "exact" if n <= EXACT else "approx"
+        theirs = wilcoxon(values, method=method, correction=n > EXACT).pvalue
+        assert signed_rank_test(known(values)) == pytest.approx(theirs, rel=1e-9)
+        assert signed_rank_test(known([-value for value in values])) == pytest.approx(theirs, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "measure", "said"),
-    [
-        (-60.4, -33.6, "steps", "34 to 60 fewer steps"),
-        (33.6, 60.4, "steps", "34 to 60 more steps"),
-        (-3.25, -0.25, "steps", "0.25 to 3.2 fewer steps"),
-        (-40.2, -39.8, "steps", "about 40 fewer steps"),
-        (-9.6, -120, "steps", "9.6 to 120 fewer steps"),
-        (-0.00341, -0.0021, "loss", "0.0021 to 0.0034 nats lower"),
-        (0.5, 1.25, "loss", "0.5 to 1.2 nats higher"),
-        (-60, 1, "steps", f"{NO_DIFFERENCE}, -60 to +1 steps"),
-        (0, 5, "steps", f"{NO_DIFFERENCE}, 0 to +5 steps"),
-        (-5, 0, "loss", f"{NO_DIFFERENCE}, -5 to 0 nats"),
-    ],
-)
-def test_a_difference_in_words(low: float, high: float, measure: Measure, said: str) -> None:
-    assert difference_words(Difference((low + high) / 2, min(low, high), max(low, high), 16), measure) == said
+def test_with_ties_zeros_and_unknown_values_all_signs_are_counted() -> None:
+    values = [1.0, 1.0, -1.0, 2.0, 0.0, 3.0, 3.0]
+    ranks = [3.0, 3.0, 3.0, 5.0, 6.5, 6.5]  # 0 has rank 1, and no sign
+    sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=6)]
+    for sign in (1, -1):
+        bounds = [(sign * value, sign * value) for value in values]
+        assert signed_rank_test(bounds) == pytest.approx(2 * sum(one >= 24 for one in sums) / 2**6)
+    assert signed_rank_test([]) == signed_rank_test(known([0.0] * 9)) == 1.0
+    assert signed_rank_test([(0.5, math.inf)] * 8) == signed_rank_test([(-math.inf, -2.0)] * 8) == 2 / 2**8
+    assert signed_rank_test([(-1.0, math.inf)] * 20) == signed_rank_test([(-math.inf, math.inf)] * 9) == 1.0
+    unknown = [*known([1.0, 3.0, -2.0]), (1.5, math.inf)]
+    assert signed_rank_test(unknown) == signed_rank_test(known([1, 3, -2, 1.5])) == 0.625
+    assert signed_rank_test([*known([1, 3, -2]), (-math.inf, -1.5)]) == signed_rank_test(known([1, 3, -2, -1.5]))
+    pairs = [sign * size for size in range(1, 52) for sign in (1.0, -1.0)]
+    assert len(pairs) > EXACT and signed_rank_test(known(pairs)) == 1.0
 
 
-def test_without_an_interval_the_number_of_seeds_decides_what_is_written() -> None:
-    said = [difference_words(Difference(None if n == 0 else -5.0, None, None, n), "steps") for n in (0, 1, 4)]
-    assert said[1] == ONE_SEED and len(set(said)) == 3 and "4 seeds" in said[2] and "6" in said[2]
+def test_signed_ranks_are_counted_by_hand_for_small_samples() -> None:
+    from scipy.stats import rankdata
+
+    draw = random.Random(6)
+    for _ in range(20):
+        values = [float(draw.randint(-2, 4)) for _ in range(7)]
+        ranks = [rank for rank, value in zip(rankdata([abs(v) for v in values]), values, strict=True) if value]
+        above = sum(rank for rank, value in zip(ranks, filter(None, values), strict=True) if value > 0)
+        sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=len(ranks))]
+        p = 2 * min(sum(one >= above for one in sums), sum(one <= above for one in sums)) / len(sums)
+        assert signed_rank_test(known(values)) == pytest.approx(min(1.0, p))
 
 
-def test_steps_to_goal_by_hand() -> None:
-    steps = [3, 6, 9, 12, 15, 18]
-    rising = [0.0, 0.5, 1.0, 0.5, 1.0, 1.0]
-    assert steps_to_goal(steps, rising, 0.75, window=2) == 6  # 0.5 and 1.0: exactly the target
-    assert steps_to_goal(steps, rising, 0.76, window=2) == 15
-    assert steps_to_goal(steps, rising, 1.0, window=2) == 15
-    assert steps_to_goal(steps, rising, 1.0, window=1) == 9
-    assert steps_to_goal(steps, rising, 0.6, window=6) == 3  # 4.0 / 6 = 0.667
-    assert steps_to_goal(steps, rising, 0.7, window=6) is None
-    assert steps_to_goal(steps, [1.0] * 6, 0.5, window=7) is None  # too few batches to know
-    assert steps_to_goal([], [], 0.5) is None
-    assert steps_to_goal(steps, rising, 0.0, window=3) == 3
+def test_fisher_is_that_of_scipy_and_equal_shares_show_nothing() -> None:
+    from scipy.stats import fisher_exact
+
+    for first, second in itertools.product([(0, 8), (3, 8), (8, 8), (0, 0), (5, 12), (12, 12)], repeat=2):
+        table = [[k, n - k] for k, n in (first, second)]
+        assert fisher_test(first, second) == pytest.approx(fisher_exact(table).pvalue)
+    assert fisher_test((8, 8), (0, 8)) == pytest.approx(2 / math.comb(16, 8))
 
 
-def test_ties_do_not_hang_on_the_last_bits() -> None:
-    steps = list(range(1, 21))
-    for target in (0.1, 0.3, 0.7, 0.9, 0.95):
-        for window in (3, 7, 8, 10):
-            assert steps_to_goal(steps, [target] * 20, target, window=window) == 1
-            mixed = [target + (0.05 if i % 2 else -0.05) for i in range(20)]
-            assert steps_to_goal(steps, mixed, target, window=window) == (1 if window % 2 == 0 else 2)
-    assert steps_to_goal(steps, [0.9 - 1e-6] * 20, 0.9) is None
+def test_holm_by_hand_and_against_its_definition() -> None:
+    assert holm([]) == []
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.9]) == [1.0, 1.0]
+    draw = random.Random(4)
+    for size in (1, 2, 7, 14):
+        values = [draw.random() ** 4 for _ in range(size)]
+        adjusted = holm(values)
+        for level in (0.01, 0.05, 0.2):
+            left, rejected = sorted(values), set[float]()
+            while left and left[0] <= level / len(left):  # step down
+                rejected.add(left.pop(0))
+            assert {p for p, corrected in zip(values, adjusted, strict=True) if corrected <= level} == rejected
 
 
-def test_a_gap_is_below_every_target() -> None:
-    holed: list[float | None] = [1.0, None, 1.0, 1.0, math.nan, 1.0, 1.0, 1.0]
-    assert steps_to_goal(range(1, 9), holed, 0.0, window=3) == 6
-    assert steps_to_goal(range(1, 9), holed, 0.0, window=4) is None
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_intervals_cover_the_truth(name: str) -> None:
+    for n in (6, 12):
+        assert coverage(name, n, tries=300) >= 0.93
 
 
-def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 steps and 3 accuracies"):
-        steps_to_goal([1, 2], [0.5] * 3, 0.5)
-    with pytest.raises(ValueError, match="window 0"):
-        steps_to_goal([1], [1.0], 0.5, window=0)
+def test_equal_settings_differ_in_few_sweeps() -> None:
+    assert false_differences(settings=8, seeds=12, tries=60) <= 0.08

@@ -67,20 +67,55 @@ def test_rows_are_drawn_from_the_generator_alone_and_stay_in_the_vocabulary(name
 
 @pytest.mark.parametrize("name", [*TASKS, *LENGTHS])
 def test_the_source_holds_the_answer(name: str) -> None:
-    """Where a task names the position of its answers: of every answer and of nothing else, and never in the future."""
+    """Where a task names the keys that hold its answers: of every answer all of them, and never in the future."""
     task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
     batch = task.draw(300, stream_generator(4, "test", 0))
     source = task.source(batch.inputs)
     if source is None:
         return
     scored = batch.targets != IGNORE
-    assert scored.any() and torch.equal(source >= 0, scored)
-    assert torch.equal(batch.inputs.gather(1, source.clamp(min=0))[scored], batch.targets[scored])
-    assert (source <= torch.arange(task.seq_len)).all()
+    assert scored.any() and torch.equal(source.any(-1), scored)
+    holds = (batch.inputs.unsqueeze(1) == batch.targets.unsqueeze(2)).tril()
+    assert torch.equal(source, holds)
     anything = torch.randint(task.vocab_size, (50, task.seq_len + 3), generator=stream_generator(4, "any", 0))
     found = task.source(anything)  # rows that are not of this task are asked too, and of another length
-    assert found is not None and found.shape == anything.shape
-    assert int(found.min()) >= -1 and int(found.max()) < anything.size(1)
+    assert found is not None and found.shape == (*anything.shape, anything.size(1)) and found.dtype == torch.bool
+    assert not found.triu(1).any()
+
+
+@pytest.mark.parametrize("name", [*TASKS, *LENGTHS, "induction, every symbol"])
+def test_corrupted_rows_fit_their_batch(name: str) -> None:
+    """They have its shape and its answers, at some of its places; the rows are others, scored at the same places."""
+    task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
+    batch = task.draw(60, stream_generator(4, "test", 0))
+    kept = Batch(batch.inputs.clone(), batch.targets.clone())
+    found, again, other = (task.corrupt(batch, stream_generator(seed, "corrupt", 0)) for seed in (5, 5, 6))
+    assert torch.equal(found.inputs, again.inputs) and torch.equal(found.targets, again.targets)
+    assert torch.equal(batch.inputs, kept.inputs) and torch.equal(batch.targets, kept.targets)
+    for ids, clean in ((found.inputs, batch.inputs), (found.targets, batch.targets)):
+        assert ids.shape == clean.shape and ids.dtype == torch.int64
+    assert int(found.inputs.min()) >= 0 and int(found.inputs.max()) < task.vocab_size
+    scored = found.targets != IGNORE
+    assert torch.equal(found.targets[scored], batch.targets[scored]) and scored.any()
+    rows = scored.any(1)
+    assert ((found.inputs != batch.inputs).any(1) == rows).all()  # a row that is not scored has no partner
+    assert rows.float().mean() > 0.5 or name == "induction, every symbol"
+    assert not torch.equal(other.inputs, found.inputs)
+
+
+def test_a_corrupted_row_is_another_of_the_batch_scored_at_the_same_places() -> None:
+    task = OTHERS["copy, lengths"]()
+    batch = task.draw(40, stream_generator(4, "test", 0))
+    found = task.corrupt(batch, stream_generator(1, "corrupt", 0))
+    places = {tuple(row): t for row, t in zip(batch.inputs.tolist(), (batch.targets != IGNORE).tolist(), strict=True)}
+    for row, targets, own in zip(found.inputs.tolist(), found.targets.tolist(), batch.targets.tolist(), strict=True):
+        if set(targets) != {IGNORE}:
+            assert targets == own and places[tuple(row)] == [t != IGNORE for t in own]
+    # A row without a partner stays as it is and is not scored.
+    alone = Batch(torch.tensor([[1, 2, 3], [4, 5, 6], [6, 5, 4], [1, 2, 3]]), torch.tensor([[0, 0, 0], [-100, 7, 8], [-100, 8, 7], [0, 0, 0]]))  # fmt: skip # noqa: E501
+    found = task.corrupt(alone, stream_generator(1, "corrupt", 0))
+    assert found.inputs.tolist() == [[1, 2, 3], [6, 5, 4], [4, 5, 6], [1, 2, 3]]
+    assert found.targets.tolist() == [[-100] * 3, [-100, 7, 8], [-100, 8, 7], [-100] * 3]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -145,6 +180,7 @@ def constant_guess(answers: list[list[int]]) -> tuple[float, float]:
 OTHERS: dict[str, Callable[[], Task]] = {
     **LENGTHS,
     "induction, one period": lambda: TASKS["induction"](vocab_size=5, seq_len=7, min_period=3, max_period=3),
+    "induction, every symbol": lambda: TASKS["induction"](vocab_size=5, seq_len=8, min_period=2, max_period=5),
     "shift, few symbols": lambda: TASKS["shift"](vocab_size=3, seq_len=7),
 }
 

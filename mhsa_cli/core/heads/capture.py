@@ -59,6 +59,18 @@ def run_with_activations(model: TransformerLM, ids: Tensor) -> Activations:
 @torch.no_grad()
 def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
     """Compute the attention weights (..., H, T, T) of every layer on ids (..., T) in eval mode, before dropout."""
+    return _forward(model, ids, with_logits=False)[0]
+
+
+@torch.no_grad()
+def weights_and_logits(model: TransformerLM, ids: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Compute what `head_weights` does, and the logits (..., T, V)."""
+    weights, x = _forward(model, ids, with_logits=True)
+    return weights, model.lm_head(model.final_norm(x))
+
+
+def _forward(model: TransformerLM, ids: Tensor, with_logits: bool) -> tuple[list[Tensor], Tensor]:
+    """Compute every layer's attention weights, and the last layer's output if the logits need it."""
     weights = []
     with eval_mode(model):
         pos = model.pos[: ids.size(-1)]
@@ -70,9 +82,9 @@ def head_weights(model: TransformerLM, ids: Tensor) -> list[Tensor]:
                 continue
             A, v = attend(block, x, pos)
             weights.append(A)
-            if layer + 1 < len(model.blocks):  # the last layer's output is not needed
+            if with_logits or layer + 1 < len(model.blocks):
                 x = after_heads(block, x, A.to(v.dtype) @ v)
-    return weights
+    return weights, x
 
 
 def attend(block: Block, x: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,10 +155,8 @@ def row_entropy(weights: Tensor, first: int = 0) -> Tensor:
 
 
 def answer_mass(weights: Tensor, answer: Tensor) -> Tensor:
-    """Sum each head's weight on the answer positions: (B, H, rows, keys) and (B, rows), -1 for none, to (H,)."""
-    index = answer.clamp(min=0)[:, None, :, None].expand(*weights.shape[:3], 1)
-    mass = weights.gather(-1, index).squeeze(-1)  # (B, H, rows)
-    return (mass * (answer >= 0).unsqueeze(1)).sum((0, 2))
+    """Sum each head's weight on the keys that hold the answer: (B, H, rows, keys) and (B, rows, keys) to (H,)."""
+    return weights.masked_fill(~answer.unsqueeze(1), 0.0).sum((0, 2, 3))
 
 
 def sample_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], list[Tensor], int]:
@@ -170,18 +180,23 @@ def sample_maps(model: TransformerLM, sample: Tensor) -> tuple[list[Tensor], lis
 
 
 def answer_weights(model: TransformerLM, task: Task, rows: Tensor) -> tuple[list[Tensor], float] | None:
-    """Average the weight on the answer over rows (N, T): each head's per layer (H,), and a uniform head's.
+    """Average the weight on keys that hold the answer over rows (N, T): each head's per layer (H,), a uniform head's.
 
-    Returns None for a task whose answer is at no position.
+    Returns None for a task whose answer no key holds.
     """
-    answer = task.source(rows)
-    if answer is None or not bool((answer >= 0).any()):
-        return None
     mass = [torch.zeros(attn.n_heads, dtype=next(model.parameters()).dtype) for attn in model.mixers]
-    for layer, first, block in weight_blocks(model, rows):
-        mass[layer] += answer_mass(block, answer[:, first : first + block.size(-2)])
-    n_keys = torch.arange(1, rows.size(1) + 1).expand_as(rows)[answer >= 0]
-    return [m / len(n_keys) for m in mass], float((1 / n_keys).mean())
+    visible = model.mixers[0].causal_mask[: rows.size(1), : rows.size(1)].cpu()
+    uniform, count = 0.0, 0
+    for part in rows.split(max(1, MAX_CELLS // rows.size(1) ** 2)):  # a few rows at once: their keys are (rows, T, T)
+        answer = task.source(part)
+        if answer is None:
+            return None
+        for layer, first, block in weight_blocks(model, part):
+            end = first + block.size(-2)
+            mass[layer] += answer_mass(block, answer[:, first:end, : block.size(-1)])
+        uniform += float(((answer & visible).sum(-1) / visible.sum(-1)).sum())
+        count += int(answer.any(-1).sum())
+    return ([m / count for m in mass], uniform / count) if count else None
 
 
 def head_maps(model: TransformerLM, task: Task, seed: int, step: int, tokens: Tensor | None = None) -> HeadMaps:

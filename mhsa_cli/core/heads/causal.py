@@ -1,10 +1,8 @@
-"""Ablations: the loss with some heads' patterns or outputs replaced, on one batch; Shapley values of heads."""
+"""Ablations: the loss with some heads' patterns or outputs replaced, on one batch."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from itertools import combinations
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,15 +10,13 @@ from torch import Tensor
 
 from mhsa_cli.core.heads.capture import attend, run_with_activations
 from mhsa_cli.core.heads.probe import row_flops
+from mhsa_cli.core.heads.stream import output_maps
 from mhsa_cli.core.model.attention import merge_heads, uniform_weights
 from mhsa_cli.core.model.transformer import TransformerLM, eval_mode
 from mhsa_cli.core.tasks import IGNORE, Batch
-from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.records.heads import Ablation
 from mhsa_cli.text import Head
 
-EXACT_TO = 10  # heads up to which all 2^n subsets are measured; above, permutations are sampled
-PERMUTATIONS, MIN_PERMUTATIONS = 24, 8
 CHUNK = 2**22  # numbers held at once by variants that run together
 MAX_FLOPS = 1e11  # of all variants together: a few seconds
 
@@ -30,6 +26,17 @@ class Effect(NamedTuple):
 
     delta: float
     se: float
+
+
+def ratio(rows: Tensor, weights: Tensor) -> tuple[list[float], list[float]]:
+    """Divide the sum of rows (S, B) by that of weights (B,), and compute the ratio's standard error over the rows.
+
+    Source: Cochran 1977 (the ratio estimator).
+    """
+    n, total = rows.size(1), weights.sum()
+    found = rows.sum(1) / total
+    spread = (rows - found.unsqueeze(1) * weights).square().sum(1)
+    return found.tolist(), ((spread * n / max(n - 1, 1)).sqrt() / total.abs()).tolist()
 
 
 class Ablator:
@@ -53,6 +60,9 @@ class Ablator:
         self.uniform = uniform_weights(model.attention[0].causal_mask[:T, :T], self.clean.logits.dtype)
         self.flops = B * row_flops(model, T)  # of one variant
         self.budget = MAX_FLOPS
+        self.patterns: list[Tensor] = []  # by layer (B or 1, H, T, T), for "pattern"
+        self.outputs: list[Tensor] = []  # by layer (B, H, T, d), for "output"
+        self.coalitions: Tensor | None = None  # loss sums by row (2^n, B) if all were measured: bit h: h is not uniform
         self.clean_rows = self.row_losses(self.clean.logits[self.scored].unsqueeze(0))[0]  # loss sums by row (B,)
         self.loss = float(self.clean_rows.sum() / self.counts.sum())
 
@@ -77,6 +87,17 @@ class Ablator:
         self.budget -= cost
         return True
 
+    def masks(self, groups: Sequence[Collection[Head]]) -> Tensor:
+        """Return the mask of each group of heads: (S, n)."""
+        return torch.tensor([[head in group for head in self.heads] for group in groups])
+
+    def uniform_rows(self, groups: Sequence[Collection[Head]]) -> Tensor:
+        """Compute the loss sum of every row with each group of heads uniform, (S, B); of all coalitions it is known."""
+        masks = self.masks(groups)
+        if self.coalitions is None:
+            return self.ablated_rows("uniform", masks)
+        return self.coalitions[(~masks * 2 ** torch.arange(len(self.heads))).sum(1)]
+
     def ablated_rows(self, kind: str, masks: Tensor) -> Tensor:
         """Compute the loss sum of every row under each ablation mask (S, n), in nats: (S, B)."""
         B, T = self.inputs.shape
@@ -97,7 +118,7 @@ class Ablator:
                 else:
                     A, v = attend(block, x, self.pos)
                     ablated = by_layer[layer][:, None, :, None, None]
-                    z = torch.where(ablated, ABLATIONS[kind](self, layer, v), A.to(v.dtype) @ v)
+                    z = torch.where(ablated, REPLACED[kind](self, layer, v), A.to(v.dtype) @ v)
                     y = attn.out_proj(merge_heads(z))
                 if layer + 1 == len(blocks):  # what follows is per token
                     x, y = x[..., self.scored, :], y[..., self.scored, :]
@@ -110,21 +131,19 @@ class Ablator:
         Its input is the same in all variants, so each head's change is computed once and a variant is a sum of them.
         """
         attn, v, z = self.model.attention[0], self.clean.values[0], self.clean.outputs[0]  # (B, H, T, d)
-        changes = ABLATIONS[kind](self, 0, v) - z
-        W_O = attn.out_proj.weight.unflatten(1, (attn.n_heads, -1)).permute(1, 2, 0)  # (H, d, D)
-        parts = changes.transpose(0, 1).flatten(1, 2) @ W_O  # (H, B * T, D)
+        changes = REPLACED[kind](self, 0, v) - z
+        parts = changes.transpose(0, 1).flatten(1, 2) @ output_maps(attn)  # (H, B * T, D)
         total = masks.to(parts.dtype) @ parts.flatten(1)  # (S, B * T * D)
         clean = attn.out_proj(merge_heads(z))
         return clean + total.view(-1, *clean.shape)
 
     def effects(self, rows: Tensor) -> list[Effect]:
-        """Compare row losses (S, B) with the clean ones; the standard error is that of a ratio of sums."""
-        difference, n = rows - self.clean_rows, rows.size(1)
-        total = self.counts.sum()
-        delta = difference.sum(1) / total
-        spread = (difference - delta.unsqueeze(1) * self.counts).square().sum(1)
-        se = (spread * n / max(n - 1, 1)).sqrt() / total
-        return [Effect(*pair) for pair in zip(delta.tolist(), se.tolist(), strict=True)]
+        """Compare row losses (S, B) with the clean ones."""
+        return self.means(rows - self.clean_rows)
+
+    def means(self, rows: Tensor) -> list[Effect]:
+        """Average sums by row (S, B), in nats, over the scored tokens."""
+        return [Effect(*pair) for pair in zip(*ratio(rows, self.counts), strict=True)]
 
     def each(self, kind: str) -> list[Effect] | None:
         """Ablate one head at a time; None if that exceeds the budget."""
@@ -134,8 +153,7 @@ class Ablator:
 
     def joint(self, kind: str, heads: Sequence[Head] | None = None) -> Effect:
         """Ablate several heads at once, by default all."""
-        mask = torch.tensor([[heads is None or head in heads for head in self.heads]])
-        return self.effects(self.ablated_rows(kind, mask))[0]
+        return self.effects(self.ablated_rows(kind, self.masks([self.heads if heads is None else heads])))[0]
 
 
 # An ablated head's output z_h, from the layer and its values V (..., B, H, T, d): a tensor of that shape.
@@ -144,6 +162,13 @@ ABLATIONS: dict[str, Callable[[Ablator, int, Tensor], Tensor]] = {
     "zero": lambda ablator, layer, v: torch.zeros_like(v),
     "mean": lambda ablator, layer, v: ablator.clean.outputs[layer].mean(0).expand_as(v),  # over rows, by position
     "resample": lambda ablator, layer, v: ablator.clean.weights[layer].roll(1, 0).to(v.dtype) @ v,  # A_h of another row
+}
+
+# A head may also be given any weights or any output: `Ablator.patterns` and `Ablator.outputs`.
+REPLACED = {
+    **ABLATIONS,
+    "pattern": lambda ablator, layer, v: ablator.patterns[layer].to(v.dtype) @ v,
+    "output": lambda ablator, layer, v: ablator.outputs[layer].expand_as(v),
 }
 
 
@@ -156,7 +181,7 @@ def ablate(model: TransformerLM, batch: Batch, heads: Sequence[Head]) -> list[Ab
     for head in heads:
         if head not in ablator.heads:
             raise KeyError(head)
-    mask = torch.tensor([[head in heads for head in ablator.heads]])
+    mask = ablator.masks([heads])
     rows = []
     for way in ("none", *ABLATIONS):
         logits = ablator.logits("zero", mask & ~mask) if way == "none" else ablator.logits(way, mask)
@@ -164,71 +189,3 @@ def ablate(model: TransformerLM, batch: Batch, heads: Sequence[Head]) -> list[Ab
         accuracy = (logits[0].argmax(-1) == ablator.answers).double().mean().item()
         rows.append(Ablation(way, ablator.loss + effect.delta, accuracy, effect.delta, effect.se))
     return rows
-
-
-class Shapley(NamedTuple):
-    """Each head's Shapley value in nats, and its standard error: zero where all subsets were measured."""
-
-    values: list[float]
-    se: list[float]
-
-
-def shapley(ablator: Ablator, seed: int) -> Shapley | None:
-    """Compute the Shapley values of the heads' patterns; a head outside the coalition is uniform.
-
-    Exact over all subsets up to EXACT_TO heads; above, or where that exceeds the budget, estimated from sampled
-    permutations. The values sum to the loss with uniform attention everywhere minus the clean loss. None if
-    permutations exceed the budget too. Source: Shapley 1953.
-    """
-    n = len(ablator.heads)
-
-    def value(active: Tensor) -> Tensor:  # (S, n): heads that keep their pattern -> (S,): minus the loss
-        return -ablator.ablated_rows("uniform", ~active).sum(1) / ablator.counts.sum()
-
-    if n <= EXACT_TO and ablator.spend(2**n):
-        subsets = (torch.arange(2**n).unsqueeze(1) >> torch.arange(n)) & 1  # row s: the bits of s
-        return Shapley(exact_shares(value(subsets.bool()), n), [0.0] * n)
-    count = min(PERMUTATIONS, (ablator.affordable - 3 * n) // (n + 1))  # the other three ablations come after
-    if count < MIN_PERMUTATIONS or not ablator.spend(count * (n + 1)):
-        return None
-    generator = stream_generator(seed, "shapley", n)
-    orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(count)])
-    return sampled_shares(value, orders)
-
-
-def exact_shares(value: Tensor, n: int) -> list[float]:
-    """Compute Shapley values from the value of every subset: (2^n,), bit h of the index means that h is a member."""
-    table, shares = value.tolist(), []
-    for h in range(n):
-        rest, share = [i for i in range(n) if i != h], 0.0
-        for size in range(n):
-            weight = 1 / (n * math.comb(n - 1, size))
-            for members in combinations(rest, size):
-                index = sum(1 << i for i in members)
-                share += weight * (table[index | 1 << h] - table[index])
-        shares.append(share)
-    return shares
-
-
-def sampled_shares(value: Callable[[Tensor], Tensor], orders: Tensor) -> Shapley:
-    """Average each head's marginal contribution over permutations (P, n)."""
-    P, n = orders.shape
-    rank = orders.argsort(1)  # each head's place in the order
-    active = rank.unsqueeze(1) < torch.arange(n + 1).view(1, -1, 1)  # (P, n + 1, n)
-    gains = value(active.flatten(0, 1)).view(P, n + 1).diff(dim=1)  # (P, n), by place in the order
-    by_head = gains.gather(1, rank)
-    return Shapley(by_head.mean(0).tolist(), (by_head.std(0) / math.sqrt(P)).tolist())
-
-
-def redundancy(singles: Sequence[float], joint: float) -> float:
-    """Compute the part of the joint effect that single ablations miss: 1 if every head is backed up, < 0 synergy."""
-    return 1 - sum(singles) / joint
-
-
-def effective_heads(shares: Sequence[float]) -> float:
-    """Compute the effective number of heads: exp of the entropy of the Shapley values, negative ones counted as 0."""
-    kept = [max(share, 0.0) for share in shares]
-    total = sum(kept)
-    if total <= 0:
-        return 0.0
-    return math.exp(-sum(s / total * math.log(s / total) for s in kept if s > 0))

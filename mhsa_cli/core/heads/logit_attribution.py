@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from mhsa_cli.core.heads.capture import BLOCK_CELLS
-from mhsa_cli.core.model.attention import MultiHeadSelfAttention, merge_heads, share_heads
+from mhsa_cli.core.heads.causal import ratio
+from mhsa_cli.core.heads.stream import Stream, output_maps, run_stream, writers, written
 from mhsa_cli.core.model.layers import EPS, LayerNorm, RMSNorm
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks.base import IGNORE, Batch
+from mhsa_cli.records.claims import Claim, unmeasured
 from mhsa_cli.text import Head
 
 
@@ -35,6 +37,13 @@ class FrozenNorm(NamedTuple):
         return scaled - scaled.mean(-1, keepdim=True) if self.centres else scaled
 
 
+class RowMean(NamedTuple):
+    """A mean over scored tokens, and its standard error over the rows; None with one row."""
+
+    mean: float
+    se: float | None
+
+
 def frozen_norm(norm: nn.Module, x: Tensor) -> FrozenNorm:
     """Freeze a norm's scale at x (..., D). Source: Elhage et al. 2021."""
     zero = x.new_zeros(1)
@@ -47,17 +56,6 @@ def frozen_norm(norm: nn.Module, x: Tensor) -> FrozenNorm:
     return FrozenNorm(False, zero + 1, zero)
 
 
-def head_outputs(attn: MultiHeadSelfAttention, x: Tensor, pos: Tensor) -> Tensor:
-    """Compute the head outputs z = A V on x (B, T, D) in blocks of queries: (B, H, T, d)."""
-    q, k, v = attn.project(x, pos)
-    k, v = share_heads(k, attn.n_heads), share_heads(v, attn.n_heads)
-    T, z = x.size(1), torch.empty_like(q)
-    rows = max(1, BLOCK_CELLS // (q[..., 0, 0].numel() * T))
-    for first, end, A in attn.weights_by_rows(q, k, pos, rows):
-        z[..., first:end, :] = A.to(v.dtype) @ v[..., :end, :]
-    return z
-
-
 def direct_layers(model: TransformerLM) -> list[int]:
     """List the layers whose heads reach the final vector by addition alone."""
     last = model.blocks[-1]
@@ -66,41 +64,8 @@ def direct_layers(model: TransformerLM) -> list[int]:
     return [] if last.mlp is not None else [len(model.blocks) - 1]
 
 
-def output_maps(attn: MultiHeadSelfAttention) -> Tensor:
-    """View the output projection as one matrix W_O (d, D) per head: (H, d, D)."""
-    return attn.out_proj.weight.t().unflatten(0, (attn.n_heads, attn.d_head))
-
-
-def split_stream(model: TransformerLM, ids: Tensor) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-    """Run ids (B, T) in eval mode and separate what reaches the final vector by addition.
-
-    Returns the head outputs z (B, H, T, d) of the direct layers; the sum of embedding, heads, output biases and MLPs as
-    far as they are direct, (B, T, D); and the final vector (B, T, D).
-    """
-    pos = model.pos[: ids.size(1)]
-    x = model.embed(ids, pos)
-    total = x if model.blocks[0].residual else torch.zeros_like(x)
-    outputs: dict[int, Tensor] = {}
-    direct = direct_layers(model)
-    for layer, block in enumerate(model.blocks):
-        attn, out = block.inner, None
-        z = head_outputs(attn, block.attn_norm(x), pos)
-        y = attn.out_proj(merge_heads(z))
-        x = x + y if block.residual else y
-        if block.mlp is not None and block.mlp_norm is not None:
-            out = block.mlp(block.mlp_norm(x))
-            x = x + out if block.residual else out
-        if layer in direct:
-            outputs[layer] = z
-            for head, W_O in zip(z.unbind(1), output_maps(attn), strict=True):
-                total = total + head @ W_O
-            total = total if attn.out_proj.bias is None else total + attn.out_proj.bias
-            total = total if out is None else total + out
-    return outputs, total, x
-
-
 @torch.no_grad()
-def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[dict[Head, float], float | None]:
+def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[dict[Head, RowMean], float | None]:
     """Compute each head's direct effect on the correct logit minus that on the mean logit, over scored positions.
 
     `logits` (B, T, V) are the model's. Returns the figures of heads with a direct path by (layer, head), and the
@@ -108,19 +73,69 @@ def direct_logits(model: TransformerLM, batch: Batch, logits: Tensor) -> tuple[d
     """
     if not direct_layers(model):
         return {}, None
-    outputs, parts, final = split_stream(model, batch.inputs)
-    norm, head = frozen_norm(model.final_norm, final), model.lm_head
-    total = (norm.apply(parts) + norm.shift) @ head.weight.t()
+    stream = run_stream(model, batch.inputs)
+    norm, head = frozen_norm(model.final_norm, stream.inputs[-1]), model.lm_head
+    total = (norm.apply(sum_of_parts(model, stream)) + norm.shift) @ head.weight.t()
     error = float((total + (0.0 if head.bias is None else head.bias) - logits).abs().max())
     scored = batch.targets != IGNORE
     if not bool(scored.any()):
         return {}, error
+    return {one: row_mean(added, scored) for one, added in head_logits(model, stream, batch.targets)}, error
+
+
+def sum_of_parts(model: TransformerLM, stream: Stream) -> Tensor:
+    """Add up what reaches the final vector by addition: embedding, heads, output biases and MLPs, (B, T, D)."""
+    total = torch.zeros_like(stream.inputs[-1])
+    for writer in writers(model, len(model.blocks)):
+        total = total + written(model, stream, writer)
+    for layer in direct_layers(model):
+        bias = model.attention[layer].out_proj.bias
+        total = total if bias is None else total + bias
+    return total
+
+
+def head_logits(model: TransformerLM, stream: Stream, targets: Tensor) -> Iterator[tuple[Head, Tensor]]:
+    """Yield every head with a direct path, and what it adds to the target's logit less the mean logit: (B, T)."""
+    norm, W_U = frozen_norm(model.final_norm, stream.inputs[-1]), model.lm_head.weight
     # One direction per position, the correct logit minus the mean: no head needs all V logits.
-    direction = head.weight[batch.targets.clamp(min=0)] - head.weight.mean(0)
-    direction = norm.pull_back(direction)  # (B, T, D)
-    figures = {}
-    for layer, z in outputs.items():
+    direction = norm.pull_back(W_U[targets.clamp(min=0)] - W_U.mean(0))  # (B, T, D)
+    for layer in direct_layers(model):
         for h, W_O in enumerate(output_maps(model.attention[layer])):
-            added = (z[:, h] * (direction @ W_O.t())).sum(-1)  # (B, T)
-            figures[Head(layer, h)] = float(added[scored].mean())
-    return figures, error
+            yield Head(layer, h), (stream.heads[layer][:, h] * (direction @ W_O.t())).sum(-1)
+
+
+@torch.no_grad()
+def direct_by_position(model: TransformerLM, batch: Batch) -> tuple[list[int], dict[Head, list[float | None]]]:
+    """Compute the figures of `direct_logits` by query position, each the mean over the rows scored there.
+
+    Returns the number of these rows by position, and the figures by head, None where no row is scored.
+    """
+    targets = batch.targets.to(model.pos.device)
+    scored = targets != IGNORE
+    counts = scored.sum(0)
+    found: dict[Head, list[float | None]] = {}
+    for head, added in head_logits(model, run_stream(model, batch.inputs), targets):
+        means = (added.double() * scored).sum(0) / counts
+        found[head] = [mean if n else None for mean, n in zip(means.tolist(), counts.tolist(), strict=True)]
+    return counts.tolist(), found
+
+
+def direct_notes(model: TransformerLM, batch: Batch) -> list[Claim]:
+    """Say what direct logits omit in this model."""
+    layers = direct_layers(model)
+    if not layers:
+        return [unmeasured("no direct logits")]
+    notes = []
+    if len(layers) < len(model.blocks):
+        notes.append(unmeasured("direct logits of the last layer only"))
+    if not isinstance(model.final_norm, nn.Identity):
+        notes.append(unmeasured("direct logits hold the norm"))
+    if not bool((batch.targets != IGNORE).any()):
+        notes.append(unmeasured("no scored token"))
+    return notes
+
+
+def row_mean(values: Tensor, scored: Tensor) -> RowMean:
+    """Average values (B, T) over the scored ones; the standard error is that of a ratio of sums."""
+    (mean,), (se,) = ratio(values.where(scored, 0.0).sum(1).unsqueeze(0), scored.sum(1))
+    return RowMean(mean, se if len(values) > 1 else None)

@@ -1,63 +1,192 @@
-"""The null distribution of lifts: untrained heads of a model's shape on rows of its task."""
+"""Two null distributions of lifts: heads of untrained models of this shape, and random heads in the same model."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from mhsa_cli.core.heads.capture import head_weights
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, build_probe
+from mhsa_cli.core.heads.families import Lift
+from mhsa_cli.core.heads.probe import MAX_WEIGHTS, MIN_ROWS, Probe, build_probe, probe_of
 from mhsa_cli.core.heads.scores import concat_heads, lifts
-from mhsa_cli.core.model.transformer import TransformerLM, draw_weights
-from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.heads.stream import run_stream
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention, share_heads
+from mhsa_cli.core.model.transformer import TransformerLM, draw_weights, eval_mode
+from mhsa_cli.core.tasks import Batch, Task
 from mhsa_cli.core.tasks.base import stream_generator
+from mhsa_cli.records.heads import HeadScore
 
 HEADS, ROWS = 200, 16  # untrained heads, rounded up to whole models, and their rows
 PERCENTILE = 0.99
-MAX_ALL = 2**24  # attention weights of all untrained heads together, about a second of work
-SEED = 0  # the null depends on shape and task, not on the run's seed
+RANDOM_HEADS, MAX_KEYS = 64, 256  # random heads in the same model, rounded up to whole models, and their longest row
+MAX_ALL = 2**24  # attention weights of all heads of one kind together, about a second of work
+SEED = 0  # neither null depends on the run's seed
+
+
+class Limits(NamedTuple):
+    """The lifts that a labelled head must exceed, by target, and for offsets by distance."""
+
+    targets: Mapping[str, float]
+    offsets: Mapping[int, float]
+
+    def of(self, target: str, distance: int | None) -> float | None:
+        """Return the limit of a target; None where it was not measured."""
+        return self.targets.get(target) if target != "offset" or distance is None else self.offsets.get(distance)
 
 
 @torch.no_grad()
 def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
     """Measure the lift on every target of at least HEADS heads of untrained models of this model's shape.
 
-    Returns (N,) float64 by target name, heads of all layers alike. Heads and rows depend on shape and task alone and
-    are drawn on the CPU. Long rows allow fewer of them, which raises the limit. Empty where rows are too long to
-    measure, or a custom block does not return its weights.
+    Returns float64 by target, (N,), heads of all layers alike; for offsets (N, D), a head's largest lift up to each
+    distance from 2 on. Heads and rows depend on shape and task alone and are drawn on the CPU. Long rows allow fewer of
+    them, which raises the limit. Empty where rows are too long to measure, or a custom block does not return its
+    weights.
     """
     if model.custom is not None and not model.custom.findings.has_weights:
         return {}
     T = task.seq_len
-    drawn = copy.deepcopy(model).cpu()
-    probe = build_probe(drawn, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * T * T))))
+    stacked = copy.deepcopy(model).cpu()
+    probe = build_probe(stacked, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * T * T))))
     if probe is None:
         return {}
     n_heads, B = len(model.heads), len(probe.ids)
     models = math.ceil(HEADS / n_heads)
     at_once = max(1, min(models, MAX_WEIGHTS // (B * n_heads * T * T)))
-    stacked = copy.deepcopy(drawn)
+    drawings = untrained(model)
     parts: list[dict[str, Tensor]] = []
-    for first in range(0, models, at_once):
-        draws = []
-        for index in range(first, min(first + at_once, models)):
-            draw_weights(drawn, stream_generator(SEED, "null", index))
-            draws.append([p.detach().clone() for p in drawn.parameters()])
+    for _ in range(0, models, at_once):
+        draws = [[p.detach().clone() for p in one.parameters()] for one in islice(drawings, at_once)]
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):
             parameter.data = torch.stack(values)
         weights = concat_heads(head_weights(stacked, probe.ids.expand(len(draws), B, T)))
-        parts.append({name: target.lift for name, target in lifts(weights, probe).items()})
+        parts.append(reached(lifts(weights, probe)))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def null_limits(model: TransformerLM, task: Task) -> dict[str, float]:
-    """Compute by target name the lift that a labelled head must exceed: the 99th percentile of untrained heads."""
-    return {name: percentile(values) for name, values in null_lifts(model, task).items()}
+def untrained(model: TransformerLM) -> Iterator[TransformerLM]:
+    """Yield models of this shape with at least HEADS heads in all, drawn from SEED; they share their storage."""
+    drawn = copy.deepcopy(model).cpu()
+    for index in range(math.ceil(HEADS / len(model.heads))):
+        draw_weights(drawn, stream_generator(SEED, "null", index))
+        yield drawn
+
+
+def reached(found: Mapping[str, Lift]) -> dict[str, Tensor]:
+    """Return the lifts by target (N,), and of offsets the largest up to each distance (N, D).
+
+    A near offset is so not judged by far ones, which few queries see.
+    """
+    values = {name: lift.lift for name, lift in found.items()}
+    if "offset" in found and found["offset"].by_distance:
+        values["offset"] = torch.stack([*found["offset"].by_distance.values()], 1).cummax(1).values
+    return values
+
+
+def null_limits(model: TransformerLM, task: Task) -> Limits:
+    """Compute the 99th percentile of untrained heads."""
+    return limits_of(null_lifts(model, task), percentile)
+
+
+def limits_of(values: Mapping[str, Tensor], limit: Callable[[Tensor], float]) -> Limits:
+    """Compute the limit of every target, and of offsets that up to each distance."""
+    each = {name: one for name, one in values.items() if name != "offset"}
+    offsets = values["offset"].unbind(1) if "offset" in values else ()
+    return Limits({n: limit(v) for n, v in each.items()}, {d: limit(v) for d, v in enumerate(offsets, 2)})
 
 
 def percentile(values: Tensor) -> float:
     """Compute the 99th percentile in float64; float32 would round the rank."""
     return float(torch.quantile(values.double(), PERCENTILE))
+
+
+@torch.no_grad()
+def random_lifts(model: TransformerLM, probe: Probe) -> dict[str, Tensor] | None:
+    """Measure the lifts of at least RANDOM_HEADS heads with random queries and keys in the same model.
+
+    Each has the inputs of one of the model's heads on the probe's rows, as the model is, and Gaussian maps to queries
+    and keys of the Frobenius norms of that head's, the biases likewise. Positions act as in the model. ROWS rows at
+    most, cut to MAX_KEYS tokens. Values as of `null_lifts`; None for custom attention.
+    """
+    if model.custom is not None:
+        return None
+    T = min(probe.ids.size(1), MAX_KEYS)
+    times = math.ceil(RANDOM_HEADS / len(model.heads))
+    rows = min(ROWS, max(MIN_ROWS, MAX_ALL // (times * len(model.heads) * T * T)))
+    batch = Batch(probe.batch.inputs[:rows, :T], probe.batch.targets[:rows, :T])
+    part = probe_of(probe.task, batch, probe.shuffled[:rows, :T], probe.visible[:T, :T], probe.inputs)
+    inputs = run_stream(model, batch.inputs).inputs
+    generators = [stream_generator(SEED, "random-null", layer) for layer in range(len(model.blocks))]
+    weights = [w.transpose(0, 1).flatten(1, 2) for w in random_weights(model, inputs, times, generators)]
+    return reached(lifts(torch.cat(weights, 1), part))
+
+
+@torch.no_grad()
+def random_weights(
+    model: TransformerLM, inputs: Sequence[Tensor], times: int, generators: Sequence[Generator]
+) -> list[Tensor]:
+    """Compute the weights of `times` as many random heads as heads in every layer: (times, B, H, T, T) each.
+
+    `inputs` are those of the blocks (B, T, D), as of `run_stream`; each layer has its generator. Positions, window and
+    kind of attention act as in the model.
+    """
+    weights, pos = [], model.pos[: inputs[0].size(1)]
+    with eval_mode(model):
+        for block, x, generator in zip(model.blocks, inputs, generators, strict=False):
+            q, k = random_projections(block.inner, block.attn_norm(x), times, generator)
+            q, k = block.inner.positions.rotate(q, k, pos)
+            weights.append(block.inner.weights(q, k, None, pos))
+    return weights
+
+
+def random_projections(
+    attn: MultiHeadSelfAttention, x: Tensor, times: int, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """Compute queries and keys of x (B, T, D) for `times` as many random heads as heads: (times, B, H, T, d) each."""
+    H, d = attn.n_heads, attn.d_head
+    weights, bias = attn.qkv_proj.weight.split(attn.widths), attn.qkv_proj.bias
+    biases = [None] * 3 if bias is None else bias.split(attn.widths)
+    found = []
+    for weight, offset in list(zip(weights, biases, strict=True))[:2]:
+        W = share_heads(weight.unflatten(0, (-1, d)), H)  # (H, d, D)
+        drawn = _of_norm(W.flatten(1), times, generator).view(times * H * d, -1)
+        y = (x @ drawn.T).unflatten(-1, (times, H, d))  # (B, T, times, H, d)
+        if offset is not None:
+            y = y + _of_norm(share_heads(offset.view(-1, 1, d), H).squeeze(1), times, generator).view(times, H, d)
+        found.append(y.permute(2, 0, 3, 1, 4).contiguous())
+    return found[0], found[1]
+
+
+def _of_norm(like: Tensor, times: int, generator: Generator) -> Tensor:
+    """Draw Gaussian vectors (times, H, n) with the norms of `like` (H, n)."""
+    drawn = torch.randn(times, *like.shape, generator=generator).to(like)
+    return drawn * (like.norm(dim=-1) / drawn.norm(dim=-1)).unsqueeze(-1)
+
+
+def random_limits(model: TransformerLM, probe: Probe) -> Limits | None:
+    """Compute the largest lift of random heads in the same model; None for custom attention."""
+    values = random_lifts(model, probe)
+    return None if values is None else limits_of(values, lambda one: float(one.max()))
+
+
+def with_limits(heads: Sequence[HeadScore], untrained: Limits, random: Limits | None) -> list[HeadScore]:
+    """Add to every score the limits that a label's lift must exceed."""
+    found = []
+    for head in heads:
+        scores = {
+            name: replace(
+                score,
+                null=untrained.of(name, score.distance),
+                random_null=None if random is None else random.of(name, score.distance),
+            )
+            for name, score in head.scores.items()
+        }
+        found.append(replace(head, scores=scores))
+    return found

@@ -7,65 +7,63 @@ Definitions and sources: docs/heads.md.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.heads.capture import head_weights
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, gaps_to_test, repeated_blocks
-from mhsa_cli.core.heads.targets import SCORES, TargetWeights, lift_of, row_target_weights
-from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.heads.families import Lift, best_modulo, best_offset, best_token, by_distance
+from mhsa_cli.core.heads.probe import Probe
+from mhsa_cli.core.heads.targets import (
+    SCORES,
+    lift_of,
+    mass_on,
+    target_keys,
+    target_of,
+)
+from mhsa_cli.core.model.attention import uniform_weights
+from mhsa_cli.core.tasks import IGNORE
 
-MAX_GAP_LENGTH = 256  # longer rows cost much and add no information
-
-
-class Lift(NamedTuple):
-    """N heads' mean weight on a target (N,), the lift, and the uniform head's mass.
-
-    For offsets, also the distance of largest lift (N,), and the lifts (N,) by distance.
-    """
-
-    mass: Tensor
-    lift: Tensor
-    uniform: Tensor
-    distance: Tensor | None = None
-    by_distance: dict[int, Tensor] | None = None
-
-
-def target_mass(weights: Tensor, target: TargetWeights) -> Tensor:
-    """Compute the mean weight on a target over the queries that count: (B, N, T, T) to (N,), float64."""
-    share = target.weights.to(weights.device)
-    if share.size(0) == 1:  # the same target in every row: rows may be averaged first
-        return (weights.mean(0, dtype=torch.float64) * share).sum((-2, -1))
-    return torch.einsum("bnqk,bqk->n", weights.double(), share)
+DEVIATION = 0.05  # of a map from uniform attention: below it there is nothing to compare
 
 
 def lifts(weights: Tensor, probe: Probe) -> dict[str, Lift]:
     """Compute the lift of N heads' weights on the probe's rows, (B, N, T, T), for every target these rows have."""
-    found = {}
-    mean = weights.mean(0, dtype=torch.float64)  # (N, T, T)
-    for name in SCORES:
-        if name == "offset" and probe.offsets:
-            found[name] = best_offset(mean, probe.offsets)
-        elif name in probe.targets:
-            target = probe.targets[name]
-            mass = target_mass(weights if SCORES[name].content else mean.unsqueeze(0), target)
-            found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
-    return found
+    exact = by_head(weights)
+    mean = exact.mean(1, keepdim=True)
+    sums = by_distance(mean.squeeze(1), probe.visible)
+    found = {
+        "offset": best_offset(sums, probe.distances),
+        "modulo": best_modulo(sums, probe.distances),
+        "token": best_token(exact, probe.tokens),
+    }
+    for name, target in probe.targets.items():
+        # Where the target is the same in all rows, their mean has the same mass on it.
+        mass = mass_on(exact if target.keys.size(0) > 1 else mean, target)
+        found[name] = Lift(mass, lift_of(mass, target.uniform), torch.full_like(mass, target.uniform))
+    return {name: lift for name in SCORES if (lift := found.get(name)) is not None}
 
 
-def best_offset(mean: Tensor, offsets: dict[int, float]) -> Lift:
-    """Find each head's distance of largest lift; `mean` (N, T, T) are the weights averaged over rows."""
-    T, distances = mean.size(-1), list(offsets)
-    mass = torch.stack([mean.diagonal(-d, -2, -1).sum(-1) / (T - d) for d in distances])  # (distances, N)
-    uniform = torch.tensor(list(offsets.values()), dtype=mass.dtype, device=mass.device)
-    lift = lift_of(mass, uniform.unsqueeze(1))
-    best = lift.nan_to_num(-1.0).argmax(0, keepdim=True)  # (1, N)
-    distance = torch.tensor(distances, device=mass.device)[best[0]]
-    by_distance = dict(zip(distances, lift.unbind(0), strict=True))
-    return Lift(mass.gather(0, best)[0], lift.gather(0, best)[0], uniform[best[0]], distance, by_distance)
+def scored_lifts(weights: Tensor, probe: Probe, found: Mapping[str, Lift]) -> dict[str, list[float | None]]:
+    """Compute the lifts of `found` over scored queries alone, by name and head; None where none of these counts."""
+    exact, scored = by_head(weights), probe.batch.targets != IGNORE
+    values: dict[str, list[float | None]] = {}
+    for name, lift in found.items():
+        values[name] = [None] * len(exact)
+        numbers = [lift.numbers(i) for i in range(len(exact))]
+        for own in set(numbers):
+            target = target_keys(target_of(name, own, probe.task)(probe.ids), probe.visible, scored)
+            heads = [i for i, other in enumerate(numbers) if other == own]
+            if target is not None:
+                part = lift_of(mass_on(exact[heads], target), target.uniform)
+                for i, value in zip(heads, part.tolist(), strict=True):
+                    values[name][i] = value
+    return values
+
+
+def by_head(weights: Tensor) -> Tensor:
+    """Copy weights (B, N, T, T) to (N, B, T, T), float64."""
+    return weights.transpose(0, 1).double().contiguous()
 
 
 def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
@@ -79,20 +77,25 @@ def shape(weights: Tensor, visible: Tensor) -> dict[str, Tensor]:
     visible, n_keys = visible[queries].to(weights.device), n_keys[queries].to(weights.device)
     rows = weights[:, :, queries.to(weights.device)].double()  # (B, N, q, T)
     entropy = -torch.xlogy(rows, rows).sum(-1) / n_keys.log()
-    distance = (rows - visible.double() / n_keys.unsqueeze(-1)).abs().sum(-1) / 2
+    distance = (rows - uniform_weights(visible, torch.float64)).abs().sum(-1) / 2
     figures = {"entropy": entropy, "uniformity": 1 - distance, "confidence": rows.amax(-1)}
     return {name: x.mean((0, 2)) for name, x in figures.items()}
 
 
-def positionality(weights: Tensor, visible: Tensor) -> Tensor:
-    """Compute how similar a head's maps on random rows are, (B, N, T, T) to (N,): 1 if they do not depend on the input.
+def positionality(weights: Tensor, shuffled: Tensor, probe: Probe) -> Tensor:
+    """Compute how similar a head's maps of rows and of the same rows with shuffled tokens are, (B, N, T, T) to (N,).
 
-    1 - mean total variation distance to the rows' mean map, over queries with more than one visible key.
+    1: the map does not depend on the tokens, 0: its deviations D, D' from uniform attention are unrelated. It is
+    2 sum(D D') / sum(D^2 + D'^2) over the queries with more than one visible key of all rows that the shuffle changes,
+    at least 0; NaN where there are none, or the mean total variation of D and D' is below DEVIATION.
     """
-    queries = (visible.sum(-1) > 1).nonzero().squeeze(1).to(weights.device)
-    rows = weights[:, :, queries].double()
-    distance = (rows - rows.mean(0, keepdim=True)).abs().sum(-1) / 2
-    return 1 - distance.mean((0, 2))
+    n_keys = probe.visible.sum(-1)
+    queries, rows = n_keys > 1, (probe.ids != probe.shuffled).any(-1)
+    uniform = uniform_weights(probe.visible, torch.float64)[queries].to(weights.device)
+    own, other = (w[rows.to(w.device)][:, :, queries.to(w.device)].double() - uniform for w in (weights, shuffled))
+    found = 2 * (own * other).sum((0, 2, 3)) / (own.square() + other.square()).sum((0, 2, 3))
+    deviation = (own.abs() + other.abs()).sum(-1).mean((0, 2)) / 4
+    return torch.where(deviation >= DEVIATION, found.clamp(min=0.0), math.nan)
 
 
 def concat_heads(weights: list[Tensor]) -> Tensor:
@@ -102,34 +105,3 @@ def concat_heads(weights: list[Tensor]) -> Tensor:
     """
     joined = torch.cat(weights, -3)
     return joined if joined.dim() == 4 else joined.transpose(0, 1).flatten(1, 2)
-
-
-def gap_lifts(model: TransformerLM, task: Task, seed: int) -> dict[str, dict[int, Tensor]]:
-    """Measure the content lifts of N heads (N,) by distance between repeats, at trained and unseen distances.
-
-    Returns the induction lifts at "trained" and at "unseen" distances, and the "duplicate" lifts at the latter. Rows
-    are as long as the model allows and repeat distinct random symbols: only the context predicts the next token.
-    """
-    length = min(model.max_seq_len, MAX_GAP_LENGTH)
-    visible = model.mixers[0].causal_mask[:length, :length].cpu()
-    trained, unseen = gaps_to_test(task, length)
-    gaps = (*trained, *unseen)
-    found: dict[str, dict[int, Tensor]] = {"trained": {}, "unseen": {}, "duplicate": {}}
-    if not gaps:
-        return found
-    blocks = torch.stack([repeated_blocks(task, gap, length, seed) for gap in gaps])  # (gaps, rows, length)
-    each = blocks.size(1) * len(model.heads) * length**2  # weights of one gap
-    means = []
-    for part in blocks.split(max(1, MAX_WEIGHTS // each)):
-        weights = concat_heads(head_weights(model, part.flatten(0, 1)))
-        means.append(weights.unflatten(0, part.shape[:2]).mean(1, dtype=torch.float64))
-    mean = torch.cat(means)  # (gaps, N, length, length)
-    for name, new, used in (("induction", found["unseen"], found["trained"]), ("duplicate", found["duplicate"], {})):
-        # The rows of a gap share one target, because a block's symbols are distinct.
-        share, uniform = row_target_weights(SCORES[name].target(blocks[:, 0]), visible)
-        mass = torch.einsum("gnqk,gqk->gn", mean, share.to(mean.device))
-        lift = lift_of(mass, uniform.unsqueeze(1).to(mean.device))
-        for gap, u, gap_lift in zip(gaps, uniform.tolist(), lift, strict=True):
-            if math.isfinite(u):
-                (used if gap in trained else new)[gap] = gap_lift
-    return found

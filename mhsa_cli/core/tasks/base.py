@@ -33,7 +33,7 @@ class Task:
     `chance_loss` (nats) and `chance_accuracy` are what ignoring the input scores when the position of a query is known.
     With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
     `note` is a caution printed below this task's attention maps. `n_rows` is the number of different rows, or None if
-    unknown. `gaps` are the distances at which its rows repeat symbols on purpose.
+    unknown. `gaps` are the distances at which its rows favour repeats. `separator` is the id of one, if any.
     """
 
     name: ClassVar[str]
@@ -44,6 +44,7 @@ class Task:
     uniform_answers: ClassVar[bool] = False
     n_rows: int | None = None
     gaps: Sequence[int] = ()
+    separator: int | None = None
     space: ClassVar[str] = " "  # between tokens in generated text
     goal_accuracy: ClassVar[float] = 0.99  # of a run that has learned the task
 
@@ -79,11 +80,26 @@ class Task:
         raise NotImplementedError
 
     def source(self, inputs: Tensor) -> Tensor | None:
-        """Return for each query the position of the key that holds its answer, (B, T), -1 where it has no answer.
+        """Return all keys that hold each query's answer, (B, T, T) boolean; none where a query has no answer.
 
-        None: the task has no such positions. `inputs` may be any ids, not only rows of this task.
+        None: the task has no such keys. `inputs` (B, T) may be any ids, not only rows of this task.
         """
         return None
+
+    def corrupt(self, batch: Batch, generator: Generator) -> Batch:
+        """Return rows to patch from, in the batch's shape, and the batch's targets that patching is scored on.
+
+        Row b of the inputs is what row b of the batch is patched from: its answers should differ, its scored places
+        should not. The targets are the batch's own, IGNORE at further places or in whole rows that have no partner.
+        Here: another row of the batch with the same scored places, drawn from `generator`.
+        """
+        _, places = (batch.targets != IGNORE).unique(dim=0, return_inverse=True)
+        _, content = batch.inputs.unique(dim=0, return_inverse=True)
+        fits = (places.unsqueeze(1) == places) & (content.unsqueeze(1) != content)  # (B, B)
+        partner = torch.rand(fits.shape, generator=generator).masked_fill(~fits, -1.0).argmax(1)
+        found = fits.any(1, keepdim=True)
+        inputs = torch.where(found, batch.inputs[partner], batch.inputs)
+        return Batch(inputs, batch.targets.masked_fill(~found, IGNORE))
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
         """Write ids for display."""
@@ -159,6 +175,11 @@ def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:
 def next_token_rows(rows: Tensor) -> Batch:
     """Split rows (B, T+1) into inputs and the targets one position later: target[t] = row[t+1]."""
     return Batch(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+
+
+def keys_that_hold(answers: Tensor, inputs: Tensor, answered: Tensor) -> Tensor:
+    """Return the keys that hold each query's answer, (B, T, T) boolean; none where a query is not `answered` (B, T)."""
+    return ((inputs.unsqueeze(1) == answers.unsqueeze(2)) & answered.unsqueeze(2)).tril()
 
 
 def sums(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,4 +28,4 @@ class Copy(Recall):
         return range(self.min_length + 1, self.max_length + 2)
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
-        return torch.arange(ids.size(1)).expand_as(ids)
+        return torch.arange(ids.size(1), device=ids.device).expand_as(ids)

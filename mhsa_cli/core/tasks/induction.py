@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, next_token_rows
+from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, keys_that_hold, next_token_rows
 
 
 class Induction(Task):
@@ -41,11 +41,26 @@ class Induction(Task):
         return Batch(batch.inputs, batch.targets.masked_fill(t[:-1] < period, IGNORE))
 
     def source(self, inputs: Tensor) -> Tensor:
-        """Return the position after the last earlier occurrence of each query's symbol, -1 in the first block."""
-        t = torch.arange(inputs.size(1))
-        again = (inputs == inputs[:, :1]) & (t > 0)  # the first symbol again: the second block
-        period = torch.where(again.any(1), again.int().argmax(1), len(t)).unsqueeze(1)  # (B, 1)
-        return torch.where(t < period, -1, t - period + 1)
+        """Return the positions of the symbol that followed the last earlier occurrence of each query's symbol."""
+        T = inputs.size(1)
+        earlier = (inputs.unsqueeze(2) == inputs.unsqueeze(1)).tril(-1)
+        follower = (earlier * torch.arange(1, T + 1, device=inputs.device)).amax(-1)  # (B, T), 0 in the first block
+        return keys_that_hold(inputs.gather(1, follower), inputs, follower > 0)
+
+    def corrupt(self, batch: Batch, generator: Generator) -> Batch:
+        """Score one query of each row; before it, its symbol is replaced by one that the row does not have.
+
+        So the token before the answer no longer shows that the answer follows this symbol, and nothing else changes.
+        """
+        scored = batch.targets != IGNORE
+        query = torch.rand(scored.shape, generator=generator).masked_fill(~scored, -1.0).argmax(1, keepdim=True)
+        absent = torch.ones(len(scored), self.vocab_size).scatter(1, batch.inputs, 0.0)
+        free = absent.any(1, keepdim=True)  # a block may have every symbol
+        symbol = torch.multinomial(absent + (~free).float(), 1, generator=generator)
+        t = torch.arange(scored.size(1))
+        earlier = (batch.inputs == batch.inputs.gather(1, query)) & (t < query)
+        chosen = scored & free & (t == query)
+        return Batch(torch.where(earlier & free, symbol, batch.inputs), batch.targets.masked_fill(~chosen, IGNORE))
 
 
 def distinct(n: int, k: int, vocab_size: int, generator: Generator) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.core.tasks.base import IGNORE, Batch, Task
+from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, keys_that_hold
 
 
 class Recall(Task):
@@ -16,6 +16,8 @@ class Recall(Task):
     L is seq_len / 2, or drawn per row from min_length..seq_len/2; a shorter row ends in padding. Ids: symbols first,
     then padding (only if lengths vary), and the separator last. A task overrides `answer_index`.
     """
+
+    separator: int
 
     def __init__(self, *, vocab_size: int, seq_len: int, min_length: int | None = None) -> None:
         self.vocab_size, self.seq_len = vocab_size, seq_len
@@ -54,10 +56,11 @@ class Recall(Task):
         return Batch(rows[:, :-1].contiguous(), targets[:, 1:].contiguous())
 
     def source(self, inputs: Tensor) -> Tensor:
-        """Return the prefix position that each query's answer repeats, -1 where there is no answer."""
+        """Return the prefix position that each query's answer repeats, and all others with the same symbol."""
         length = (inputs == self.separator).int().argmax(-1, keepdim=True)  # (B, 1)
-        i = torch.arange(inputs.size(1)).expand_as(inputs) - length
-        return torch.where((i >= 0) & (i < length), self._index(inputs, length, i), -1)
+        i = torch.arange(inputs.size(1), device=inputs.device).expand_as(inputs) - length
+        answers = inputs.gather(1, self._index(inputs, length, i).clamp(0, inputs.size(1) - 1))
+        return keys_that_hold(answers, inputs, (i >= 0) & (i < length))
 
     def _index(self, ids: Tensor, length: Tensor, i: Tensor) -> Tensor:
         """Look up the prefix position of answer number i (B, T)."""

@@ -22,4 +22,4 @@ class Reverse(Recall):
     uniform_answers = True
 
     def answer_index(self, ids: Tensor, length: Tensor) -> Tensor:
-        return length - 1 - torch.arange(ids.size(1))
+        return length - 1 - torch.arange(ids.size(1), device=ids.device)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Generator
 
-from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows
+from mhsa_cli.core.tasks.base import Batch, Task, next_token_rows, stream_generator
 from mhsa_cli.errors import UsageError
 
 MAX_BYTES = 64 * 1024 * 1024
+COUNTED = 2**16  # characters in which repeats are counted
 
 
 class Text(Task):
@@ -66,6 +69,21 @@ class Text(Task):
             file = Path(folder) / "example.txt"
             file.write_text("hello attention " * 10, encoding="utf-8")
             return cls(path=str(file), seq_len=8, eval_fraction=0.5)
+
+    @cached_property
+    def gaps(self) -> Sequence[int]:  # type: ignore[override]
+        """The distances in a row at which the training part repeats two characters in a row more than elsewhere.
+
+        More than twice as often as at the median distance and as by chance.
+        """
+        rows = self.sample(max(1, COUNTED // self.seq_len), stream_generator(0, "gaps", 0)).inputs
+        pairs = rows[:, 1:] * self.vocab_size + rows[:, :-1]
+        if pairs.size(1) < 2:
+            return ()
+        rates = [float((pairs[:, gap:] == pairs[:, :-gap]).double().mean()) for gap in range(1, pairs.size(1))]
+        share = torch.unique(pairs, return_counts=True)[1].double() / pairs.numel()
+        usual = max(median(rates), float(share.square().sum()))
+        return [gap for gap, rate in enumerate(rates, 1) if rate > 2 * usual]
 
     def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
         ids = self.parts[split]

@@ -15,7 +15,7 @@ from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
 from mhsa_cli.core.tasks.base import stream_generator
 from mhsa_cli.core.training.checkpoint import pack, restore
-from mhsa_cli.core.training.snapshots import Snapshots, snapshot_steps
+from mhsa_cli.core.training.snapshots import Snapshots, map_steps, snapshot_steps
 from mhsa_cli.core.training.stack import Stack, learning_rate, parameter_dtype, unstack
 from mhsa_cli.errors import NonFiniteError
 from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
@@ -84,7 +84,7 @@ class Group:
             self.epoch_loss_sums = [restore(self.stack, slot, files) for slot, files in enumerate(resume)]
         self.resumed = resume is not None
         self.snapshots = Snapshots(self.stack, task) if watch else None
-        self.snapshot_steps = snapshot_steps(self.total)
+        self.map_steps, self.snapshot_steps = map_steps(self.total), snapshot_steps(self.total)
         self.last_eval: list[EvalRecord] = [EvalRecord(0, math.nan, math.nan)] * len(configs)
         self._first = self.step
         self.evaluate()
@@ -218,7 +218,7 @@ class Group:
     def _snapshot(self, flush: bool) -> RunRecords:
         """Take a snapshot if due at this step; yield the pending ones if `flush` or if there are many."""
         if self.snapshots is not None:
-            full = self.step in self.snapshot_steps and self.snapshots.note()
+            full = self.step in self.snapshot_steps and self.snapshots.note(self.step in self.map_steps)
             if full or flush:
                 yield from self._flush()
 

@@ -1,4 +1,4 @@
-"""The evaluation rows of a run, and how many of them occur in its training batches: all of them on tiny tasks."""
+"""Held-out rows of a run, and how many of them occur in its training batches: all of them on tiny tasks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def rows_sha256(task: Task, seed: int, n: int) -> str:
     return found.hexdigest()
 
 
-def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int) -> int | None:
-    """Count the n evaluation rows that also occur in `steps` training batches, by drawing those batches again.
+def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int, stream: str = "eval") -> int | None:
+    """Count the n held-out rows of a stream that also occur in `steps` training batches, by drawing those again.
 
-    None where evaluation uses other data, or there are too many rows.
+    None where the held-out rows are other data, or there are too many rows.
     """
     if task.n_rows is None:
         return None
-    wanted = row_keys(fixed_batch(task, seed, "eval", n).inputs).tolist()
+    wanted = row_keys(fixed_batch(task, seed, stream, n).inputs).tolist()
     missing = set(wanted)
     for index in range(-(-steps // BLOCK)):
         if index * BLOCK * batch_size > MAX_ROWS:

@@ -5,32 +5,44 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhsa_cli.core.heads.capture import head_weights
-from mhsa_cli.core.heads.probe import MAX_WEIGHTS, Probe, build_probe
+from mhsa_cli.core.heads.capture import finite_or_none, head_weights, weights_and_logits
+from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task
+from mhsa_cli.core.tasks.base import IGNORE
 from mhsa_cli.core.training.stack import Stack
-from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.timeline import HeadSnapshot, SnapshotRecord
 
-ROWS = 8  # task rows, and as many random rows
+ROWS = 8  # task rows, each also with its tokens shuffled
 MAX_DISTANCE = 64  # up to which the lifts of all offsets are stored
 MAX_KEPT = 2**22  # numbers of stored weights
-EVEN = (8, 48)  # the least and the largest number of evenly spaced snapshots
-STEPS_EACH = 45  # training steps per evenly spaced snapshot
+MAX_SCORED = 2**20  # attention weights scored together: more do not fit in a processor's cache
+EVEN = (8, 48)  # the least and the largest number of evenly spaced snapshots with maps
+STEPS_EACH = 45  # training steps per evenly spaced snapshot with maps
+APART, PER_DOUBLING = 4, 16  # least steps between two snapshots without maps, and their number per doubling of the step
 MAP_SIZE = 32  # cells per side of a stored map; longer rows are pooled
 
 
-def snapshot_steps(total: int) -> set[int]:
-    """Choose the steps of snapshots: 0, 1, 2, 4, 8, ... and evenly spaced ones, `total` included."""
+def map_steps(total: int) -> set[int]:
+    """Choose the steps of snapshots with maps: 0, 1, 2, 4, 8, ... and evenly spaced ones, `total` included."""
     doubling = {0, *(2**i for i in range(total.bit_length()))}
     count = min(EVEN[1], max(EVEN[0], total // STEPS_EACH))
     return {step for step in doubling | {round(i * total / count) for i in range(count + 1)} if step <= total}
+
+
+def snapshot_steps(total: int) -> set[int]:
+    """Choose the steps of all snapshots: between those with maps, every 4 steps, later 16 per doubling of the step."""
+    steps, step = map_steps(total), 0
+    while (step := step + max(APART, (1 << step.bit_length() >> 1) // PER_DOUBLING)) < total:
+        steps.add(step)
+    return steps
 
 
 class Snapshots:
@@ -41,7 +53,7 @@ class Snapshots:
 
     def __init__(self, stack: Stack, task: Task) -> None:
         self.stack = stack
-        self.kept: list[tuple[int, Tensor]] = []
+        self.kept: list[tuple[int, Tensor, bool]] = []  # step, weights, with maps
         custom = stack.model.custom
         seeds = stack.seeds if custom is None or custom.findings.has_weights else []
         found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]
@@ -49,59 +61,126 @@ class Snapshots:
         if not self.probes:
             return
         self.model = copy.deepcopy(stack.model)
-        self.ids = torch.stack([torch.cat([p.ids, p.random]) for p in self.probes]).to(stack.device)  # (M, 2B, T)
+        self.ids = self._on_device([probe.ids for probe in self.probes])  # (M, B, T)
+        self.shuffled = self._on_device([probe.shuffled for probe in self.probes])
+        targets = [probe.batch.targets for probe in self.probes]
+        self.targets = self._on_device([target.clamp(min=0) for target in targets])
+        self.late_minus_early = self._on_device([late_minus_early(target) for target in targets])
         self.layers = [attn.n_heads for attn in self.model.mixers]
         weights = self.ids[..., 0].numel() * sum(self.layers) * self.ids.size(-1) ** 2
-        self.room = max(1, min(MAX_WEIGHTS // weights, MAX_KEPT // stack.size))  # steps scored together
+        self.room = max(1, MAX_KEPT // stack.size)  # steps whose weights are stored
+        self.together = max(1, MAX_SCORED // weights)  # steps scored together
 
-    def note(self) -> bool:
-        """Store the current weights; True if `flush` is due."""
+    def _on_device(self, rows: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(rows)).to(self.stack.device)
+
+    def note(self, maps: bool = True) -> bool:
+        """Store the current weights, to be scored with maps or without; True if `flush` is due."""
         if self.probes:
-            self.kept.append((self.stack.updates, self.stack.weights.clone()))
+            self.kept.append((self.stack.updates, self.stack.weights.clone(), maps))
         return len(self.kept) >= (self.room if self.probes else 1)
 
     @torch.no_grad()
     def flush(self) -> list[tuple[int, SnapshotRecord]]:
         """Score every head of the stored weights: (slot, record), each slot's in order of steps."""
-        if not self.probes or not self.kept:
+        if not self.kept:
             return []
-        views = [self.stack.views(weights) for _, weights in self.kept]
+        kept, self.kept = self.kept, []
+        parts = [kept[first : first + self.together] for first in range(0, len(kept), self.together)]
+        return [scored for part in parts for scored in self._score(part)]
+
+    def _score(self, kept: Sequence[tuple[int, Tensor, bool]]) -> list[tuple[int, SnapshotRecord]]:
+        steps, K, M, n = [step for step, _, _ in kept], len(kept), self.stack.M, sum(self.layers)
+        self._load([weights for _, weights, _ in kept])
+        maps, logits = weights_and_logits(self.model, self.ids.repeat(K, 1, 1))
+        own = concat_heads(maps).unflatten(1, (K, M, n))  # (B, K, M, n, T, T)
+        scores = self._in_context(logits).unflatten(0, (K, M)).tolist()
+        whole = [place for place, (_, _, with_maps) in enumerate(kept) if with_maps]
+        shuffled = self._on_shuffled_rows([kept[place][1] for place in whole])
+        found = []
+        for slot, probe in enumerate(self.probes):
+            heads = self._heads(own[:, :, slot].flatten(1, 2), probe)
+            records = [
+                SnapshotRecord(step, heads[k * n : (k + 1) * n], in_context=finite_or_none(scores[k][slot]))
+                for k, step in enumerate(steps)
+            ]
+            if shuffled is not None:
+                chosen = [records[k] for k in whole]
+                ours, theirs = own[:, whole, slot].flatten(1, 2), shuffled[:, :, slot].flatten(1, 2)
+                rich = self._with_maps(chosen, ours, theirs, probe)
+                records = [rich.get(record.step, record) for record in records]
+            found += [(slot, record) for record in records]
+        return found
+
+    def _on_shuffled_rows(self, kept: Sequence[Tensor]) -> Tensor | None:
+        """Compute the attention weights (B, K, M, n, T, T) of stored models on shuffled rows; None without any."""
+        if not kept:
+            return None
+        self._load(kept)
+        weights = concat_heads(head_weights(self.model, self.shuffled.repeat(len(kept), 1, 1)))
+        return weights.unflatten(1, (len(kept), self.stack.M, sum(self.layers)))
+
+    def _load(self, kept: Sequence[Tensor]) -> None:
+        """Make the model a stack of all stored models: K steps of M."""
+        views = [self.stack.views(weights) for weights in kept]
         for name, parameter in self.model.named_parameters():
             parameter.data = torch.cat([view[name] for view in views])  # (K * M, ...)
-        steps, self.kept = [step for step, _ in self.kept], []
-        K, M, n = len(steps), self.stack.M, sum(self.layers)
-        weights = concat_heads(head_weights(self.model, self.ids.repeat(K, 1, 1)))  # (2B, K * M * n, T, T)
-        by_slot = weights.unflatten(1, (K, M, n))
-        return [
-            (slot, record)
-            for slot, probe in enumerate(self.probes)
-            for record in self._records(by_slot[:, :, slot].flatten(1, 2), probe, steps)
-        ]
 
-    def _records(self, weights: Tensor, probe: Probe, steps: Sequence[int]) -> list[SnapshotRecord]:
-        """Score one model's heads at several steps: weights (2B, K * n, T, T), task rows before random rows."""
-        own, random = weights.split(len(probe.ids))
-        found, figures = lifts(own, probe), shape(own, probe.visible)
-        columns = [values.tolist() for values in (*figures.values(), positionality(random, probe.visible))]
+    def _in_context(self, logits: Tensor) -> Tensor:
+        """Compute each model's in-context score: logits (K * M, B, T, V) to (K * M,)."""
+        log_p = logits.log_softmax(-1).unflatten(0, (-1, self.stack.M))  # (K, M, B, T, V)
+        index = self.targets.unsqueeze(-1).expand(*log_p.shape[:-1], 1)
+        loss = -log_p.gather(-1, index).squeeze(-1).double()
+        return (loss * self.late_minus_early).sum((-2, -1)).flatten()
+
+    def _heads(self, weights: Tensor, probe: Probe) -> list[HeadSnapshot]:
+        """Score one model's heads at several steps by their lifts alone: weights (B, K * n, T, T)."""
+        found = lifts(weights, probe)
         lift = {name: target.lift.tolist() for name, target in found.items()}
         best = found.get("offset")
-        distance = None if best is None or best.distance is None else best.distance.tolist()
+        distance: list[int] | None = None if best is None or best.distance is None else best.distance.tolist()
         # Rounded, since there are many and they are only drawn and compared with thresholds.
         by_distance = {} if best is None or best.by_distance is None else best.by_distance
         offsets = {d: [round(x, 4) for x in ls.tolist()] for d, ls in by_distance.items() if d <= MAX_DISTANCE}
-        maps, pool = small_maps(own[0])
         heads = []
-        for i, (layer, head) in enumerate(self.model.heads * len(steps)):
+        for i, (layer, head) in enumerate(self.model.heads * (weights.size(1) // sum(self.layers))):
             own_lifts = {name: values[i] for name, values in lift.items()}
-            at = None if distance is None else distance[i]
-            entropy, uniformity, sure, same = (None if math.isnan(values[i]) else values[i] for values in columns)
             near = {d: values[i] for d, values in offsets.items()}
-            heads.append(HeadSnapshot(layer, head, own_lifts, at, entropy, uniformity, sure, same, near))
-        own_heads, own_maps, n = iter(heads), iter(maps), sum(self.layers)
-        return [
-            SnapshotRecord(step, [*islice(own_heads, n)], [[*islice(own_maps, count)] for count in self.layers], pool)
-            for step in steps
+            heads.append(HeadSnapshot(layer, head, own_lifts, None if distance is None else distance[i], offsets=near))
+        return heads
+
+    def _with_maps(
+        self, records: Sequence[SnapshotRecord], own: Tensor, shuffled: Tensor, probe: Probe
+    ) -> dict[int, SnapshotRecord]:
+        """Add maps and the other figures, by step: weights (B, K * n, T, T) on the task's rows and on shuffled ones."""
+        figures = [*shape(own, probe.visible).values(), positionality(own, shuffled, probe)]
+        columns = zip(*([finite_or_none(x) for x in values.tolist()] for values in figures), strict=True)
+        maps, pool = small_maps(own[0])
+        heads = [head for record in records for head in record.heads]
+        known = [
+            replace(head, entropy=entropy, uniformity=uniformity, confidence=sure, positionality=same)
+            for head, (entropy, uniformity, sure, same) in zip(heads, columns, strict=True)
         ]
+        own_heads, own_maps, n = iter(known), iter(maps), sum(self.layers)
+        found = {}
+        for record in records:
+            by_layer = [[*islice(own_maps, count)] for count in self.layers]
+            found[record.step] = replace(record, heads=[*islice(own_heads, n)], maps=by_layer, pool=pool)
+        return found
+
+
+def late_minus_early(targets: Tensor) -> Tensor:
+    """Weight each loss of rows (B, T) so that the sum is the in-context score; NaN if no row has two scored positions.
+
+    The score is the mean loss of the last quarter of each row's scored positions minus that of the first quarter
+    (Olsson et al. 2022 take one position for each).
+    """
+    scored = targets != IGNORE
+    place, count = scored.cumsum(-1), scored.sum(-1, keepdim=True)  # places count from 1
+    quarter = (count // 4).clamp(min=1)
+    counts = scored & (count >= 2)
+    early, late = counts & (place <= quarter), counts & (place > count - quarter)
+    return late.double() / late.sum() - early.double() / early.sum()
 
 
 def small_maps(weights: Tensor) -> tuple[list[list[list[int]]], int]:

@@ -1,0 +1,170 @@
+"""Families of targets, of which a head's best is reported: offsets, offsets modulo a period, constant tokens.
+
+The members of a family differ by a number. Their masses are computed together: those of distances from sums along the
+diagonals of the mean map, those of tokens from sums along the columns of every map. A member on which a uniform head
+has COMMON of its weight is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhsa_cli.core.heads.labels import COMMON
+from mhsa_cli.core.heads.targets import lift_of
+from mhsa_cli.core.model.attention import uniform_weights
+
+
+class Numbers(NamedTuple):
+    """The numbers of one target; see `targets.Numbered`."""
+
+    distance: int | None
+    period: int | None
+    token: int | None
+
+
+class Lift(NamedTuple):
+    """N heads' mean weight on a target (N,), the lift, and the uniform head's mass.
+
+    For families, also the numbers of each head's best member (N,); for offsets, the lifts (N,) by distance.
+    """
+
+    mass: Tensor
+    lift: Tensor
+    uniform: Tensor
+    distance: Tensor | None = None
+    period: Tensor | None = None
+    token: Tensor | None = None
+    by_distance: dict[int, Tensor] | None = None
+
+    def numbers(self, head: int) -> Numbers:
+        """Return the numbers of one head's target."""
+        own = (self.distance, self.period, self.token)
+        return Numbers(*(None if values is None else int(values[head]) for values in own))
+
+
+class Distances(NamedTuple):
+    """For every distance 0..T-1 how many `queries` see it, and a uniform head's weight there, summed; both (T,).
+
+    `enough` (T,): whether these queries are a quarter of all, at least two, or of those that are scored. A mean over
+    fewer says little of a head.
+    """
+
+    queries: Tensor
+    uniform: Tensor
+    enough: Tensor
+
+    @property
+    def near(self) -> int:
+        """The largest distance that a quarter of all queries see."""
+        return int((self.queries[1:] >= _quarter(len(self.queries))).sum())
+
+
+def _quarter(T: int) -> int:
+    return max(2, T // 4)
+
+
+def distances_of(visible: Tensor, scored: Tensor) -> Distances:
+    """Count the queries at every distance for `visible` keys (T, T) and `scored` queries (B, T)."""
+    uniform, each = uniform_weights(visible, torch.float64), scored.sum(0).unsqueeze(-1)
+    queries, scored_queries = by_distance(visible, visible), by_distance(visible * each, visible)
+    quarter = torch.where(scored_queries > 0, 4 * scored_queries >= scored_queries.amax(), False)
+    return Distances(queries, by_distance(uniform, visible), (queries >= _quarter(len(visible))) | quarter)
+
+
+def by_distance(maps: Tensor, visible: Tensor) -> Tensor:
+    """Sum maps (..., T, T) over all pairs of query and key at each distance 0..T-1: (..., T), float64 on the CPU.
+
+    Queries with one visible key have no choice and are left out.
+    """
+    T = maps.size(-1)
+    maps = maps.double() * (visible.sum(-1, keepdim=True) > 1).to(maps.device)
+    # Keys reversed, and each row one place further right than the row above: every column holds one distance.
+    skewed = F.pad(maps.flip(-1), (0, T)).flatten(-2)[..., :-T].unflatten(-1, (T, 2 * T - 1))
+    return skewed.sum(-2)[..., T - 1 :].cpu()
+
+
+def best_offset(sums: Tensor, of: Distances) -> Lift | None:
+    """Find each head's best offset, of the distances that enough queries see, from its sums `by_distance` (N, T)."""
+    distances = torch.arange(len(of.queries))[2:]
+    distances = distances[of.queries[distances] > 0]
+    queries = of.queries[distances]
+    mass, uniform = sums[:, distances].T / queries.unsqueeze(1), of.uniform[distances] / queries
+    found = best(mass, uniform, of.enough[distances], distance=distances)
+    if found is None:
+        return None
+    each = lift_of(mass, uniform.unsqueeze(1)).unbind(0)
+    return found._replace(by_distance=dict(zip(distances.tolist(), each, strict=True)))
+
+
+def best_modulo(sums: Tensor, of: Distances) -> Lift | None:
+    """Find each head's best offset modulo a period from its sums `by_distance` (N, T).
+
+    A quarter of the queries must see at least two of its keys.
+    """
+    T, rows = sums.size(-1), torch.cat([sums, of.uniform.unsqueeze(0)])
+    mass, distances, periods = [], [], []
+    for period in range(of.near, 1, -1):  # of equal lifts the first counts: the longest period says most
+        distance = torch.arange(min(period, of.near - period + 1))
+        total = F.pad(rows, (0, -T % period)).unflatten(-1, (-1, period)).sum(-2)[:, distance]
+        mass.append(total / of.queries[distance])
+        distances.append(distance)
+        periods.append(torch.full_like(distance, period))
+    if not mass:
+        return None
+    both = torch.cat(mass, 1)
+    return best(both[:-1].T, both[-1], distance=torch.cat(distances), period=torch.cat(periods))
+
+
+class Tokens(NamedTuple):
+    """E constant tokens: `ids` (E,), and their `places` in the rows, (B, T, E).
+
+    `queries` (B, T) see different tokens: the others have no choice. `seen_by` (E,): how many of them see each token;
+    `uniform` (E,): a uniform head's mean weight there.
+    """
+
+    ids: Tensor
+    places: Tensor
+    queries: Tensor
+    seen_by: Tensor
+    uniform: Tensor
+
+
+def tokens_of(ids: Tensor, visible: Tensor, besides: int | None) -> Tokens:
+    """Find the tokens of rows (B, T), except `besides`, that a quarter of the queries with a choice see."""
+    queries = ((ids.unsqueeze(1) != ids.unsqueeze(2)) & visible).any(-1)
+    found, index = ids.unique(return_inverse=True)
+    rows = torch.zeros(len(ids), len(found), dtype=torch.bool).scatter_(1, index, True).sum(0)
+    found = found[(4 * rows >= len(ids)) & (found != (-1 if besides is None else besides))]  # others: too few rows
+    places = (ids.unsqueeze(-1) == found).double()
+    times = (visible.double() @ places) * queries.unsqueeze(-1)  # that each query sees each, (B, T, E)
+    seen_by, uniform = (times > 0).sum((0, 1)), (times / visible.sum(-1, keepdim=True)).sum((0, 1))
+    kept = 4 * seen_by >= queries.sum().clamp(min=1)
+    return Tokens(found[kept], places[..., kept], queries, seen_by[kept], (uniform / seen_by)[kept])
+
+
+def best_token(weights: Tensor, of: Tokens) -> Lift | None:
+    """Find each head's best constant token; weights (N, B, T, T), float64."""
+    columns = torch.einsum("nbqk,bq->nbk", weights, of.queries.to(weights.device, weights.dtype)).cpu()
+    mass = torch.einsum("nbk,bke->en", columns, of.places) / of.seen_by.unsqueeze(1)
+    return best(mass, of.uniform, token=of.ids)
+
+
+def best(mass: Tensor, uniform: Tensor, enough: Tensor | None = None, **numbers: Tensor) -> Lift | None:
+    """Find each head's member of largest lift: masses (M, N) of M members, a uniform head's (M,), and their numbers.
+
+    Only of members that `enough` queries see, (M,).
+    """
+    usable = uniform < COMMON
+    usable = usable if enough is None else usable & enough
+    if not bool(usable.any()):
+        return None
+    lift = lift_of(mass, uniform.unsqueeze(1))
+    top = lift.nan_to_num(-1.0).masked_fill(~usable.unsqueeze(1), -math.inf).argmax(0)  # (N,); ties: the first
+    own, head = {name: values[top] for name, values in numbers.items()}, torch.arange(len(top))
+    figures = mass[top, head], lift[top, head], uniform[top]
+    return Lift(*figures, own.get("distance"), own.get("period"), own.get("token"))
