@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
 from functools import cache, partial
 from types import NoneType
 from typing import Any, NamedTuple, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
-from mhsa_cli.records.claim_words import words
-from mhsa_cli.records.claims import Claim, stored
+from mhsa_cli.records.claim_words import WORDS, words
+from mhsa_cli.records.claims import Claim, Status, stored
 from mhsa_cli.records.labels import Label
-from mhsa_cli.text import escape, shortened
+from mhsa_cli.text import Head, escape, shortened
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -42,6 +43,7 @@ COUNT = Kind("a whole number from 0 to 2^63 - 1", is_count)
 NUMBER = Kind("a number", is_number)
 YES_NO = Kind("true or false", lambda value: isinstance(value, bool))
 FINITE = Kind("a finite number", lambda value: is_number(value) and math.isfinite(value))
+ADDRESS = Kind("a layer and a head", lambda value: isinstance(value, list) and [*map(is_count, value)] == [True] * 2)
 LABEL = Kind("the id of a label", lambda value: Label.from_id(value) is not None)
 
 # A Kind; a list of one schema; an object with these keys, each optional and nullable, or with any key ("*").
@@ -51,7 +53,7 @@ KINDS: dict[type, tuple[Kind, Reader, Reader]] = {
     **{cls: (kind, cls, lambda value: value) for cls, kind in ((int, COUNT), (float, NUMBER), (str, TEXT))},
     bool: (YES_NO, bool, bool),
     Label: (LABEL, Label.from_id, lambda label: label.id),
-    Claim: (TEXT, stored, words),
+    Head: (ADDRESS, lambda pair: Head(*pair), list),
 }
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # raised by content of another structure than assumed
 
@@ -77,6 +79,11 @@ class ContentError(ValueError):
         return f"{self.where} is {self.problem}".lstrip()
 
 
+def one_of(ids: type[StrEnum]) -> Kind:
+    """Return the kind of an id."""
+    return Kind(f"one of {', '.join(ids)}", lambda value: value in list(ids))
+
+
 def check(schema: Schema, value: Any) -> None:
     """Compare plain data with a schema. Raises: ContentError."""
     if isinstance(schema, Kind):
@@ -92,6 +99,9 @@ def check(schema: Schema, value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Turn a record, and the records in it, into plain data; nested lists of numbers are returned as they are."""
+    if isinstance(value, Claim):
+        fields = {name: plain(getattr(value, name)) for name in _names(Claim)}
+        return {"id": fields.pop("predicate"), **fields, "text": words(value)}
     if kind := KINDS.get(type(value)):
         return kind[2](value)
     if names := _names(value.__class__):
@@ -148,6 +158,8 @@ def _reader(hint: Any, finite: bool) -> Reader:
         return partial(_scalar, read, FINITE if finite and hint is float else kind)
     if is_dataclass(hint):
         return partial(_record, hint, finite)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return partial(_scalar, hint, one_of(hint))
     if origin is Mapping:
         return partial(_mapping, inside[0], _reader(inside[1], finite), math.nan if inside[1] is float else None)
     if get_origin(inside[0]) is Sequence:
@@ -155,7 +167,36 @@ def _reader(hint: Any, finite: bool) -> Reader:
     return partial(_list, _reader(inside[0], finite))
 
 
+def claim_from_plain(value: Any) -> Claim:
+    """Read a claim; a text alone, as older versions wrote, an unknown id and missing figures become that text."""
+    if isinstance(value, str):
+        return stored(value)
+    content = _object(value)
+    text, name = (_inside(key, partial(_of_kind, TEXT), content.get(key)) for key in ("text", "id"))
+    if name not in WORDS:
+        return stored(text)
+    figures = {
+        key: _inside(key, lambda item: None if item is None else _of_kind(NUMBER, item), content.get(key))
+        for key in ("estimate", "se", "reference")
+    }
+    status = _inside("status", partial(_scalar, Status, one_of(Status)), content.get("status"))
+    evidence = {key: claim_from_plain(item) if _is_claim(item) else item for key, item in content["evidence"].items()}
+    subject = _inside("subject", partial(_of_kind, TEXT), content.get("subject"))
+    claim = Claim(subject, name, **figures, status=status, evidence=evidence)
+    try:
+        words(claim)
+    except MALFORMED:  # figures are missing that its sentence needs
+        return stored(text)
+    return claim
+
+
+def _is_claim(value: Any) -> bool:
+    return isinstance(value, dict) and "id" in value and "text" in value
+
+
 def _record(cls: Any, finite: bool, value: Any) -> Any:
+    if cls is Claim and not isinstance(value, Claim):
+        return claim_from_plain(value)
     return value if isinstance(value, cls) else from_plain(cls, value, finite=finite)
 
 

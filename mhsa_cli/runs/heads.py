@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.errors import IS, DamageError
-from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, SnapshotRecord, Verdict
+from mhsa_cli.records.claim_words import sentences, words
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore, HeadSummary, Verdict
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.runs.codec import MALFORMED, describe_malformed, from_plain, is_count, plain
 from mhsa_cli.runs.json_file import parse_document, restore_nonfinite
 from mhsa_cli.runs.listing import HEADS, SCORES, WEIGHTS
@@ -18,6 +20,19 @@ from mhsa_cli.text import Head, escape
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")  # among the scores in heads.json
 MEASURED = [field.name for field in fields(HeadScore) if field.name not in (*FIGURES, "label", "evidence")]
+LATER = {  # not in the files of older versions
+    *(
+        "zero_delta_se",
+        "mean_delta_se",
+        "resample_delta_se",
+        "share",
+        "share_se",
+        "kept",
+        "kept_se",
+        "role",
+        "gap_limit",
+    ),
+}
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
 KIND = "heads"  # of a line of heads.jsonl
 DELETE = "delete that line to go on without it, or train the run again"
@@ -51,16 +66,14 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
         "uniform": None if score is None else score.uniform,
         **{name: values[name] for name in MEASURED},
         "scores": {**values["scores"], **{name: values[name] for name in FIGURES}},
-        "evidence": "; ".join(values["evidence"]),
-        "evidence_parts": values["evidence"],
+        "evidence": "; ".join(map(words, head.evidence)),
+        "claims": values["evidence"],
     }
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
-    """Write the verdict, its claims as one text."""
-    values = plain(verdict)
-    text = " ".join(values.pop("claims"))
-    return {**values, "text": text, "withheld": values["withheld"] or ""}
+    """Write the verdict, and its claims as one text too."""
+    return {**plain(verdict), "text": sentences(verdict.claims)}
 
 
 def parse_heads(raw: bytes, info: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -113,16 +126,17 @@ def _report(content: Mapping[str, Any]) -> HeadReport | None:
     values = content.get("verdict")
     if values is None:
         return None
-    texts = {"claims": [values["text"]], "withheld": values.get("withheld") or None}
-    verdict = from_plain(Verdict, {**values, **texts}, finite=True)
+    claims = {"claims": values.get("claims", [values["text"]]), "withheld": values.get("withheld") or None}
+    verdict = from_plain(Verdict, {**values, **claims}, finite=True)
     return HeadReport(verdict, [_score(head) for head in content["heads"]])
 
 
 def _score(head: Mapping[str, Any]) -> HeadScore:
     """Read one head's scores. Raises: one of MALFORMED."""
     scores = dict(head["scores"])
-    values = {name: head[name] for name in MEASURED} | {name: scores.pop(name, None) for name in FIGURES}
-    texts = {"label": head["label_id"], "evidence": head["evidence_parts"]}
+    values = {name: head[name] for name in MEASURED if name in head or name not in LATER}
+    values |= {name: scores.pop(name, None) for name in FIGURES}
+    texts = {"label": head["label_id"], "evidence": head["claims"] if "claims" in head else head["evidence_parts"]}
     score = from_plain(HeadScore, {**values, **texts, "scores": scores}, finite=True)
     if head["target"] is not None and head["target"] not in scores:
         raise ValueError(f"a head's target {head['target']!r} has no score")
@@ -132,8 +146,15 @@ def _score(head: Mapping[str, Any]) -> HeadScore:
 
 
 def snapshot_to_dict(record: SnapshotRecord) -> dict[str, Any]:
-    """Turn a snapshot into a line of heads.jsonl: step, heads, maps[layer][head][query][key] in percent, pool."""
-    return {"kind": KIND, **plain(record)}
+    """Turn a snapshot into a line of heads.jsonl: step, heads, maps[layer][head][query][key] in percent, pool.
+
+    What a snapshot without maps does not hold is left out.
+    """
+    line = {"kind": KIND, **plain(record)}
+    if not record.maps:
+        line["heads"] = [{key: value for key, value in head.items() if key not in FIGURES} for head in line["heads"]]
+        del line["maps"], line["pool"]
+    return line
 
 
 def snapshots_from_lines(lines: Iterable[Mapping[str, Any]]) -> list[SnapshotRecord]:
@@ -146,14 +167,14 @@ def snapshots_from_lines(lines: Iterable[Mapping[str, Any]]) -> list[SnapshotRec
     for number, line in enumerate((line for line in lines if line.get("kind") == KIND), 1):
         try:
             record = _snapshot(line)
-            if heads is not None and heads != _addresses(record.maps):
+            if heads is not None and heads != [head.address for head in record.heads]:
                 raise ValueError("it has other heads than the snapshots before it")
         except MALFORMED as error:
             step = line.get("step")
             where = f"step {step}" if is_count(step) else f"snapshot {number}"
             message = f"damaged at {where}: {describe_malformed(error)}"
             raise DamageError((Path(SCORES), IS, message), DELETE, "snapshot") from error
-        heads = _addresses(record.maps)
+        heads = [head.address for head in record.heads]
         found[record.step] = record
     return [found[step] for step in sorted(found)]
 
@@ -166,6 +187,8 @@ def _snapshot(line: Mapping[str, Any]) -> SnapshotRecord:
     if not record.heads:
         raise ValueError("it holds no head")
     maps = record.maps
+    if "maps" not in line:
+        return record
     if [head.address for head in record.heads] != _addresses(maps):
         raise ValueError("maps and heads do not fit together")
     sizes = {len(head) for layer in maps for head in layer}

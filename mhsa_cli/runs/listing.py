@@ -205,7 +205,11 @@ def _is_a_sweep(path: Path) -> RunError:
     if names:
         more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
         trials = f"its trials are runs: {', '.join(map(escape, names[:3]))}{more}"
-    return RunError((path, IS, f"a sweep; {trials}"), f"list them: {list_inside(path)}", "sweep")
+    return RunError(
+        (path, IS, f"a sweep; {trials}"),
+        f"list them: {list_inside(path)}\n  its report: mhsa sweep show {run_argument(path)}",
+        "sweep",
+    )
 
 
 def list_inside(sweep: Path) -> str:

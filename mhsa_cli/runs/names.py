@@ -49,13 +49,32 @@ def prepare_root(root: Path) -> Path:
     try:
         root.mkdir(exist_ok=True)
     except FileExistsError:
-        message = ("cannot keep runs in ", root, ": it is not a folder")
-        raise StorageError(message, "choose another: --runs DIR", "no-folder") from None
+        raise _not_a_folder(root) from None
     except FileNotFoundError as error:
         if root.parent.is_dir():  # as in /proc, where no folder can be created
             raise storage_error("create", root, error, "choose another: --runs DIR") from error
-        parts = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
-        raise StorageError(parts, f"create it first: mkdir -p {quoted(root.parent)}", "no-folder") from None
+        raise _no_parent(root) from None
     except OSError as error:
         raise storage_error("create", root, error) from error
     return root
+
+
+def find_root(root: Path) -> Path:
+    """Return the folder for runs, or the one in which it would be created, creating nothing. Raises: StorageError."""
+    if root.is_dir():
+        return root
+    if os.path.lexists(root):
+        raise _not_a_folder(root)
+    if not root.parent.is_dir():
+        raise _no_parent(root)
+    return root.parent
+
+
+def _not_a_folder(root: Path) -> StorageError:
+    message = ("cannot keep runs in ", root, ": it is not a folder")
+    return StorageError(message, "choose another: --runs DIR", "no-folder")
+
+
+def _no_parent(root: Path) -> StorageError:
+    parts = ("cannot create ", root, ": the folder ", root.parent, " does not exist")
+    return StorageError(parts, f"create it first: mkdir -p {quoted(root.parent)}", "no-folder")

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from mhsa_cli.errors import StorageError, UsageError
+from mhsa_cli.errors import BusyError, StorageError, UsageError
 from mhsa_cli.runs.atomic import remove
 from mhsa_cli.runs.disk import retried, storage_error, storage_errors
 from mhsa_cli.runs.line_ends import gitattributes
@@ -74,10 +74,19 @@ def _claim(root: Path, name: str | None, stem: str) -> Path:
         except OSError as error:
             raise storage_error("create", path, error) from error
         if name is not None:
-            raise busy(path / LOCK) if is_locked(path / LOCK) else _taken(path)
+            raise _taken(path)
 
 
-def _taken(path: Path) -> UsageError:
+def check_free(root: Path, name: str | None, stem: str) -> None:
+    """Check, creating nothing, that a folder of this name can be created. Raises: UsageError, BusyError."""
+    check_name(name if name is not None else stem)
+    if name is not None and os.path.lexists(root / name):
+        raise _taken(root / name)
+
+
+def _taken(path: Path) -> UsageError | BusyError:
+    if is_locked(path / LOCK):
+        return busy(path / LOCK)
     rename = "choose another --name"
     if not is_sweep(path) and not os.path.lexists(path / RUN):
         return UsageError((path, " already exists, and is not a run"), rename, "taken")
@@ -86,10 +95,15 @@ def _taken(path: Path) -> UsageError:
     return UsageError((f"the {what} ", path, " already exists"), hint, "taken")
 
 
+def free_space(folder: Path) -> int:
+    """Return the bytes that are free on the disk of `folder`. Raises: StorageError."""
+    with storage_errors("read the free space of", folder):
+        return shutil.disk_usage(folder).free
+
+
 def check_disk_space(folder: Path, bytes_needed: int) -> None:
     """Check that the disk of `folder` has `bytes_needed` free. Raises: StorageError."""
-    with storage_errors("read the free space of", folder):
-        free = shutil.disk_usage(folder).free
+    free = free_space(folder)
     if free < bytes_needed:
         sizes = f": {byte_size(bytes_needed)} are needed, {byte_size(free)} are free"
         hint = "free some space, keep fewer checkpoints (train.keep), or keep runs on another disk: --runs DIR"

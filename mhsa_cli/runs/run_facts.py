@@ -10,6 +10,10 @@ from mhsa_cli.errors import IS, DamageError
 from mhsa_cli.runs.codec import COUNT, NUMBER, TEXT, YES_NO, ContentError, Kind, Schema, check, is_count, is_number
 
 POINT = Kind("a step and a loss", lambda v: isinstance(v, list) and len(v) == 2 and is_count(v[0]) and is_number(v[1]))
+SPAN = Kind(
+    "two steps, or null",
+    lambda v: v is None or (isinstance(v, dict) and is_count(v.get("low")) and is_count(v.get("high"))),
+)
 SETTINGS = Kind("an object", lambda value: isinstance(value, dict))
 
 RUN_FACTS: dict[str, Schema] = {
@@ -24,7 +28,8 @@ RUN_FACTS: dict[str, Schema] = {
     "changes": [{"step": COUNT, "settings": [TEXT]}],
     "attention": {"file": TEXT, "name": TEXT, "sha256": TEXT},
     "sweep": {
-        **dict.fromkeys(("cell", "seed", "steps_to_goal"), COUNT),
+        **dict.fromkeys(("cell", "seed", "reached", "steps_to_goal"), COUNT),  # the last: of older versions
+        "formed": {"onsets": {"*": SPAN}, "drop": {"step": COUNT, "nats": NUMBER, "interval": SPAN}, "circuit": TEXT},
         **dict.fromkeys(("labels", "label_ids"), [TEXT]),
         "curve": [POINT],
         "message": TEXT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.records.labels import Label, set_words
-from mhsa_cli.records.sweep import PairStats, Quartiles, SweepReport
+from mhsa_cli.records.sweep import Median, PairStats, SweepReport
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.commit import sweep_orphans
@@ -85,17 +86,18 @@ class SweepDir(OwnedFolder):
         """Write the report into sweep.json, and sweep.csv with a row for each trial. Raises: StorageError."""
         self.write({**plan, "report": report_document(report, words)})
         keys = list(report.groups[0].overrides) if report.groups else []
-        columns = ["run", *keys, "seed", "status", "cause", "eval_loss", "eval_accuracy", "steps_to_goal", "seconds"]
+        figures = ["eval_loss", "eval_accuracy", "steps_to_goal", "watched", "seconds"]
+        columns = ["run", *keys, "seed", "status", "cause", *figures, *_label_names(())]
         rows = [
             [
                 *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-                *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.seconds),
+                *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.watched, t.seconds),
                 *("; ".join(names) for names in _label_names(t.labels).values()),
             ]
             for t in report.trials
         ]
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([[*columns, *_label_names(())], *rows])
+        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
         write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
 
     def is_done(self, trial: str) -> bool:
@@ -167,23 +169,33 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
             "overrides": dict(group.overrides),
             "models": group.models,
             "success": {"k": group.k, "n": group.n, "wilson95": list(group.wilson95)},
-            "steps_to_goal": _quartiles(group.steps_to_goal),
-            "final_loss": _quartiles(group.final_loss),
+            "steps_to_goal": {**_median(group.steps_to_goal), "watched": group.watched},
+            "final_loss": _median(group.final_loss),
             "labels": [
                 {"heads": set_words(labels), "label_ids": [label.id for label in labels], "models": count}
                 for labels, count in group.label_sets
             ],
+            "formed": [{**plain(one), "step": _median(one.step)} for one in group.formed],
+            "pending": group.pending,
         }
         for group in report.groups
     ]
-    pairs = [{**plain(pair), "words": words(report, pair)} for pair in report.pairs]
+    pairs = [
+        {**plain(pair), "difference": pair.difference and _median(pair.difference), "words": words(report, pair)}
+        for pair in report.pairs
+    ]
     runs = [{**plain(trial), **_label_names(trial.labels)} for trial in report.trials]
     failed = sum(trial.status == "failed" for trial in report.trials)
     return {"goal": report.goal, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
 
 
-def _quartiles(values: Quartiles) -> dict[str, float | None]:
-    return dict(zip(("q25", "median", "q75"), values, strict=True))
+def _median(found: Median) -> dict[str, float | None]:
+    """Turn a median into plain data; JSON has no infinities: null is what is not bounded."""
+    numbers = {"estimate": found.estimate, "low": found.low, "high": found.high}
+    return {
+        **{key: None if value is None or math.isinf(value) else value for key, value in numbers.items()},
+        "n": found.n,
+    }
 
 
 def _label_names(labels: Sequence[Label]) -> dict[str, list[str]]:

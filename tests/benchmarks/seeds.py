@@ -1,4 +1,4 @@
-"""What a ready config gives on other seeds and with other vector instructions: accuracy, loss and the heads' roles.
+"""What a ready config gives on other seeds and with other vector instructions: accuracy, loss and the heads' labels.
 
 python tests/benchmarks/seeds.py [CONFIG...] [--seeds 10] [--first 0]      every file of configs/ if none is named
 
@@ -29,7 +29,6 @@ def measure(path: str, seeds: range) -> str:
     import torch
 
     from mhsa_cli.config.load import load_config
-    from mhsa_cli.core.heads.labels import has_effect
     from mhsa_cli.core.heads.report import head_report
     from mhsa_cli.core.tasks import build_task
     from mhsa_cli.core.training.lockstep import Group
@@ -42,7 +41,7 @@ def measure(path: str, seeds: range) -> str:
     roles: Counter[str] = Counter()
     for run, seed in enumerate(seeds):
         report = head_report(group.model(run), task, seed)
-        named = [h for h in report.heads if h.target is not None and has_effect(h, report.verdict.joint_delta_nats)]
+        named = [head for head in report.heads if head.label is not None and head.label.names_effect]
         roles.update({f"{head.target} in layer {head.layer}" for head in named})
     accuracies = sorted(record.accuracy for record in group.last_eval)
     losses = sorted(record.loss for record in group.last_eval)

@@ -14,7 +14,7 @@ import torch
 from mhsa_cli.config.load import load_config
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.runs.heads import snapshot_to_dict
 from mhsa_cli.runs.json_file import dump_json
 

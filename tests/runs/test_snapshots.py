@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mhsa_cli.errors import DamageError
-from mhsa_cli.records.heads import HeadSnapshot, SnapshotRecord
+from mhsa_cli.records.timeline import HeadSnapshot, SnapshotRecord
 from mhsa_cli.runs.heads import snapshot_maps, snapshot_to_dict, snapshots_from_lines
 from mhsa_cli.runs.run_dir import RunDir
 
@@ -36,6 +36,18 @@ def test_snapshots_come_back_from_the_disk_as_they_were(tmp_path: Path) -> None:
         run.append("heads.jsonl", [snapshot_to_dict(one) for one in records[:1]])
         run.append("heads.jsonl", [snapshot_to_dict(one) for one in records[1:]])
     assert snapshots_from_lines(RunDir.open(tmp_path / "runs", "one").records("heads.jsonl")) == records
+
+
+def test_a_snapshot_without_maps_is_a_short_line() -> None:
+    heads = [HeadSnapshot(0, head, {"previous": 0.5}, 3, offsets={2: 0.25, 3: 0.5}) for head in range(2)]
+    short = SnapshotRecord(4, heads, in_context=-0.75)
+    line = json.loads(json.dumps(snapshot_to_dict(short)))
+    assert line.keys() == {"kind", "step", "heads", "in_context"} and "entropy" not in line["heads"][0]
+    assert snapshots_from_lines([line]) == [short]
+    older = {key: value for key, value in line.items() if key != "in_context"}
+    assert snapshots_from_lines([older])[0].in_context is None
+    with pytest.raises(DamageError):
+        snapshots_from_lines([line, {**line, "step": 5, "heads": line["heads"][:1]}])
 
 
 def test_a_nan_lift_round_trips(tmp_path: Path) -> None:
@@ -79,7 +91,6 @@ def _drop(*path: Any) -> Callable[[dict[str, Any]], None]:
     ("damage", "where"),
     [
         (_drop("heads"), "heads"),
-        (_drop("maps"), "maps"),
         (_drop("heads", 1, "lifts"), "heads[1].lifts"),
         (_drop("step"), "step"),
         (_set("step", to=-1), "step"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
@@ -18,6 +19,8 @@ from mhsa_cli.text import byte_size
 CGROUP = "/sys/fs/cgroup"  # psutil knows nothing of a container's limit
 PROCESS = 350 * 2**20  # bytes of a process that has loaded torch
 SHARE = 0.9  # of the free memory: a margin for the system and the estimates
+MAX_STACK = 64  # models that train together: more takes more memory for no gain
+STACK_NUMBERS = 2**27  # evaluation logits of a stack: 512 MB with all intermediates
 
 
 def free_memory() -> int | None:
@@ -48,14 +51,40 @@ def stack_that_fits(config: Config, memory: int | None) -> int | None:
     return count
 
 
+def largest_stack(config: Config, memory: int | None = None) -> int:
+    """Return the number of models that train well together in `memory` bytes. Raises: UsageError if none fits."""
+    if is_file(config.model.attention):  # custom attention is called model by model
+        stack_that_fits(config, memory)
+        return 1
+    if config.train.threads > 1:  # how threads split a product depends on the stack, and so do the last bits
+        return 1
+    task, rows = config.task, min(256, config.train.eval_sequences)
+    size = getattr(task, "vocab_size", 256)
+    well = max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
+    fits = stack_that_fits(config, memory)
+    return well if fits is None else min(well, fits)
+
+
+def stack_size(config: Config, trials: int, slots: int, memory: int | None) -> int:
+    """Return how many of a setting's trials train together: up to the largest stack, one or more for each slot.
+
+    Raises: UsageError if not even one fits.
+    """
+    return min(largest_stack(config, memory), max(1, -(-trials // slots)))
+
+
+def sweep_disk(cells: Sequence[Sequence[Config]]) -> int:
+    """Estimate the bytes of all trials' folders; the configs of a cell differ only in their seeds."""
+    return sum(len(cell) * trial_disk(cell[0].task, cell[0].model, cell[0].train) for cell in cells)
+
+
 def check_capacity(cells: Sequence[Sequence[Config]], folder: Path, jobs: int | None) -> None:
     """Check that a sweep's trials fit onto the disk, and a trial of each cell into memory, `jobs` at a time.
 
     The configs of a cell differ only in their seeds. `jobs` is None if other machines train.
     Raises: StorageError, UsageError.
     """
-    size = sum(len(cell) * trial_disk(cell[0].task, cell[0].model, cell[0].train) for cell in cells)
-    check_disk_space(folder, size)
+    check_disk_space(folder, sweep_disk(cells))
     memory = free_memory() if jobs else None
     for cell in cells:
         stack_that_fits(cell[0], memory // jobs if jobs and memory is not None else None)

@@ -13,6 +13,7 @@ from typing import Any
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.core.devices import cpu_kind
 from mhsa_cli.core.heads.random_baseline import null_limits
+from mhsa_cli.core.sweep_report import reached
 from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
@@ -164,6 +165,7 @@ class _ChunkTraining:
             if isinstance(record, FailRecord):
                 journal.keep(run)
                 entry = _failure_entry(self.chunk.trials[number], record.message, "nonfinite")
+                entry["reached"] = reached(journal.metrics, self.chunk.goal)
                 run.update(status="failed", step=record.step, seconds=self.clock.share, sweep=entry)
             elif isinstance(record, SaveRecord) and record.reason == "periodic" and number == group.runs[-1]:
                 for i in group.runs:  # all checkpoints have arrived with that of the last run
@@ -189,7 +191,8 @@ class _ChunkTraining:
         for count, number in enumerate(group.runs, 1):
             trial, model, last = self.chunk.trials[number], group.model(number), group.last_eval[number]
             maps = measure_model(trial.config, group.task, model, group.step, limits)
-            entry = trial_entry(trial, self.journals[number].steps, maps, self.chunk.goal)
+            journal = self.journals[number]
+            entry = trial_entry(trial, journal.metrics, journal.snapshots, maps, self.chunk.goal)
             run, status = self.runs[number], "finished"
             write_results(run, trial.config, group.task, model, maps, last, seconds, status, sweep=entry)
             self.send(ChunkProgress(self.chunk.number, group.step, (), trained, count, time.monotonic() - began))

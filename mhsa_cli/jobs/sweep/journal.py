@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
 from mhsa_cli.core.training.lockstep import log_every
-from mhsa_cli.core.training.snapshots import snapshot_steps
+from mhsa_cli.core.training.snapshots import map_steps, snapshot_steps
 from mhsa_cli.errors import OtherVersionError, RunError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited
 from mhsa_cli.jobs.sweep.plan import Trial, name_trials
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EpochRecord, EvalRecord, FailRecord, Record, SaveRecord, StepRecord
-from mhsa_cli.runs.heads import snapshot_to_dict
+from mhsa_cli.runs.heads import snapshot_to_dict, snapshots_from_lines
 from mhsa_cli.runs.listing import METRICS, SCORES
 from mhsa_cli.runs.metrics import record_to_dict, records_of
 from mhsa_cli.runs.run_dir import RunDir
@@ -26,8 +26,10 @@ from mhsa_cli.runs.sweep_dir import SweepDir
 class TrialJournal:
     """The records of one trial, and which of them are not written yet: a folder is written at checkpoints only."""
 
-    def __init__(self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = ()) -> None:
-        self.metrics = list(metrics)
+    def __init__(
+        self, metrics: Sequence[StepRecord | EvalRecord | EpochRecord] = (), snapshots: Sequence[SnapshotRecord] = ()
+    ) -> None:
+        self.metrics, self.snapshots = list(metrics), [*map(_without_maps, snapshots)]
         self._kept, self._known = len(self.metrics), {(type(record), record.step) for record in metrics}
         self._heads: list[SnapshotRecord] = []
         self._save: SaveRecord | None = None
@@ -41,6 +43,7 @@ class TrialJournal:
             self._save = record
         elif isinstance(record, SnapshotRecord):
             self._heads.append(record)
+            self.snapshots.append(_without_maps(record))
         elif not isinstance(record, FailRecord) and (type(record), record.step) not in self._known:
             self.metrics.append(record)  # a resume repeats the evaluation of its first step
 
@@ -52,6 +55,10 @@ class TrialJournal:
         if self._save is not None:
             run.commit_checkpoint(self._save.step, self._save.files, checkpoints)
             self._save = None
+
+
+def _without_maps(record: SnapshotRecord) -> SnapshotRecord:
+    return replace(record, maps=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +108,18 @@ def _load(sweep: SweepDir, trials: Sequence[Trial], step: int, here: Mapping[str
         loaded = run.load_checkpoint(step)
         check_unedited(trial.config, read_state(loaded.files, step)["config"], run)
         check_weights(run, step, digest(weights_of(loaded.files)))
-        journal = TrialJournal([record for record in records_of(run.records(METRICS)) if record.step <= step])
+        snapshots = [record for record in snapshots_from_lines(run.records(SCORES)) if record.step <= step]
+        journal = TrialJournal(
+            [record for record in records_of(run.records(METRICS)) if record.step <= step], snapshots
+        )
         logged = [0, *(record.step for record in journal.steps), step]
         every = log_every(trial.config.train)
         if any(not 0 <= later - earlier <= every for earlier, later in pairwise(logged)):
             raise RunError(f"its metrics have gaps before its checkpoint of step {step}")
-        measured = {line["step"] for line in run.records(SCORES) if line.get("step", step + 1) <= step}
-        if measured and measured != {at for at in snapshot_steps(trial.config.total_steps) if at <= step}:
+        measured = {record.step for record in snapshots}
+        total = trial.config.total_steps
+        wanted = [{at for at in steps(total) if at <= step} for steps in (snapshot_steps, map_steps)]
+        if measured and measured not in wanted:  # older versions recorded those with maps alone
             raise RunError(f"its head scores have gaps before its checkpoint of step {step}")
         files.append(loaded.files)
         journals.append(journal)

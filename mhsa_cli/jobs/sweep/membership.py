@@ -22,7 +22,7 @@ from mhsa_cli.runs.verify import OWN
 from mhsa_cli.text import escape
 
 # Settings that a trial may change and still belong to the plan: they affect no result in the report.
-UNREPORTED = {"train.eval_every", "train.save_every", "train.keep"}
+UNREPORTED = {"train.save_every", "train.keep"}
 _STATE_LIMIT = 1 << 20
 _NAMED = 3  # unknown files that a line lists
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from mhsa_cli.config.grid import expand
+from mhsa_cli.config.grid import Grid, expand
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import text_digests
 from mhsa_cli.jobs.sweep.capacity import check_capacity
@@ -13,40 +14,55 @@ from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.sweep_dir import SweepDir
 
 
-def new_sweep(
-    config: str | None,
-    overrides: list[str],
-    *,
-    seeds: int,
-    skip_invalid: bool,
-    name: str | None,
-    goal: float | None,
-    root: Path,
-    options: EngineOptions,
-    command: list[str],
-) -> SweepDir:
-    """Expand the grid, check memory and disk, and write the plan. Raises: UsageError, StorageError."""
+def expand_grid(config: str | None, overrides: list[str], seeds: int, skip_invalid: bool) -> Grid:
+    """Expand the grid of a new sweep, and print the settings that are skipped. Raises: UsageError."""
     grid = expand(config, overrides, seeds, skip_invalid=skip_invalid)
     for overrides_of, reason in grid.invalid:
         tell(f"skipped: {' '.join(f'{key}={text}' for key, text in overrides_of.items())}: {reason}")
-    jobs = None if options.engine == "ray" else min(options.processes, sum(len(cell.configs) for cell in grid.cells))
-    check_capacity([cell.configs for cell in grid.cells], prepare_root(root), jobs)
-    from mhsa_cli.core.tasks.base import Task  # imports torch: only after the grid is checked
-    from mhsa_cli.jobs.custom_attention import try_blocks
+    return grid
+
+
+def check_plan(grid: Grid, folder: Path, options: EngineOptions) -> dict[str, Any]:
+    """Check memory, the disk of `folder` and custom attention; return the digests of the files that the plan needs.
+
+    Raises: UsageError, StorageError.
+    """
+    check_capacity([cell.configs for cell in grid.cells], folder, processes(grid, options))
+    from mhsa_cli.jobs.custom_attention import try_blocks  # imports torch: only after the grid is checked
 
     configs = [cell.configs[0] for cell in grid.cells]
+    digests = {"attention": try_blocks(configs, options.engine), "texts": text_digests(configs)}
+    return {key: found for key, found in digests.items() if found}
+
+
+def processes(grid: Grid, options: EngineOptions) -> int | None:
+    """Return the number of processes that train a sweep here; None if a cluster does."""
+    return None if options.engine == "ray" else min(options.processes, grid.trials)
+
+
+def new_sweep(
+    grid: Grid, *, name: str | None, goal: float | None, root: Path, options: EngineOptions, command: list[str]
+) -> SweepDir:
+    """Check memory and disk, and write the plan. Raises: UsageError, StorageError."""
+    digests = check_plan(grid, prepare_root(root), options)
+    from mhsa_cli.core.tasks.base import Task  # imports torch
+
     plan = {
         "command": command,
         "goal": Task.goal_accuracy if goal is None else goal,
         "cells": [
-            {"overrides": dict(cell.overrides), "config": config.to_dict(), "seeds": len(cell.configs)}
-            for cell, config in zip(grid.cells, configs, strict=True)
+            {"overrides": dict(cell.overrides), "config": cell.configs[0].to_dict(), "seeds": len(cell.configs)}
+            for cell in grid.cells
         ],
+        **digests,
     }
-    digests = {"attention": try_blocks(configs, options.engine), "texts": text_digests(configs)}
-    plan |= {key: found for key, found in digests.items() if found}
     if options.engine == "ray":
         from mhsa_cli.jobs.sweep.ray import connect
 
         connect(options.address)
-    return SweepDir.create(root, name, f"sweep-{configs[0].task.name}", plan)
+    return SweepDir.create(root, name, stem(grid), plan)
+
+
+def stem(grid: Grid) -> str:
+    """Return the name of a sweep that is given none, before a number."""
+    return f"sweep-{grid.cells[0].configs[0].task.name}"

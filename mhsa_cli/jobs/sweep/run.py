@@ -11,9 +11,8 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.membership import find_excluded, forget_weights
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials, planned_trials
-from mhsa_cli.jobs.sweep.report import read_report
+from mhsa_cli.jobs.sweep.report import SweepResults, read_report
 from mhsa_cli.jobs.sweep.scheduler import Watcher, train_missing
-from mhsa_cli.records.sweep import SweepReport
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir
 
@@ -22,13 +21,18 @@ CHECKED = 1000  # a resume reads up to so many trials whole; larger sweeps are l
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The end of a sweep: `curves` are losses by cell, `notes` are on the trials, `faults` counts internal errors."""
+    """The end of a sweep: `faults` counts internal errors."""
 
     plan: dict[str, Any]
-    report: SweepReport
-    curves: list[Any]
-    notes: list[str]
+    results: SweepResults
     faults: int
+
+
+def read_sweep(sweep: SweepDir) -> SweepResults:
+    """Read the report of a sweep as it is now, also of one that is training. Raises: RunError, StorageError."""
+    plan = sweep.read()
+    trials = planned_trials(plan)
+    return read_report(sweep, plan, trials, find_excluded(sweep, plan, trials))
 
 
 def run_sweep(
@@ -60,8 +64,7 @@ def run_sweep(
         stop.hold()
         tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(sweep.path)}")
         raise
-    report, curves, notes = read_report(sweep, plan, trials, excluded)
-    return SweepResult(plan, report, curves, notes, faults)
+    return SweepResult(plan, read_report(sweep, plan, trials, excluded), faults)
 
 
 def _note_damage(sweep: SweepDir, trials: list[Trial]) -> None:

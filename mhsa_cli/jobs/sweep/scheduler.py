@@ -9,11 +9,10 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
 
-from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.schema import Config
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.sweep.capacity import stack_that_fits
+from mhsa_cli.jobs.sweep.capacity import stack_size
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, give_up
 from mhsa_cli.jobs.sweep.local import Engine, Fault, InProcessEngine, ProcessEngine
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
@@ -21,9 +20,6 @@ from mhsa_cli.jobs.sweep.ray import RayEngine
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
-
-MAX_STACK = 64  # models that train together: more takes more memory for no gain
-STACK_NUMBERS = 2**27  # evaluation logits of a stack: 512 MB with all intermediates
 
 
 class Watcher(AbstractContextManager[object], Protocol):
@@ -62,26 +58,12 @@ def _chunks(
     chunks: list[Chunk] = []
     for group in groups.values():
         config = group[0].config
-        size = min(largest_stack(config, engine.memory), max(1, -(-len(group) // engine.slots)))
+        size = stack_size(config, len(group), engine.slots, engine.memory)
         attention, texts = blocks.get(config.model.attention), plan.get("texts") or {}
         for i in range(0, len(group), size):
             part = tuple(group[i : i + size])
             chunks.append(Chunk(len(chunks), part, plan["goal"], attention=attention, texts=texts))
     return chunks
-
-
-def largest_stack(config: Config, memory: int | None = None) -> int:
-    """Return the number of models that train well together in `memory` bytes. Raises: UsageError if none fits."""
-    if is_file(config.model.attention):  # custom attention is called model by model
-        stack_that_fits(config, memory)
-        return 1
-    if config.train.threads > 1:  # how threads split a product depends on the stack, and so do the last bits
-        return 1
-    task, rows = config.task, min(256, config.train.eval_sequences)
-    size = getattr(task, "vocab_size", 256)
-    well = max(1, min(MAX_STACK, STACK_NUMBERS // (max(rows, config.train.batch_size) * task.seq_len * size)))
-    fits = stack_that_fits(config, memory)
-    return well if fits is None else min(well, fits)
 
 
 def train_missing(
