@@ -17,9 +17,9 @@ from mhsa_cli.check.call.block import Block, UncallableError, adapt
 from mhsa_cli.check.call.call_form import CallForm, CallResult, invoke, positions_for
 from mhsa_cli.check.call.instance import entry_point
 from mhsa_cli.check.call.name_lexicon import BlockSizes
-from mhsa_cli.check.grade import GRADE_SIZES
+from mhsa_cli.check.grade import GRADE_SIZES, OTHER_SIZES
 from mhsa_cli.check.match import search
-from mhsa_cli.check.match.analyse import case_of, mask_forms
+from mhsa_cli.check.match.analyse import case_of, mask_forms, without_unused_positions
 from mhsa_cli.check.match.context import SEED, CallContext
 from mhsa_cli.check.match.influence import detect_time_first, sees_future
 from mhsa_cli.check.match.search import Match
@@ -121,15 +121,17 @@ def load_block(block: str) -> CustomAttention:
 def _matched(name: str, source: Source) -> tuple[CallContext, Match | None]:
     """Find how a block is called and masked, and whether it equals the reference; `mhsa check` names its faults."""
     try:
-        block, instance = adapt(source, GRADE_SIZES)
+        block, instance = adapt(source, GRADE_SIZES, others=OTHER_SIZES)
     except UncallableError as error:
         shown = "; ".join(one.text for one in error.tried[:TRIED])
         raise UsageError(f"{name} cannot be built or called: {shown}", check_hint(name)) from error
     if instance.module is None:
         what = "computes with NumPy" if instance.numpy else "is no torch module"
         raise UsageError(f"{name} {what}: it cannot be trained", "write it as a class that is a torch.nn.Module")
-    c = CallContext(block, instance, block.call_form, GRADE_SIZES.n_heads, instance.draw(SEED), dropout_disabled=True)
-    c = detect_time_first(c)
+    c = CallContext(
+        block, instance, block.call_form, instance.sizes.n_heads, instance.draw(SEED), dropout_disabled=True
+    )
+    c = without_unused_positions(detect_time_first(c))
     if c.call_form.mask_name and sees_future(c):
         forms = mask_forms(c).forms
         causal = (form for form in forms if not sees_future(replace(c, call_form=form)))

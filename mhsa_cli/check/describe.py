@@ -10,9 +10,12 @@ import torch
 from mhsa_cli.check import sentences as words
 from mhsa_cli.check.locate.axes import batch_axis_of
 from mhsa_cli.check.match.context import Context
+from mhsa_cli.check.match.kinds import kinds_of
+from mhsa_cli.check.read.masks import kind_of
+from mhsa_cli.check.read.reference import Spec
 from mhsa_cli.check.read.weight_layouts import LayoutName
 from mhsa_cli.check.sentences import render
-from mhsa_cli.records.check import ONLY_IF
+from mhsa_cli.records.check import KINDS, ONLY_IF
 
 
 def describe(c: Context) -> tuple[dict[str, str], dict[str, str]]:
@@ -23,8 +26,13 @@ def describe(c: Context) -> tuple[dict[str, str], dict[str, str]]:
         codes[ONLY_IF] = "time_first"
     if c.instance.dtype != torch.float64:
         codes["precision"] = "float32"
+    spec = c.match.spec if c.match else Spec()
+    base, *part = spec.rates.split(" ")
     facts = {
-        "pairs": c.match.spec.rope.partition(":")[0] if c.match else "",
+        "pairs": spec.rope.partition(":")[0],
+        "base": base,
+        "features": part[1] if part else "",
+        "seen": spec.mask.partition(" ")[2],
         "weights": layout_words(c.layout.name) if c.layout else "",
         "names": [f"{slot.path} {tuple(slot.value.shape)}" for slot in c.slots],
     }
@@ -33,6 +41,8 @@ def describe(c: Context) -> tuple[dict[str, str], dict[str, str]]:
     texts = {"kind": "", "built": c.instance.description, "called": c.call_form.describe()}
     for key, code in codes.items():
         texts[key] = render(words.DETECTED[key][code], {"name": batch_axis} if key == ONLY_IF else facts)
+    if c.match is not None and (kinds := kinds_of(c.match.spec)):
+        codes[KINDS], texts[KINDS] = " ".join(kinds), "; ".join(render(words.KINDS[kind], facts) for kind in kinds)
     return texts, codes
 
 
@@ -52,13 +62,21 @@ def _codes(c: Context) -> Iterator[tuple[str, str]]:
             yield "bias", "none" if roles.out_bias is None else "out"
         else:
             yield "bias", "all" if roles.out is None or roles.out_bias is not None else "qkv"
-        yield "positions", "none" if c.match.spec.rope == "none" else "rope"
+        base = "rope" if c.match.spec.rates.split(" ")[0] == Spec().rates else "rope_base"
+        yield "positions", "none" if c.match.spec.rope == "none" else base
     else:
         yield "weights", "likely" if c.layout else "not_understood" if c.slots else "not_found"
     if c.call_form.mask is not None:
         yield "mask", "argument"
     else:
-        yield "mask", c.partial_mask or ("none" if not c.causal else "hides_nothing" if c.leaks else "causal")
+        mask = c.match.spec.mask if c.match else ""
+        yield (
+            "mask",
+            kind_of(mask)
+            or c.partial_mask
+            or ("some_later" if mask.startswith("sees_") else "")
+            or ("none" if not c.causal else "hides_nothing" if c.leaks else "causal"),
+        )
     yield "returns", "y" if c.run(c.x, weights=True).weights is None else "y_and_weights"
 
 

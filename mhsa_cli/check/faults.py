@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mhsa_cli.check.locate import heads, modules, rope, scores
-from mhsa_cli.check.locate.anatomy import Rule
+from mhsa_cli.check.locate.anatomy import Anatomy, Rule
 from mhsa_cli.check.read.reference import ROPES
 
 Form = dict[str, str]  # stage of a `Spec` -> its wrong form
@@ -22,7 +22,7 @@ class Fault:
 
     `where` finds the most likely line. `forms` are those of the reference; none if only a law shows the fault. `says`
     may use {D}, {H}, {d}, {T}, the roots {root_D} and {root_d}, and the facts of the law that shows it; `adds` is added
-    in brackets, by the code of that law's outcome.
+    in brackets, by the code of that law's outcome; `says_by_code` is said instead.
     """
 
     title: str
@@ -31,16 +31,21 @@ class Fault:
     says: str
     instead: str
     adds: Mapping[str, str] = field(default_factory=dict)
+    says_by_code: Mapping[str, str] = field(default_factory=dict)
 
 
 def fills(**form: str) -> tuple[Form, ...]:
     """A form with each fill of masked scores: they differ where a softmax sees masked scores only."""
-    return tuple({**form, "fill": fill} for fill in ("inf", "finite", "added"))
+    return form, *({**form, "fill": fill} for fill in ("finite", "added"))
 
 
 def turns(*hows: str) -> tuple[Form, ...]:
     """Wrong rotations, in both layouts of the pairs."""
     return tuple({"rope": f"{layout}:{how}"} for layout in ROPES for how in hows)
+
+
+def known_otherwise(_: Anatomy) -> None:
+    """No rule: the line is the one that raised."""
 
 
 FAULTS: dict[str, Fault] = {
@@ -98,10 +103,9 @@ FAULTS: dict[str, Fault] = {
         "compute the scale from the width of one head: 1 / math.sqrt(d_head)",
     ),
     "scale_after_softmax": Fault(
-        "scale after the softmax", scores.scale_after, ({"scale": "after"},),
-        "the division by sqrt(d_head) = {root_d} comes after the softmax: it shrinks the output and leaves the scores "
-        "too large",
-        "divide the scores first, then take the softmax",
+        "scale after the softmax", scores.scale_after, ({"scale": "after"}, {"scale": "after_width"}),
+        "the division by {divisor} comes after the softmax: it shrinks the output and leaves the scores too large",
+        "divide the scores by math.sqrt(d_head) first, then take the softmax",
     ),
     "softmax_over_queries": Fault(
         "softmax over queries", scores.softmax, fills(softmax="queries"),
@@ -146,6 +150,7 @@ FAULTS: dict[str, Fault] = {
         "the causal mask has no effect: every token sees later ones",
         "keep the result of the masking (scores = scores.masked_fill(...): without the underscore it returns a new "
         "tensor) and fill with -inf before the softmax",
+        says_by_code={"no_effect": "the mask {name} has no effect: keys that it hides are still seen"},
     ),
     "mask_inverted": Fault(
         "mask inverted", scores.mask, fills(mask="inverted"),
@@ -163,6 +168,16 @@ FAULTS: dict[str, Fault] = {
         "mask lets the next token through", scores.mask_shape, ({"mask": "sees_next"},),
         "the mask is off by one: each token sees the next one, which it should predict",
         "keep tril(diagonal=0), or block triu(diagonal=1)",
+    ),
+    "mask_sees_two": Fault(
+        "mask lets two later tokens through", scores.mask_shape, ({"mask": "sees_two"},),
+        "the mask is off by two: each token sees the next two, which it should predict",
+        "keep tril(diagonal=0), or block triu(diagonal=1)",
+    ),
+    "mask_hides_self_after_first": Fault(
+        "mask hides the token itself, but for the first", scores.mask_shape, ({"mask": "earlier_and_first"},),
+        "the mask hides the token itself: each sees the earlier ones only, and the first sees itself alone",
+        "let the diagonal be seen, not token 0 alone: block triu(diagonal=1)",
     ),
     "mask_hides_self": Fault(
         "mask hides the token itself", scores.mask_shape, fills(mask="hides_self"),
@@ -191,10 +206,11 @@ FAULTS: dict[str, Fault] = {
         "view as (B, T, H, d_head), then transpose axes 1 and 2",
     ),
     "merge_by_view": Fault(
-        "heads merged by a view", heads.merge, ({"merge": "by_view"},),
-        "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) as it lies, so that "
-        "tokens mix",
-        "transpose axes 1 and 2 back to (B, T, H, d_head) before reshaping to (B, T, D)",
+        "heads merged by a view", heads.merge,
+        ({"merge": "by_view"}, {"merge": "groups_outermost"}, {"merge": "groups_by_view"}),
+        "the heads are merged without a transpose: (B, H, T, d_head) is reshaped to (B, T, D) with tokens behind heads "
+        "or groups of heads, so that tokens mix",
+        "transpose back to (B, T, H, d_head), the tokens before all axes of heads, before reshaping to (B, T, D)",
     ),
     "split_and_merge_by_view": Fault(
         "heads split and merged by a view", heads.split, ({"split": "by_view", "merge": "by_view"},),
@@ -202,14 +218,51 @@ FAULTS: dict[str, Fault] = {
         "tokens",
         "view as (B, T, H, d_head) and transpose to (B, H, T, d_head); undo both before the output projection",
     ),
+    "split_by_view_q": Fault(
+        "queries split by a view", heads.query, ({"split": "by_view_q"},),
+        "q alone is viewed as (B, H, T, d_head) without a transpose: a head's queries are features of different tokens",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "split_by_view_k": Fault(
+        "keys split by a view", heads.key_shape, ({"split": "by_view_k"},),
+        "k alone is viewed as (B, H, T, d_head) without a transpose: a head's keys are features of different tokens",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "split_by_view_v": Fault(
+        "values split by a view", heads.value, ({"split": "by_view_v"},),
+        "v alone is viewed as (B, H, T, d_head) without a transpose: a head's values are features of different tokens",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "split_by_view_qk": Fault(
+        "queries and keys split by a view", heads.split, ({"split": "by_view_qk"},),
+        "q and k are viewed as (B, H, T, d_head) without a transpose, and v is not",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
+    "split_by_view_kv": Fault(
+        "keys and values split by a view", heads.key_shape, ({"split": "by_view_kv"},),
+        "k and v are viewed as (B, H, T, d_head) without a transpose, and q is not",
+        "split q, k and v alike: view as (B, T, H, d_head), then transpose axes 1 and 2",
+    ),
     "groups_tiled": Fault(
         "groups tiled", heads.split, ({"split": "groups_tiled"},),
         "shared keys and values are repeated as (0, 1, 0, 1), but neighbouring query heads share one: "
         "(0, 0, 1, 1)",
         "use repeat_interleave(n_heads // n_kv_heads, dim=1), or expand an axis after the key/value heads",
     ),
+    "groups_repeated_wrong": Fault(
+        "groups repeated over the wrong axis", heads.key_shape,
+        ({"split": "groups_over_features"}, {"split": "groups_over_tokens"}),
+        "shared keys and values are repeated along their features or their tokens, not along the heads",
+        "repeat the axis of the heads: repeat_interleave(n_heads // n_kv_heads, dim=1) on (B, n_kv_heads, T, d_head)",
+    ),
+    "groups_merged_wrong": Fault(
+        "groups merged over the wrong axis", heads.merge, ({"merge": "groups_swapped"},),
+        "query heads of shared keys and values are merged in another order than they were split in: q is split as "
+        "(groups, heads of a group), and the context is not merged to (B, T, groups, heads of a group, d_head)",
+        "bring the context to (B, T, groups, heads of a group, d_head), then reshape to (B, T, D)",
+    ),
     "key_reshaped": Fault(
-        "key reshaped", heads.key_shape, ({"split": "key_reshaped"},),
+        "key reshaped", heads.key_shape, ({"key": "reshaped"},),
         "K is reshaped to (B, H, d_head, T) instead of transposed: its numbers land in other positions",
         "use k.transpose(-2, -1); a reshape never swaps axes",
     ),
@@ -403,9 +456,8 @@ FAULTS: dict[str, Fault] = {
         adds={"differs": "{place}"},
     ),
     "mask_argument_raises": Fault(
-        "mask argument cannot be given", scores.mask, (),
-        "the mask argument raises for every usual mask: (T, T), (1, T, T), (B, T, T), (B, 1, T, T); boolean "
-        "or additive",
+        "mask argument cannot be given", known_otherwise, (),
+        "the mask argument raises for every usual mask, (T, T) to (B, 1, T, T), boolean or additive: {message}",
         "let a mask of (T, T) broadcast over (B, H, T, T)",
     ),
     "heads_not_dividing": Fault(
@@ -441,6 +493,17 @@ FAULTS: dict[str, Fault] = {
         "the mask is a plain tensor: it stays behind when the module moves to another device ({names})",
         "self.register_buffer('causal_mask', mask, persistent=False)",
     ),
+    "inplace_breaks_backward": Fault(
+        "backward pass broken in place", modules.overwritten, (),
+        "a tensor that the backward pass needs is changed in place: loss.backward() raises",
+        "write it without changing the tensor: w = w * mask, w = w.masked_fill(...), not w *= mask, w[...] = 0",
+    ),
+    "cache_hides_wrong_keys": Fault(
+        "mask hides the cache", scores.mask, (),
+        "with keys and values of earlier tokens given, the mask counts positions from the first key: a new token does "
+        "not see token {token} of the cache",
+        "put the mask's lower right corner at the last token: tril(diagonal=T_k - T_q), or no mask for a single query",
+    ),
     "input_changed_in_place": Fault(
         "input changed in place", modules.in_place, (),
         "the input is changed in place: the caller's tensor has other values afterwards",
@@ -451,5 +514,20 @@ FAULTS: dict[str, Fault] = {
         "weights are plain tensors or layers in a plain list: parameters() does not list them, so they are neither "
         "trained nor saved nor moved ({names})",
         "wrap tensors in nn.Parameter, and lists of layers in nn.ModuleList",
+    ),
+    "forward_raises": Fault(
+        "call raises", known_otherwise, (),
+        "the call raises for any input: {message}",
+        "correct this line: the block cannot be called before",
+    ),
+    "constructor_raises": Fault(
+        "constructor raises", known_otherwise, (),
+        "the constructor raises for any sizes: {message}",
+        "correct this line: the block cannot be built before",
+    ),
+    "returns_nothing": Fault(
+        "nothing is returned", known_otherwise, (),
+        "the call returns nothing: it computes an output and drops it",
+        "end it with return: return self.out(y)",
     ),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-import mhsa_cli.check.grade
+import mhsa_cli.check.confirm
 
 torch.set_num_threads(1)
 

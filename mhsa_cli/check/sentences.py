@@ -17,15 +17,35 @@ PARTIAL_MASKS = {
     "some_later": "hides some later tokens but not all",
     "some_later_and_earlier": "hides some later tokens but not all, and some earlier ones",
 }
+# Masks of other kinds of attention; {seen} are the numbers in their names.
+MASK_KINDS = {
+    "sliding_window": "a sliding window of {seen} tokens",
+    "prefix": "causal after a prefix of {seen} tokens, which all see",
+    "blocks": "by blocks of {seen} tokens",
+    "dilated": "dilated: keys at certain distances only ({seen})",
+    "others": "every token sees all others, not itself",
+    "mask_by_head": "another one for each head ({seen})",
+}
+# Kinds of attention beside the plain one.
+KINDS = {
+    **MASK_KINDS,
+    "qk_norm": "queries and keys are normalised (QK-norm)",
+    "partial_rope": "RoPE on {features} features of a head, base {base}",
+    "alibi": "a bias that grows with the distance (ALiBi)",
+    "relative_bias": "a bias by distance (relative positions)",
+    "gate": "the output is gated",
+    "mlp": "a whole block: attention and an MLP",
+}
 # Notes, by kind.
 NOTES = {
     "frame": "the block holds more than attention ({frame}), which is taken off before comparing",
     "more_than_attention": "the block holds more than attention: {names:all}; check the attention inside it by itself",
     "time_first": "time comes first: x is (T, B, D); with (B, T, D) the block would attend over the rows of the batch",
-    "padding": "{name} is a padding mask (B, T): it is not passed, so it is not tested",
+    "padding": "{name} is a padding mask: none that hides a token is passed, so it is not tested",
     "untested": "argument {name} is not passed, so its effect is not tested",
     "no_mask": "no causal mask: every token sees all others; attention of a decoder needs one",
     "bare_head": "one head without an output projection",
+    "other_sizes": "graded with d_model {d_model} and d_head {d_head}: it cannot be called with the usual sizes",
     "unused_argument": "no parameter is called {name!r} (--with); there are {names:all}",
     "only_attention": "{name} is graded: nothing else in the file looks like attention",
     "failed": "{failure}; {name} is tried all the same",
@@ -37,6 +57,7 @@ NOTES = {
 }
 # Failed attempts to build or call a block, by kind; `more` counts other attempts with the same error.
 ATTEMPTS = {
+    "other_library": "{name} is not torch or NumPy: it is written in {library}, which cannot be graded",
     "unknown_setting": "cannot infer config setting {name!r}; pass --with {name}=VALUE",
     "unknown_argument": "cannot infer constructor argument {name!r}; pass --with {name}=VALUE",
     "build": "building {how}{more}: {message}",
@@ -56,9 +77,11 @@ MASKS = {
 # How the weights are read, by the kind of a `LayoutName`, and what may follow.
 WEIGHTS = {
     "fused": "one fused matrix, {paths:all}",
+    "fused_by_head": "one fused matrix for each head, {paths:all}",
     "fused_for_all": "one fused matrix for all heads, {paths:all}",
     "three": "q, k, v from {paths:all}",
     "query_and_kv": "q from {query}, k and v from {other}",
+    "measured": "q, k, v from {paths:all} (by what each number moves)",
 }
 ORDER, KEY_HEADS = "order {order}", "{count} key/value heads"
 ARRANGEMENTS = {
@@ -88,10 +111,13 @@ CALL_ERRORS = {
     "no_input": "the call takes no input",
     "no_entry_point": "{name} has no forward and no __call__",
     "not_callable": "{how} gave {name}, which is not callable",
+    "returned_nothing": "the call returned nothing, wanted a tensor",
     "no_tensor": "the call returned {name}, wanted a tensor",
     "unknown_key": "the meaning of {path}[{key!r}] is not known: pass the weights one by one, as "
     "f(x, W_q, W_k, W_v, W_o, n_heads), or in a dict under these names",
 }
+# What to write instead, by the kind of an error.
+WAYS_OUT = {"view": "use .reshape(...); .view needs the order in memory that .transpose and .chunk change"}
 # How a block is built and called, by key and code.
 DETECTED = {
     "kind": {
@@ -108,9 +134,14 @@ DETECTED = {
         "not_found": "none found",
     },
     "bias": {"none": "none", "all": "yes", "qkv": "of q, k, v only", "out": "of the output only"},
-    "positions": {"none": "none inside", "rope": "rope, {pairs} pairs"},
+    "positions": {
+        "none": "none inside",
+        "rope": "rope, {pairs} pairs",
+        "rope_base": "rope, {pairs} pairs, base {base}",
+    },
     "mask": {
         **PARTIAL_MASKS,
+        **MASK_KINDS,
         "argument": "argument {name}, {meaning}",
         "none": "none",
         "hides_nothing": "none that hides later tokens",

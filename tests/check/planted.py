@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from tests.check.styles.annotated import ANNOTATED
 from tests.check.styles.arrays import NUMPY, NUMPY_CLASS
+from tests.check.styles.changed import IN_TWO, OFF, RENAMED, SECOND, InTwo, other_names
 from tests.check.styles.framed import POSTNORM, PRENORM
 from tests.check.styles.fused import FUSED
 from tests.check.styles.parameters import PARAMETERS
@@ -68,13 +69,18 @@ PAIRS = (
 
 @dataclass(frozen=True)
 class Planted:
-    """A source with a fault in it, on `line` (from 1); two faults are joined by " + ", the line is the first one's."""
+    """A source with a fault in it, on `line` (from 1); two faults are joined by " + ", the line is the first one's.
+
+    `beside` are the files beside it, by name; `file` is the one of them with the fault, "" if the source has it.
+    """
 
     fault: str
     style: str
     source: str
     entry: str
     line: int
+    beside: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -83,7 +89,8 @@ class Planted:
 
     def accepts(self, named: set[str]) -> bool:
         """Tell whether every fault in it is among those named, under one of its names."""
-        return all(named & {fault, *ALIKE.get(fault, ())} for fault in self.faults)
+        alike = {**ALIKE, **other_names(self.style)}
+        return all(named & {fault, *alike.get(fault, ())} for fault in self.faults)
 
 
 def plant(style: Style, *faults: str) -> Planted:
@@ -112,3 +119,20 @@ def framed() -> Iterator[Planted]:
     for style in FRAMED.values():
         for fault in style.faults:
             yield plant(style, fault)
+
+
+def plant_in_two(style: InTwo, fault: str) -> Planted:
+    """Plant a fault into a style of two files."""
+    first, second, in_second, line = style.wrong([fault])
+    beside = {f"{SECOND}.py": second}
+    return Planted(fault, style.name, first, style.style.entry, line, beside, f"{SECOND}.py" if in_second else "")
+
+
+def changed() -> Iterator[Planted]:
+    """Give every single fault with parts that are off, with unfamiliar names, and in two files."""
+    for style in (*OFF.values(), *RENAMED.values()):
+        for fault in style.faults:
+            yield plant(style, fault)
+    for two in IN_TWO.values():
+        for fault in two.style.faults:
+            yield plant_in_two(two, fault)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 HEAD = """import math
 
@@ -66,12 +67,13 @@ MERGES = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """A right source and the sizes to grade it with; `says` is how it was drawn."""
+    """A right source, the files beside it, and the sizes to grade it with; `says` is how it was drawn."""
 
     source: str
     sizes: dict[str, int]
     says: str
     entry: str = "Attention"
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def draw(seed: int) -> Drawn:

@@ -101,6 +101,44 @@ def test_a_mask_that_is_not_passed_is_reported(tmp_path: Path, name: str) -> Non
     assert both.verdict == "right" and untested_in(both) == [name], both
 
 
+@pytest.mark.parametrize("other", ["", ", mask=None"])
+@pytest.mark.parametrize(("name", "hidden"), [
+    ("mask", "mask[:, None, None, :] == 0"),
+    ("key_padding_mask", "key_padding_mask[:, None, None]"),
+    ("src_key_padding_mask", "src_key_padding_mask.bool().logical_not()[:, None, None]"),
+    ("attention_mask", "attention_mask.expand(B, 1, 1, T) < 0"),
+    ("lengths", "(torch.arange(T) >= lengths[:, None])[:, None, None]"),
+])  # fmt: skip
+def test_a_padding_mask_that_is_required_hides_nothing(tmp_path: Path, name: str, hidden: str, other: str) -> None:
+    if name != "mask":
+        hidden += " if mask is None else ~mask" if other else ""
+    for fill in ("-1e9", "float('-inf')"):
+        hide = f"{CAUSAL}; s = s.masked_fill({hidden}, {fill})"
+        result = graded(tmp_path, f"x, {name}" + other * (name != "mask"), mask=hide)
+        assert result.verdict == "right" and untested_in(result)[0] == name, described(result)
+
+
+HALVES = "halves = [t.chunk(2, -1) for t in (q, k)]; c, s = {}; "
+HALVES += "q, k = (torch.cat([a * c - b * s, a * s + b * c], -1) for a, b in halves)"
+PAIRS = "pairs = [(t[..., ::2], t[..., 1::2]) for t in (q, k)]; c, s = {}; "
+PAIRS += "q, k = (torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2) for a, b in pairs)"
+
+
+@pytest.mark.parametrize("rotation", [HALVES, PAIRS])
+@pytest.mark.parametrize(("arguments", "tables"), [
+    ("freqs_cos, freqs_sin", "freqs_cos, freqs_sin"),
+    ("cos, sin", "cos[..., {0}], sin[..., {0}]; assert cos.shape[-1] == D // self.h"),
+    ("rope", "(t[:, None, :, {0}] for t in rope); assert rope[0].shape == (1, T, D // self.h)"),
+    ("position_embeddings", "(t[:, :, 0] for t in position_embeddings); assert c.shape == (1, T, D // self.h // 2)"),
+    ("freqs", "freqs.cos(), freqs.sin(); assert freqs.dtype == x.dtype"),
+    ("freqs_cis", "freqs_cis.real, freqs_cis.imag"),
+])  # fmt: skip
+def test_angles_come_as_the_call_takes_them(tmp_path: Path, arguments: str, tables: str, rotation: str) -> None:
+    first = ":3" if rotation is HALVES else "::2"  # the features that have an angle of their own
+    result = graded(tmp_path, f"x, {arguments}", between=rotation.format(tables.format(first)))
+    assert result.verdict == "right" and result.codes["positions"] == "rope", described(result)
+
+
 def test_a_cache_that_holds_on_to_a_graph_is_no_fault(tmp_path: Path) -> None:
     cache = "self.keys = torch.zeros(9, 99, *k.shape[1::2], dtype=k.dtype) if self.keys is None else self.keys.to(k)"
     cache += "; self.keys[:B, :T] = k.transpose(1, 2); k = self.keys[:B, :T].transpose(1, 2)"
@@ -141,3 +179,19 @@ class Attention(nn.Module):
     result = grade_text(text, "Attention", tmp_path)
     assert result.verdict == "wrong" and ", shared" in result.detected["weights"], described(result)
     assert ", ," not in result.detected["weights"]
+
+
+@pytest.mark.parametrize(("library", "imports", "base"), [
+    ("Flax", "import jax.numpy as jnp\nfrom flax import linen as nn", "nn.Module"),
+    ("JAX", "import jax\nimport numpy as np\nfrom jax import numpy as jnp", "object"),
+    ("Keras", "try:\n    import keras\nexcept ImportError:\n    from tensorflow import keras", "keras.layers.Layer"),
+    ("TensorFlow", "import tensorflow as tf\nimport torch", "tf.keras.layers.Layer"),
+])  # fmt: skip
+def test_what_is_no_torch_or_numpy_is_told_so(tmp_path: Path, library: str, imports: str, base: str) -> None:
+    module = "jnp" if "jnp" in imports else base.partition(".")[0]
+    text = f"{imports}\n\nclass Attention({base}):\n    def __call__(self, x):\n        return {module}.softmax(x)\n"
+    result = grade_text(text, "Attention", tmp_path)
+    assert result.verdict == "uncallable" and not result.notes, described(result)
+    assert [(one.kind, one.facts) for one in result.tried] == [
+        ("other_library", {"name": "Attention", "library": library})
+    ]

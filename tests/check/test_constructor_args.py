@@ -182,3 +182,76 @@ def test_a_config_of_the_file_has_our_sizes(tmp_path: Path, config: str) -> None
     block = BLOCK.format(arguments="", first="pass", more="", between="pass", **parts).replace("(self, )", "(self)")
     result = grade_text(f"import types\nMY_CONFIG = {config}\n{block}", "Attention", tmp_path)
     assert result.verdict == "right", described(result)
+
+
+@pytest.mark.parametrize("annotation", ["", ": int"])
+@pytest.mark.parametrize("uses", [
+    "assert wide % many == 0",  # what divides what
+    "self.part = wide // many",
+    "self.heads = [1 for _ in range(many)]",
+    "self.reach = reach; self.register_buffer('tri', torch.ones(reach, reach).tril())",  # what sizes a table
+    "pass",
+])  # fmt: skip
+def test_a_role_is_inferred_by_use(tmp_path: Path, uses: str, annotation: str) -> None:
+    names = ", ".join(name + annotation for name in ("many", "wide", *["reach"] * ("reach" in uses)))
+    between = "assert x.size(1) <= self.reach" if "reach" in uses else "pass"  # what is compared with the length
+    result = graded(tmp_path, names, first=uses, between=between, width="wide", heads="many")
+    assert result.verdict == "right" and result.detected["built"].startswith("Attention(many=4, wide=24"), described(
+        result
+    )
+
+
+def test_a_setting_is_inferred_by_use(tmp_path: Path) -> None:
+    first = "self.cfg = cfg; assert cfg['breadth'] % self.cfg.pieces == 0"
+    result = graded(tmp_path, "cfg", first=first, width="cfg.breadth", heads="self.cfg.pieces")
+    assert result.verdict == "right", described(result)
+
+
+def test_a_number_that_scales_is_not_guessed(tmp_path: Path) -> None:
+    result = graded(tmp_path, "d_model, n_heads, sharp: int", first="self.s = sharp", between="x = x * self.s")
+    assert result.verdict == "uncallable" and result.tried[0].facts == {"name": "sharp"}, described(result)
+    result = graded(tmp_path, "d_model, n_heads, sharp: int", first="self.s = sharp", between="x.reshape(-1, self.s)")
+    assert result.verdict == "right", described(result)
+
+
+@pytest.mark.parametrize("returned", ["", ", s.softmax(-1)"])
+@pytest.mark.parametrize(("width", "heads"), [("d_k", "d_head"), ("head_dim", "d_k"), ("part", "d_v")])
+def test_heads_are_counted_where_names_mislead(tmp_path: Path, width: str, heads: str, returned: str) -> None:
+    block = BLOCK.replace("flatten(2))", f"flatten(2)){returned}")
+    parts = {"first": "pass", "more": "", "between": "pass", "width": width, "heads": heads}
+    result = grade_text(block.format(arguments=f"{width}, {heads}", **parts), "Attention", tmp_path)
+    assert result.verdict == "right" and f"{heads}=4" in result.detected["built"], described(result)
+
+
+MULTIPLE = "assert d_model // n_heads % {0} == 0"
+
+
+@pytest.mark.parametrize(("parts", "width"), [
+    ({"first": MULTIPLE.format(4)}, 32),
+    ({"first": MULTIPLE.format(16)}, 64),
+    ({"between": "x.view(*x.shape[:2], self.h, 2, 4, -1)"}, 32),
+    ({"between": "x.view(*x.shape[:2], self.h, 8)"}, 0),  # made for one width
+    ({"first": "assert n_heads == 3"}, 0),
+])  # fmt: skip
+def test_other_sizes_are_tried_where_the_usual_ones_fail(tmp_path: Path, parts: dict[str, str], width: int) -> None:
+    result = graded(tmp_path, "d_model, n_heads", **parts)
+    sizes = [note.facts for note in result.notes if note.kind == "other_sizes"]
+    assert sizes == [{"d_model": width, "d_head": width // 4}] * bool(width), described(result)
+    assert (result.verdict == "right") is bool(width), described(result)
+    stated = grade_text((tmp_path / "block.py").read_text(), "Attention", tmp_path, d_model=24)
+    assert stated.verdict != "right", described(stated)
+
+
+@pytest.mark.parametrize(("arguments", "width", "heads", "first"), [
+    ("", "30", "5", "pass"), ("dropout=0.1", "2 * 16", "2", "pass"), ("", "18", "n", "n = self.parts = 6"),
+])  # fmt: skip
+def test_sizes_may_be_those_of_the_code(tmp_path: Path, arguments: str, width: str, heads: str, first: str) -> None:
+    result = graded(tmp_path, arguments, width=width, heads=heads, first=first)
+    assert result.verdict == "right" and result.codes["weights"] == "read", described(result)
+
+
+def test_a_length_may_be_that_of_the_code(tmp_path: Path) -> None:
+    result = graded(tmp_path, "d_model, n_heads", first="self.n = 10", between="x = x + torch.zeros(10, 1)")
+    assert result.verdict == "right", described(result)
+    [law] = [law for law in result.laws if law.id == "shorter_sequences"]
+    assert law.passed is False and law.edge, law

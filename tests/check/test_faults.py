@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import string
 
 import pytest
@@ -11,7 +10,16 @@ import torch
 
 from mhsa_cli.check.faults import FAULTS
 from mhsa_cli.check.grade import GRADE_SIZES
-from mhsa_cli.check.match.search import Case, find_common_faults, find_faults, find_right, random_input
+from mhsa_cli.check.match.search import (
+    TRIES,
+    Case,
+    Tries,
+    find_common_faults,
+    find_one_fault,
+    find_right,
+    find_several_faults,
+    random_input,
+)
 from mhsa_cli.check.read.reference import Reference, Roles, Spec
 from mhsa_cli.check.read.weight_layouts import Layout, LayoutName
 from mhsa_cli.check.tensors import max_difference
@@ -19,7 +27,13 @@ from mhsa_cli.check.tensors import max_difference
 D, H, T, B = GRADE_SIZES.d_model, GRADE_SIZES.n_heads, GRADE_SIZES.seq_len, GRADE_SIZES.batch_size
 FORMS = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
 # Names of q, k and v turned round: for a fused matrix these are orders, for named ones faults.
-WORDS = {"D": D, "H": H, "d": D // H, "T": T, "root_D": "", "root_d": "", "factor": "", "factor_right": ""}
+WORDS = {
+    "D": D,
+    "H": H,
+    "d": D // H,
+    "T": T,
+    **dict.fromkeys(("root_D", "root_d", "divisor", "factor", "factor_right"), ""),
+}
 
 
 def roles(seed: int = 0, groups: int = H) -> Roles:
@@ -38,7 +52,7 @@ def base_of(form: dict[str, str]) -> Spec:
 
 
 def groups_for(form: dict[str, str]) -> int:
-    return 2 if form.get("split") == "groups_tiled" else H
+    return 2 if "groups" in "".join(form.values()) else H
 
 
 def output(form: dict[str, str], like: dict[str, str] | None = None) -> torch.Tensor:
@@ -61,7 +75,7 @@ def test_sizes_hide_nothing() -> None:
 def test_their_words_can_be_written() -> None:
     for name, fault in FAULTS.items():
         asked = {field for _, field, _, _ in string.Formatter().parse(fault.says) if field}
-        assert asked <= {*WORDS, *(("names", "token", "near", "far") if not fault.forms else ())}, name
+        assert asked <= {*WORDS, *(("names", "token", "near", "far", "message") if not fault.forms else ())}, name
         assert fault.title and fault.instead, name
 
 
@@ -86,7 +100,7 @@ def test_the_search_names_what_the_table_computes() -> None:
         case = Case([layout], 1, random_input(B, T, D, 1), output(form), 2 * torch.arange(T), ("causal",),
                     ("none", "interleaved", "half") if must_rotate else ("none",), ("plain",), must_rotate)  # fmt: skip
         assert find_right(case) is None, (name, form)
-        found = find_faults([case])
+        found = find_one_fault([case]) or find_several_faults([case])
         assert found is not None and found[1].faults == (name,), (name, form)
 
 
@@ -97,7 +111,7 @@ def test_a_spec_without_faults_is_right_and_any_factor_is_fitted() -> None:
         spec = Spec() if factor is None else Spec(scale=f"x{factor}")
         x = random_input(B, T, D, 1)
         case = Case([layout], 1, x, Reference(given, x).output(spec), None, ("causal",), ("none",), ("plain",))
-        found = find_right(case) or find_faults([case])[1]  # type: ignore[index]
+        found = find_right(case) or (find_one_fault([case]) or find_several_faults([case]))[1]  # type: ignore[index]
         assert found.faults == names
         assert factor is None or found.factor == pytest.approx(factor, rel=1e-5)
 
@@ -115,13 +129,14 @@ def test_many_at_once_are_found_and_computed_together_as_one_by_one(names: tuple
     x, layout = random_input(B, T, D, 1), Layout(LayoutName("as_they_are", (), ("none", "")), roles(), {})
     reference = Reference(layout.roles, x)
     case = Case([layout], 1, x, reference.output(Spec()._replace(**form)), None, ("causal",), ("none",), ("plain",))
-    found = find_common_faults(case, math.inf)
+    found = find_common_faults(case, Tries(TRIES))
     assert found is not None and set(found.faults) == set(names)
     alone = ("scale_none", "softmax_over_queries", "mask_no_effect", "scale_d_model")
     early = [Spec(), *(Spec()._replace(**FAULTS[name].forms[0]) for name in alone)]
     for late in ({}, {"merge": "by_view"}, {"split": "by_view", "out": "without_bias"}):
         specs = [spec._replace(**late) for spec in early]
-        for made, spec in zip(Reference(layout.roles, x).outputs(specs), specs, strict=True):
+        together = Reference(layout.roles, x).outputs(early, Spec()._replace(**late))
+        for made, spec in zip(together, specs, strict=True):
             assert max_difference(made, reference.output(spec)) < 1e-12
 
 
@@ -132,7 +147,7 @@ def test_many_computed_together_hold_their_weights_once() -> None:
         Spec(mask=mask, softmax=softmax) for mask in ("causal", "none") for softmax in ("keys", "queries", "twice")
     ]
     for merge, out in itertools.product(("right", "by_view"), ("right", "twice")):
-        reference.outputs([spec._replace(merge=merge, out=out) for spec in early])
+        reference.outputs(early, Spec(merge=merge, out=out))
     held = {t.untyped_storage().data_ptr(): t.numel() for t in reference._cache.values()}
     weights, scores, heads = len(early) * B * H * T * T, B * H * T * T, 3 * B * T * D
     assert sum(held.values()) == weights + scores + heads

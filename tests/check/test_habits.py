@@ -111,7 +111,7 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_what_is_kept_between_calls_is_named(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SECONDS", 0.2)
+    monkeypatch.setattr(search, "TRIES", 500)
     found = grade_text(written(FUSED, ("        # split", STATES[state].lstrip("\n"))), "Block", tmp_path)
     assert names_of(found) == {"state_between_calls"}, described(found)
 

@@ -7,12 +7,14 @@ from textwrap import dedent
 import pytest
 
 from mhsa_cli.check.locate import anatomy, heads, modules, rope, scores
+from mhsa_cli.check.locate.flow import flow_of
 
 RULES = {name: rule for module in (heads, modules, rope, scores) for name, rule in vars(module).items()}
 
 
 def line_of(text: str, name: str, place: str, *given: tuple[str, ...]) -> int | None:
-    return anatomy.line_of(text, name, RULES[place], *given)
+    found = anatomy.place_of(anatomy.Anatomy(flow_of(text, name)), RULES[place], *given)
+    return None if found is None else found[1]
 
 
 CLASS = """

@@ -140,6 +140,26 @@ else:
     assert load(write(text) + ":attention").notes == ()
 
 
+def test_what_only_main_assigns_is_run_where_it_is_needed(write: Write) -> None:
+    text = """\
+class A:
+    def forward(self, x):
+        return x * width, heads, size
+
+
+size = 1
+if __name__ == "__main__":
+    base = 4
+    width, heads = 6 * base, base
+    size = 1 / 0
+    data = open("/no/such/file").read()
+    base = A().forward(data)
+    print(base)
+"""
+    source = load(write(text) + ":A")
+    assert source.attention().forward(2) == (48, 4, 1) and source.notes == ()
+
+
 def test_trials_of_the_target_do_not_replace_it(write: Write) -> None:
     source = load(write("def attention(q, k):\n    return q\n\nattention = attention(1, 2)\n") + ":attention")
     assert inspect.isfunction(source.attention)
@@ -209,5 +229,56 @@ def test_the_one_thing_that_looks_like_attention_is_taken(write: Write) -> None:
     assert source.name == "Attention2" and source.notes == (make_note("only_attention", name="Attention2"),)
     assert load(write("def f(x): ...\ndef g(query, keys): ...\n")).name == "g"
     assert "nothing in it looks like attention" in refusal(write("def f(x): ...\n"))
-    said = refusal(write("class A:\n    def forward(self): ...\nclass B:\n    def forward(self): ...\n"))
+    helper = "class Proj:\n    def forward(self, x): return self.layer(x).view(*x.shape[:2], self.n, -1)\n"
+    assert "nothing in it looks like attention" in refusal(write(helper))
+    said = refusal(write("class A:\n    def forward(self, q): ...\nclass B:\n    def forward(self, q): ...\n" + helper))
     assert "2 names look like attention: A, B" in said and "mine.py:A" in said
+
+
+@pytest.mark.parametrize("init", ["raise SystemExit\n", "from owned.layers.deep.mine import attention\nSIZE = 5\n"])
+@pytest.mark.parametrize("with_init", [True, False])
+def test_a_package_is_imported_from_its_root_however_far_up(write: Write, init: str, with_init: bool) -> None:
+    name = f"owned_{with_init}_{len(init)}"
+    for folder in (name, f"{name}/layers", f"{name}/layers/deep") if with_init else ():
+        write(init.replace("owned", name), f"{folder}/__init__.py")
+    write("three = 3\n", f"{name}/util.py")
+    write(f"from {name}.util import three\ntwo = 2\n", f"{name}/layers/deep/tools.py")
+    text = (
+        f"from .tools import two, three\nimport {name}.util as far\ndef attention(q, k): return two, three, far.three\n"
+    )
+    source = load(write(text, f"{name}/layers/deep/mine.py") + ":attention")
+    assert source.attention(0, 0) == (2, 3, 3) and source.notes == ()
+
+
+def test_what_an_own_package_defines_is_found(write: Write) -> None:
+    write("from .util import three\nSIZE = 5\n", "defining/__init__.py")
+    write("three = 3\n", "defining/util.py")
+    text = "import defining\nfrom defining import SIZE\ndef attention(q, k): return SIZE, defining.three\n"
+    assert load(write(text, "defining/deep/mine.py") + ":attention").attention(0, 0) == (5, 3)
+
+
+@pytest.mark.parametrize("missing", ["gone_pkg", "gone_pkg.inner", "beside_dir.part", "acme_tools"])
+def test_the_users_own_folder_is_never_to_be_installed(write: Write, tmp_path: Path, missing: str) -> None:
+    write("one = 1\n", "gone_pkg/beside_dir/old/far.py")
+    write("[project]\nname = 'Acme-Tools'\n", "pyproject.toml")
+    text = f"from {missing} import nothing\n\ndef attention(q, k):\n    return nothing\n"
+    block = write(text, "gone_pkg/layers/mine.py") + ":attention"
+    assert "pip install" not in notes(load(block)) and [n.kind for n in load(block).notes] == ["failed"]
+    block = write(text.replace(missing, "no_such_package"), "gone_pkg/layers/mine.py") + ":attention"
+    assert "pip install no_such_package" in notes(load(block))
+
+
+def test_the_users_own_distribution_has_a_version(write: Write) -> None:
+    write("[project]\nname = 'By-Its.Project'\n", "pyproject.toml")
+    text = """\
+from importlib.metadata import version
+import importlib.metadata as m
+own = version("own-folder"), m.version("by_its-project"), version(__name__), m.version("torch")
+other = version("no-such-distribution")
+def attention(q, k): return own, other
+"""
+    source = load(write(text, "own_folder/inner/mine.py") + ":attention")
+    import torch
+
+    assert source.namespace["own"][:3] == ("0", "0", "0") and source.namespace["own"][3] in torch.__version__
+    assert "other" not in source.namespace and [note.kind for note in source.notes] == ["failed"]

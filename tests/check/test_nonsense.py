@@ -16,6 +16,7 @@ from mhsa_cli.check.grade import grade
 from mhsa_cli.check.laws import LAWS, SHARED
 from mhsa_cli.check.match import search
 from mhsa_cli.check.source.load import load
+from mhsa_cli.jobs.grade.blocks import Row
 from mhsa_cli.jobs.grade.runner import GradeResult
 from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers.pictures.check_words import leading, next_step
@@ -30,9 +31,17 @@ BLOCKS: dict[str, tuple[int, list[tuple[str, str]]]] = {  # exit code, and how a
         7,
         [("w = self.drop(w)", "w = self.drop(w).detach()"), ("# made", "self.gate = nn.Linear(3, 1)")],
     ),
-    "unclear": (2, [("# split", "q, k = F.normalize(q, dim=-1) * 3, F.normalize(k, dim=-1)")]),
-    "uncallable": (2, [("def __init__(self, ", "def __init__(self, zeal: int, ")]),
+    "unclear": (2, [("# made", "self.t = nn.Parameter(torch.ones(n_heads, 1, 1))"), ("# scores", "s = s * self.t")]),
+    "uncallable": (
+        2,
+        [
+            ("def __init__(self, ", "def __init__(self, zeal: int, "),
+            ("# made", "self.zeal = zeal"),
+            ("# split", "q = q * self.zeal"),
+        ],
+    ),
     "raises": (2, [("# made", "raise ValueError")]),
+    "raises whatever is given": (7, [("# made", "self.zeal = zeal")]),
 }
 
 
@@ -79,13 +88,13 @@ def decided(found: Grade, code: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_nonsense_changes_no_grade(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SECONDS", 0.05)
+    monkeypatch.setattr(search, "TRIES", 200)
     code, changes = BLOCKS[block]
     path, grades = tmp_path / "block.py", list[Grade]()
     path.write_text(written(FUSED, *changes))
 
-    def grade_here(targets: list[str], options: Any, *_: Any) -> list[GradeResult]:
-        grades.append(grade(load(targets[0]), options))
+    def grade_here(rows: list[Row], options: Any, *_: Any) -> list[GradeResult]:
+        grades.append(grade(load(rows[0].block), options))
         return [GradeResult(grades[-1])]
 
     monkeypatch.setattr("mhsa_cli.commands.check.grade_all", grade_here)

@@ -10,7 +10,7 @@ import pytest
 
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.check.source.load import load, parse_block
-from mhsa_cli.jobs.grade.blocks import files_in
+from mhsa_cli.jobs.grade.blocks import expand
 from tests.check.loading import Write, refusal, write
 
 __all__ = ["write"]
@@ -20,6 +20,17 @@ def notebook(*cells: str) -> str:
     made = [{"cell_type": "markdown", "source": ["class A: no code"]}]
     made += [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
     return json.dumps({"cells": made})
+
+
+@pytest.mark.parametrize(("counts", "place"), [((5, 9), "cell 9"), ((5, None), "cell 2"), ((5, 5), "cell 2")])
+def test_cells_are_counted_as_jupyter_shows_them(write: Write, counts: tuple[int | None, ...], place: str) -> None:
+    """By execution, where each was executed, and the empty cell at the end does not count."""
+    document = json.loads(notebook("import math", "def A(x):\n    return x", " \n"))
+    code = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
+    for cell, count in zip(code, (*counts, None), strict=True):
+        cell["execution_count"] = count
+    source = load(write(json.dumps(document), "mine.ipynb") + ":A")
+    assert source.place(2) == f"{place}, line 1"
 
 
 def test_a_notebook_is_its_code_cells_without_magic(write: Write) -> None:
@@ -34,10 +45,10 @@ def test_a_notebook_is_its_code_cells_without_magic(write: Write) -> None:
     source = load(write(notebook(*cells), "mine.ipynb") + ":A")
     assert source.attention.n == 2 and source.attention().forward(9.0) == 1.0
     assert "math.sqrt(x) % 2" in inspect.getsource(source.attention.forward)
-    assert source.place(source.attention.forward.__code__.co_firstlineno) == "cell 6, line 4"
+    assert source.place(source.attention.forward.__code__.co_firstlineno) == "cell 5, line 4"
     assert source.notes == (
-        make_note("cell_skipped", where="cell 4, line 1", message="invalid syntax"),
-        make_note("skipped", where="cell 7, line 1 to cell 7, line 3 run", name="A"),
+        make_note("cell_skipped", where="cell 3, line 1", message="invalid syntax"),
+        make_note("skipped", where="cell 6, line 1 to cell 6, line 3 run", name="A"),
     )
 
 
@@ -157,10 +168,10 @@ def test_a_block_is_a_file_and_a_name(block: str, path: str, name: str | None) -
 
 def test_a_folder_gives_its_files_at_any_depth(write: Write, tmp_path: Path) -> None:
     found = ("a.md", "b.py", "c/x.py", "c/d/e/f/y.py", "d/n.ipynb")
-    left_out = ("__pycache__/z.py", ".h/z.py", ".z.py", "z.txt", "env/pyvenv.cfg", "env/lib/z.py", "node_modules/z.py")
+    left_out = ("__pycache__/z.py", ".h/z.py", ".z.py", "env/pyvenv.cfg", "env/lib/z.py", "node_modules/z.py")
     for name in (*found, *left_out):
         write("", name)
-    assert [str(path.relative_to(tmp_path)) for path in files_in(tmp_path)] == list(found)
+    assert [row.block for row in expand([str(tmp_path)], None)] == [f"{tmp_path}/{name}" for name in found]
 
 
 def test_links_are_graded_or_reported_and_never_followed_in_a_circle(write: Write, tmp_path: Path) -> None:
@@ -170,8 +181,9 @@ def test_links_are_graded_or_reported_and_never_followed_in_a_circle(write: Writ
     links = {"again.py": "inner/a.py", "gone.py": "/nowhere/x.py", "itself": "itself", "out": "../elsewhere"}
     for name, block in {**links, "round": "../top", "word": "nowhere"}.items():
         (top / name).symlink_to(block)
-    names = [str(path.relative_to(top)) for path in files_in(top)]
-    assert names == ["again.py", "gone.py", "itself", "out", "word", "inner/a.py"]
+    rows = {row.block.removeprefix(f"{top}/"): row.refused for row in expand([str(top)], None)}
+    assert list(rows) == ["again.py", "gone.py", "itself", "out", "round", "word", "inner/a.py"]
+    assert [name for name, refused in rows.items() if refused is not None] == ["out", "round"]
     for name in ("gone.py", "itself", "word"):
         said = refusal(str(top / name))
         assert f"{top / name} cannot be read" in said and "did you mean" not in said

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.check.grade import grade
-from mhsa_cli.check.source.load import load
 from mhsa_cli.core.model import attention
 from mhsa_cli.records.check import GradeOptions
-from tests.check.grading import described, grade_text, names_of
+from tests.check.grading import described, grade_block, grade_text, names_of
 from tests.check.planted import FRAMED, STYLES
 
 HERE = Path(__file__).parent / "right"
@@ -68,7 +66,7 @@ def test_every_file_is_graded() -> None:
 @pytest.mark.parametrize("block", [f"{HERE}/{name}" for name in RIGHT] + [f"{OURS}:MultiHeadSelfAttention"],
                          ids=[*RIGHT, "ours"])  # fmt: skip
 def test_a_right_one_is_called_right(block: str) -> None:
-    result = grade(load(block), GradeOptions())
+    result = grade_block(block, GradeOptions())
     assert result.verdict == "right" and not result.faults, described(result)
 
 

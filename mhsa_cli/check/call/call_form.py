@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,36 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mhsa_cli.check.call.call_tensors import (
+    ANGLE_KINDS,
+    ANGLES,
+    AXES,
+    LENGTHS,
+    MEANINGS,
+    PADDINGS,
+    REAL_ANGLES,
+    Angles,
+    Mask,
+    Padding,
+)
 from mhsa_cli.check.call.name_lexicon import BlockSizes, input_kind, normalized, signature_of, size_kind
 from mhsa_cli.check.sentences import MASKS, CallError, make_note
 from mhsa_cli.records.check import Note
 
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """A way to write the causal mask: the meaning of its values, a key of `sentences.MASKS`, and its axes."""
-
-    meaning: str
-    axes: str
-
-    def make(self, T: int, B: int) -> Tensor:
-        """Write the mask for T tokens and B rows."""
-        keep = torch.ones(T, T, dtype=torch.bool).tril()
-        mask = {
-            "true_attends": keep,
-            "true_blocks": ~keep,
-            "added": torch.zeros(T, T, dtype=torch.float64).masked_fill(~keep, -math.inf),
-            "one_attends": keep.to(torch.int64),
-            "one_blocks": (~keep).to(torch.int64),
-            "counts": torch.arange(1, T + 1),
-        }[self.meaning]
-        sizes = {"B": B, "T": T, "1": 1}
-        return mask.expand([sizes[axis] for axis in self.axes.strip("()").split(", ")]).clone()
-
-
-MEANINGS = ("true_attends", "true_blocks", "added", "one_attends", "one_blocks")
-AXES = ("(T, T)", "(1, T, T)", "(1, 1, T, T)", "(B, 1, T, T)", "(B, T, T)")
-ANGLES = ("(T, d/2)", "(T, d) in halves", "(T, d) in pairs")
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Integers that give an offset or a layer: zero for a sequence that stands alone.
 OFFSETS = re.compile(r"start|offset|pos|idx|index|step|layer|past|len|cache|count|shift|time|iter|epoch")
@@ -66,13 +51,15 @@ class CallForm:
     positions: str = ""
     positions_name: str = ""
     needs_positions: bool = False
-    angles: str = ""
+    angles: Angles | None = None
     angle_names: Mapping[str, str] = field(default_factory=dict)  # name -> kind
     weights_name: str = ""
     time_first: bool = False
     unbatched: bool = False
     memory: tuple[str, ...] = ()
     lengths: Mapping[str, str] = field(default_factory=dict)  # name -> kind of size
+    padding: Padding | None = None
+    padding_names: tuple[str, ...] = ()  # required padding masks; None is tried first
 
     def describe(self) -> str:
         """Write the call in words."""
@@ -82,7 +69,10 @@ class CallForm:
             parts.append(f"{self.mask_name} {self.mask.axes}, {MASKS[self.mask.meaning]}")
         if self.positions_name and self.positions:
             parts.append(f"{self.positions_name} {self.positions}")
-        parts += [f"{name} {self.angles}" for name in self.angle_names]
+        if self.padding is not None:
+            parts += [f"{name} ({self.padding.axes}), nothing hidden" for name in self.padding_names]
+        if self.angles is not None:
+            parts += [f"{name} {self.angles.describe()}" for name in self.angle_names]
         size = "(T, D)" if self.unbatched else "(T, B, D)" if self.time_first else "(B, T, D)"
         return f"({', '.join(parts)}) with x {size}"
 
@@ -104,6 +94,29 @@ def with_masks(call_form: CallForm) -> Iterator[CallForm]:
         yield replace(call_form, mask=mask, fixed=_without(call_form.fixed, call_form.mask_name))
 
 
+def with_paddings(call_form: CallForm) -> Iterator[CallForm]:
+    """List the ways to pass a padding mask that hides nothing to a call that requires one, or just some mask."""
+    required = call_form.mask_name if call_form.mask_name in call_form.fixed else ""
+    names = call_form.padding_names
+    for passed in {names: None, (*names, required): None} if required else [names]:
+        lengths = [LENGTHS] if any("len" in name for name in passed) else []
+        for padding in [*lengths, *PADDINGS] if passed else []:
+            fixed = _without(call_form.fixed, *passed)
+            form = replace(call_form, padding=padding, padding_names=passed, fixed=fixed)
+            yield replace(form, mask_name="") if required in passed else form
+
+
+def angle_layouts(call_form: CallForm) -> list[CallForm]:
+    """List the forms that differ from a call only in how angles are laid out, which no shape shows."""
+    angles = call_form.angles
+    if angles is None:
+        return [call_form]
+    layouts = ["halves", "pairs"] if angles.layout else [""]
+    swaps = (False, True) if "cos_sin" in call_form.angle_names.values() else (False,)
+    pairs = itertools.product(swaps, layouts)
+    return [replace(call_form, angles=replace(angles, layout=layout, swapped=swap)) for swap, layout in pairs]
+
+
 @dataclass
 class _Parameters:
     """The parameters of a call by their use."""
@@ -114,14 +127,16 @@ class _Parameters:
     lengths: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # kind -> name of the mask, the positions, the weights
     angles: dict[str, str] = field(default_factory=dict)
+    optional_angles: dict[str, str] = field(default_factory=dict)  # passed where the call fails without
+    paddings: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # required, with unknown names: None is tried, then x
     zero: tuple[str, bool] | None = None  # required positions that may be a number, and whether 0 is tried first
 
 
-def call_forms(call: Callable[..., Any], supplied: Collection[str], mentions_rope: bool) -> Iterator[CallForm]:
+def call_forms(call: Callable[..., Any], supplied: Collection[str]) -> Iterator[CallForm]:
     """List the call forms without a mask, the likeliest first; `supplied` parameters get their value elsewhere.
 
-    Optional positions are passed only to a block that `mentions_rope`.
+    Optional positions are passed first; whether the block uses them is seen later.
 
     Raises: CallError if the call takes no input.
     """
@@ -137,10 +152,11 @@ def call_forms(call: Callable[..., Any], supplied: Collection[str], mentions_rop
             raise CallError("no_input")
         read.inputs = [""] if variadic else [named[0].name]
     names: dict[str, Any] = {f"{kind}_name": name for kind, name in read.names.items()}
+    names["padding_names"] = tuple(read.paddings)
     base = CallForm(tuple(read.inputs), read.fixed, memory=tuple(read.memory), lengths=read.lengths, **names)
     shapes = ["(T)", "(B, T)", "(1, T)"] if base.positions_name else [""]
     if base.positions_name and parameters[base.positions_name].default is not Parameter.empty:
-        shapes = [*shapes, ""] if mentions_rope else [""]
+        shapes = [*shapes, ""]
     elif base.positions_name:
         base = replace(base, needs_positions=True)
     if read.angles:
@@ -150,13 +166,23 @@ def call_forms(call: Callable[..., Any], supplied: Collection[str], mentions_rop
         name, first = read.zero
         at_zero = replace(base, positions_name="", needs_positions=bool(read.angles), fixed={**base.fixed, name: 0})
         bases = [at_zero, base] if first else [base, at_zero]
-    for one in list(bases) if read.unknown else ():  # x instead of None
-        inputs, memory = (*one.inputs, *read.unknown), (*one.memory, *read.unknown)
-        bases.append(replace(one, inputs=inputs, memory=memory, fixed=_without(one.fixed, *read.unknown)))
+    for one in list(bases):  # x instead of None, for all of them first
+        for as_x in sorted(_subsets(read.unknown), key=len, reverse=True):
+            inputs, memory = (*one.inputs, *as_x), (*one.memory, *as_x)
+            bases.append(replace(one, inputs=inputs, memory=memory, fixed=_without(one.fixed, *as_x)))
+    if read.optional_angles:
+        bases += [replace(one, needs_positions=True, angle_names=read.optional_angles) for one in bases]
     for one in bases:
-        angles = ANGLES if read.angles else ("",)
+        real = REAL_ANGLES if "freqs" in one.angle_names.values() else []
+        angles: list[Angles | None] = [*ANGLES, *real] if one.angle_names else [None]
         for shape, form, unbatched in itertools.product(shapes if one.positions_name else [""], angles, (False, True)):
             yield replace(one, positions=shape, angles=form, unbatched=unbatched)
+
+
+def _subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """List the non-empty parts of a few names; of many, only all of them."""
+    sizes = range(1, len(names) + 1) if len(names) <= 3 else [len(names)]
+    return [part for size in sizes for part in itertools.combinations(names, size)]
 
 
 def _without(fixed: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -180,10 +206,15 @@ def _sort(parameter: Parameter, read: _Parameters) -> None:
         elif kind == "positions" and required:
             read.zero = (name, normalized(name) in ZERO_FIRST)
     elif not required:
+        if kind in ANGLE_KINDS:
+            read.optional_angles[name] = kind
         if kind in ("k", "v") and read.inputs and input_kind(read.inputs[0]) == "q":
             read.inputs.append(name)
-    elif kind in ("freqs", "cos", "sin"):
+    elif kind in ANGLE_KINDS:
         read.angles[name] = kind
+    elif MASK_NAMES.search(normalized(name)):
+        read.fixed[name] = None
+        read.paddings.append(name)
     elif kind in ("x", "q", "k", "v") or not read.inputs:  # the first one, whatever its name
         read.inputs.append(name)
     elif kind == "memory":
@@ -236,20 +267,6 @@ def untested(call: Callable[..., Any], call_form: CallForm, supplied: Collection
             yield make_note("untested", name=name)
 
 
-def rope_tables(call_form: CallForm, T: int, d: int, x: Tensor) -> dict[str, Tensor]:
-    """Tabulate the rotations that a call takes: cosines, sines, or both as complex numbers."""
-    rate = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-    angle = torch.outer(2 * torch.arange(T, dtype=torch.float64), rate)
-    if call_form.angles == "(T, d) in halves":
-        angle = torch.cat([angle, angle], -1)
-    elif call_form.angles == "(T, d) in pairs":
-        angle = angle.repeat_interleave(2, -1)
-    real = x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
-    tables = {"cos": angle.cos().to(x.dtype), "sin": angle.sin().to(x.dtype)}
-    tables["freqs"] = torch.polar(torch.ones_like(angle), angle).to(real.to_complex())
-    return {name: tables[kind] for name, kind in call_form.angle_names.items()}
-
-
 def positions_for(call_form: CallForm, T: int, B: int) -> Tensor:
     """Give the positions of a call: 0, 2, 4, ..., so that they differ from the indices of the tokens."""
     at = 2 * torch.arange(T)
@@ -275,8 +292,15 @@ def invoke(
         arguments[call_form.mask_name] = convert(mask.to(x.dtype) if mask.is_floating_point() else mask)
     if call_form.positions:
         arguments[call_form.positions_name] = convert(positions_for(call_form, T, B))
-    if call_form.angles:
-        arguments |= {name: convert(t) for name, t in rope_tables(call_form, T, sizes.d_head, x).items()}
+    if call_form.angles is not None:
+        tables = call_form.angles.tables(T, sizes.d_head, x)
+        for name, kind in call_form.angle_names.items():
+            table = tables[kind]
+            arguments[name] = tuple(map(convert, table)) if isinstance(table, tuple) else convert(table)
+    if call_form.padding is not None:
+        padding = call_form.padding.make(T, B)
+        padding = padding.to(x.dtype) if padding.is_floating_point() else padding
+        arguments |= {name: convert(padding) for name in call_form.padding_names}
     arguments |= {name: B if kind == "batch_size" else T for name, kind in call_form.lengths.items()}
     if weights and call_form.weights_name:
         arguments[call_form.weights_name] = True
@@ -285,12 +309,20 @@ def invoke(
     return _result(raw, (B, T, D), sizes.n_heads, call_form.time_first)
 
 
+def parts_of(call: Callable[..., Any], call_form: CallForm, x: Tensor) -> list[Any]:
+    """Call as `invoke` does a plain form, and list the parts of what is returned, such as a cache, without those."""
+    raw = call(**dict.fromkeys(call_form.inputs, x), **call_form.fixed)
+    return list(raw) if isinstance(raw, tuple | list) else []
+
+
 def _result(raw: Any, shape: tuple[int, int, int], n_heads: int, time_first: bool) -> CallResult:
     """Identify output and weights by their shapes."""
     B, T, D = shape
-    found = list(_tensors(raw))
+    found = [t for t in _tensors(raw) if not t.is_complex()]
+    if raw is None:
+        raise CallError("returned_nothing")
     if not found:
-        raise CallError("no_tensor", name="nothing" if raw is None else type(raw).__name__)
+        raise CallError("no_tensor", name=type(raw).__name__)
     order = (T, B) if time_first else (B, T)
 
     def fit(t: Tensor) -> int:

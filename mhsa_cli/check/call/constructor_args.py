@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +23,11 @@ _SETTINGS: tuple[tuple[str, Any], ...] = (
     ("debug verbose usecache flash useflash flashattention useflashattention useflashattn outputattentions "
      "outputhiddenstates addcrossattention crossattention reorderandupcastattn gradientcheckpointing "
      "scaleattnbyinverselayeridx qknorm useqknorm qklayernorm tracing compile gate usegate", False),
+    ("rotarypct rotarypercentage partialrotaryfactor ropepct ropefraction", 1.0),
     ("scaleattnweights usescale scaleattn useattnscale", True),
     ("ropescaling slidingwindow softcap attnlogitsoftcapping logitsoftcap attnlogitcap", None),
     ("attnimplementation", "eager"), ("positionembeddingtype", "absolute"),
-    ("dtype torchdtype paramdtype", torch.float32), ("maxbatchsize", 32),
+    ("dtype torchdtype paramdtype", torch.float32),
 )  # fmt: skip
 SETTINGS = {name: value for names, value in _SETTINGS for name in names.split()}
 # Kinds of sizes and settings whose own default is kept.
@@ -34,11 +36,12 @@ PER_HEAD_WIDTHS = ("doutkq", "doutqk", "doutq", "doutk", "doutv")  # beside a nu
 CONFIG_NAMES = ("config", "cfg", "args", "hparams", "params", "configuration", "conf", "c", "settings", "modelargs",
                 "opt")  # fmt: skip
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+SIZES = ("d_model", "n_heads", "d_head", "seq_len")  # what a parameter may be whose name says nothing
+# Names that many things have.
+VAGUE = ("b", "d", "c", "e", "h", "t", "l", "hs", "dim", "dims", "size", "width", "hidden", "units", "features",
+         "channels")  # fmt: skip
 Given = Mapping[str, Any]  # the arguments that the user gave
-
-
-class UnknownArgumentError(TypeError):
-    """A parameter without a default whose name says nothing about its value."""
+Roles = Callable[..., list[str]]  # kinds of sizes that a parameter, or a setting of a config, may be by its use
 
 
 class MissingSettingError(KeyError):
@@ -48,9 +51,10 @@ class MissingSettingError(KeyError):
 class AnyConfig(dict[str, Any]):
     """A config that has every usual setting, as an attribute and as an item."""
 
-    def __init__(self, sizes: BlockSizes, given: Given) -> None:
+    def __init__(self, sizes: BlockSizes, given: Given, roles: Roles) -> None:
         super().__init__(given)
-        self._sizes = sizes
+        self._sizes, self._roles = sizes, roles
+        self.asked: dict[str, Any] = dict(given)  # the settings that were read
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and normalized(name) not in SETTINGS:
@@ -61,10 +65,11 @@ class AnyConfig(dict[str, Any]):
             raise AttributeError(f"the config has no {name!r}") from error
 
     def __missing__(self, name: str) -> Any:
-        kind = size_kind(name)
+        kind = size_kind(name) or next(iter(self._roles(name)), "")
         if not kind and normalized(name) not in SETTINGS:
             raise MissingSettingError(name)
-        return SETTINGS[normalized(name)] if normalized(name) in SETTINGS else self._sizes.of(kind)
+        self.asked[name] = SETTINGS[normalized(name)] if normalized(name) in SETTINGS else _of_kind(self._sizes, kind)
+        return self.asked[name]
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
@@ -77,52 +82,61 @@ class AnyConfig(dict[str, Any]):
 
 
 def argument_sets(
-    signature: inspect.Signature, sizes: BlockSizes, given: Given, namespace: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """List the possible arguments of a constructor, the likeliest first.
-
-    Raises: UnknownArgumentError naming the parameter that cannot be inferred.
-    """
-    first: dict[str, Any] = {}
-    alternatives: dict[str, list[Any]] = {}
-    for name, parameter in signature.parameters.items():
-        if parameter.kind in VARIADIC:
-            continue
-        if name in given:
-            first[name] = given[name]
-            continue
-        values = list(_possible_values(parameter, sizes, given, namespace, len(signature.parameters)))
-        if values:
-            first[name] = values[0]
-            alternatives[name] = values[1:]
-        elif parameter.default is parameter.empty:
-            raise UnknownArgumentError(f"parameter {name!r} has no default and no usual name")
-    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        first |= given
+    signature: inspect.Signature, sizes: BlockSizes, given: Given, namespace: Mapping[str, Any],
+    roles: Roles = lambda *_: [],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """List the possible arguments of a constructor, the likeliest first; of other sizes, in the same order."""
+    parameters = {n: p for n, p in signature.parameters.items() if p.kind not in VARIADIC}
+    values: dict[str, list[Any]] = {}
+    for name, parameter in parameters.items():
+        known = [given[name]] if name in given else _possible_values(
+            parameter, sizes, given, namespace, len(signature.parameters), roles
+        )  # fmt: skip
+        values |= {name: found} if (found := list(known)) else {}
     if {"n_heads", "d_model"} <= {size_kind(name) for name in signature.parameters}:
-        first |= {name: sizes.d_head for name in first if normalized(name) in PER_HEAD_WIDTHS and name not in given}
+        widths = [name for name in values if normalized(name) in PER_HEAD_WIDTHS and name not in given]
+        values |= {name: [sizes.d_head] for name in widths}
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    always = dict(given) if takes_all else {}
+    first = {name: found[0] for name, found in values.items()} | always
     yield first
-    for name, values in alternatives.items():
-        for value in values:
-            yield {**first, name: value}
-    required = {
-        n: v for n, v in first.items() if n in given or signature.parameters[n].default is inspect.Parameter.empty
-    }
+    yield from ({**first, name: value} for name, found in values.items() for value in found[1:])
+    required = {n: v for n, v in first.items() if n in given or parameters[n].default is inspect.Parameter.empty}
     if required != first:
         yield required
+    several = (at for at in _by_deviation([len(found) for found in values.values()]) if sum(map(bool, at)) > 1)
+    for at in several:
+        yield {name: found[index] for (name, found), index in zip(values.items(), at, strict=True)} | always
+    for name in (name for name in values if normalized(name) in VAGUE and name not in given):
+        yield from ({**first, name: sizes.of(kind)} for kind in SIZES if kind != size_kind(name))
+
+
+def _by_deviation(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """List the choices of one index each, those that deviate least from the first ones first."""
+
+    def choices(total: int, left: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        if not left:
+            yield from [()] if not total else []
+            return
+        for index in range(min(total + 1, left[0])):
+            yield from ((index, *rest) for rest in choices(total - index, left[1:]))
+
+    for total in range(sum(lengths) - len(lengths) + 1):
+        yield from choices(total, lengths)
 
 
 def _possible_values(
-    parameter: inspect.Parameter, sizes: BlockSizes, given: Given, namespace: Mapping[str, Any], count: int
-) -> Iterator[Any]:
+    parameter: inspect.Parameter, sizes: BlockSizes, given: Given, namespace: Mapping[str, Any], count: int,
+    roles: Roles,
+) -> Iterator[Any]:  # fmt: skip
     required = parameter.default is parameter.empty
     note = _annotation(parameter, namespace)
     if isinstance(note, type) and dataclasses.is_dataclass(note):
-        yield _fill_dataclass(note, sizes, given)
+        yield _fill_dataclass(note, sizes, given, partial(roles, parameter.name))
         return
     kind = size_kind(parameter.name)
     if normalized(parameter.name) in CONFIG_NAMES and (count == 1 or kind != "d_model"):
-        yield AnyConfig(sizes, given)
+        yield AnyConfig(sizes, given, partial(roles, parameter.name))
         return
     if kind in KEEP_DEFAULT and not required:
         return
@@ -136,6 +150,9 @@ def _possible_values(
             yield sizes.dropout
         if required:
             yield nn.Dropout(sizes.dropout)
+    elif kind == "max_batch_size":
+        if required or isinstance(parameter.default, int):  # None: no cache
+            yield sizes.of(kind)
     elif kind == "batch_first" or (kind and (required or kind in ("d_model", "n_heads", "seq_len", "d_out"))):
         yield sizes.of(kind)
         if kind == "d_head":  # some call d_k what is the width, or the number of heads
@@ -146,20 +163,35 @@ def _possible_values(
         yield from (False, True)
     elif required and note in (float, "float"):
         yield 0.0
-    elif required and note is not int and str(parameter.annotation) != "int":
-        yield from (None, False)
+    elif required:
+        yield from _guesses(parameter, sizes, roles(parameter.name))
 
 
-def _fill_dataclass(config: type, sizes: BlockSizes, given: Given) -> Any:
+def _guesses(parameter: inspect.Parameter, sizes: BlockSizes, kinds: Sequence[str]) -> Iterator[Any]:
+    """List values for a parameter whose name says nothing: what its use shows, nothing, or any size."""
+    yield from (sizes.of(kind) for kind in kinds if kind != "switch")
+    if parameter.annotation not in (int, "int"):
+        yield from (False, True) if kinds == ["switch"] else (None, False)
+    yield from (sizes.of(kind) for kind in SIZES if kind not in kinds)
+
+
+def _fill_dataclass(config: type, sizes: BlockSizes, given: Given, roles: Roles) -> Any:
     values: dict[str, Any] = {}
     for field in (field for field in dataclasses.fields(config) if field.init):
         kind = size_kind(field.name)
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        no_cache = kind == "max_batch_size" and field.default is None
         if field.name in given:
             values[field.name] = given[field.name]
-        elif required or (kind and kind not in (*KEEP_DEFAULT, "n_kv_heads", "causal")):
-            values[field.name] = sizes.of(kind) if kind else SETTINGS.get(normalized(field.name))
+        elif required and not kind and normalized(field.name) not in SETTINGS:
+            values[field.name] = next((_of_kind(sizes, kind) for kind in roles(field.name)), None)
+        elif required or (kind and kind not in (*KEEP_DEFAULT, "n_kv_heads", "causal") and not no_cache):
+            values[field.name] = sizes.of(kind) if kind else SETTINGS[normalized(field.name)]
     return config(**values)
+
+
+def _of_kind(sizes: BlockSizes, kind: str) -> Any:
+    return False if kind == "switch" else sizes.of(kind)
 
 
 def _annotation(parameter: inspect.Parameter, namespace: Mapping[str, Any]) -> Any:
@@ -177,6 +209,18 @@ def unknown_arguments(attention: Callable[..., Any], given: Given, namespace: Ma
         and not size_kind(name) and normalized(name) not in (*CONFIG_NAMES, *SETTINGS)
         and not dataclasses.is_dataclass(_annotation(p, namespace))
     ]  # fmt: skip
+
+
+def sizes_by_default(attention: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
+    """List the numbers that a constructor or its config has by default, which may be sizes that do not go with ours."""
+    if not inspect.isclass(attention):
+        return []
+    kept = {n: p.default for n, p in signature_of(attention).parameters.items() if n not in arguments}
+    for config in arguments.values():
+        if dataclasses.is_dataclass(config) and not isinstance(config, type):
+            known = [one.name for one in dataclasses.fields(config) if size_kind(one.name)]
+            kept |= {name: value for name, value in vars(config).items() if name not in known}
+    return [name for name, value in kept.items() if type(value) is int and value > 1]
 
 
 def missing_setting(error: BaseException) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,20 +16,21 @@ from torch import Tensor, nn
 from mhsa_cli.check.call.call_form import CallForm, CallResult, invoke
 from mhsa_cli.check.call.constructor_args import AnyConfig
 from mhsa_cli.check.call.name_lexicon import BlockSizes, input_kind, normalized, size_kind
+from mhsa_cli.check.locate.anatomy import Anatomy
 from mhsa_cli.check.sentences import CallError
 from mhsa_cli.check.source.load import Source
-from mhsa_cli.check.tensors import Slot, slots
+from mhsa_cli.check.tensors import Slot, max_difference, slots
 
 CONFIG_ENDINGS = ("config", "cfg", "args", "hparams", "conf", "settings", "opt", "opts", "flags", "hps")
 STD = 0.3  # wide: with a usual initialisation the softmax is nearly uniform, which hides faults
-GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "dropout")
+GLOBAL_SIZES = ("d_model", "n_heads", "d_head", "seq_len", "batch_size", "max_batch_size", "dropout")
 
 
 @dataclass
 class Instance:
     """An instantiated block: the object, what is called, its sizes, and a description of how it was built.
 
-    `supplied` are arguments of every call: the sizes and weights of a function.
+    `supplied` are arguments of every call: the sizes and weights of a function; `arguments` those of its construction.
     """
 
     obj: Any
@@ -38,6 +40,8 @@ class Instance:
     numpy: bool
     supplied: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float64
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    traced: Anatomy | None = field(default=None, init=False)  # what its first call ran, once that was asked
 
     def __post_init__(self) -> None:
         # Before any call: what a call stores on the object is no weight.
@@ -48,6 +52,17 @@ class Instance:
         """List the weights of a lazy module after its first call."""
         if self.lazy:
             self.slots, self.lazy = [s for s in slots(self.obj) if s.registered], False
+
+    def drop_constants(self, other: Any) -> None:
+        """Take what is no parameter, and the same in another object built alike, for a constant, and no weight."""
+        twins = {slot.path: slot for slot in slots(other)}
+
+        def is_constant(slot: Slot) -> bool:
+            twin = twins.get(slot.path)
+            trained = getattr(slot.value, "requires_grad", False)
+            return not trained and twin is not None and max_difference(slot.read(), twin.read()) == 0
+
+        self.slots = [slot for slot in self.slots if slot.registered or not is_constant(slot)]
 
     def cast(self, dtype: torch.dtype) -> None:
         """Compute in another precision; a method `to` of the user's own is not called."""
@@ -64,6 +79,13 @@ class Instance:
     def module(self) -> nn.Module | None:
         """The torch module, if it is one."""
         return self.obj if isinstance(self.obj, nn.Module) else None
+
+    @property
+    def tensor_sizes(self) -> dict[int, None]:
+        """Sizes of the axes of the parameters and buffers of a module, each once."""
+        module = self.module
+        tensors = [] if module is None else [*module.parameters(), *module.buffers()]
+        return {size: None for tensor in tensors if not nn.parameter.is_lazy(tensor) for size in tensor.shape}
 
     def draw(self, seed: int) -> dict[str, Tensor]:
         """Draw wide weights, those of a norm around one; returns them by path in float64."""
@@ -153,16 +175,26 @@ def is_numpy(source: Source) -> bool:
 
 
 def sizes_from_attributes(obj: Any, sizes: BlockSizes) -> BlockSizes:
-    """Read the sizes of an object from its attributes, else from its weights."""
-    found = {}
-    for name, value in vars(obj).items():
+    """Read the sizes of an object from its attributes, from those of its config, else from its weights."""
+    found: dict[str, int] = {}
+    configs = [one for name, one in vars(obj).items() if normalized(name).endswith(CONFIG_ENDINGS)]
+    for name, value in [*vars(obj).items(), *(pair for one in configs for pair in _settings(one))]:
         kind = size_kind(name)
         if kind in ("d_model", "n_heads") and isinstance(value, int) and not isinstance(value, bool):
-            found[kind] = value
+            found.setdefault(kind, value)
     if "d_model" not in found:
-        sides = [min(slot.value.shape) for slot in slots(obj) if slot.value.ndim == 2]
-        found["d_model"] = min(sides, default=sizes.d_model)
+        matrices = [slot for slot in slots(obj) if slot.value.ndim == 2]
+        sides = Counter(side for slot in matrices for side in slot.value.shape[1 if slot.is_linear else 0 :])
+        found["d_model"] = sides.most_common(1)[0][0] if sides else sizes.d_model
     return replace(sizes, **found)
+
+
+def _settings(config: Any) -> list[tuple[str, Any]]:
+    """List the settings of a config, a dict or an object, under their own names and those of its class."""
+    if isinstance(config, dict):
+        return list(config.items())
+    names = [*getattr(config, "__dict__", {}), *getattr(type(config), "attribute_map", {})]
+    return [(name, getattr(config, name, None)) for name in names]
 
 
 def short_repr(value: Any) -> str:

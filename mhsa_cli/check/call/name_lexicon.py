@@ -13,19 +13,25 @@ SIZE_NAMES: dict[str, str] = {
     "d_model": "dmodel emb embed feats hiddendim dimmodel nembed nembd embeddim embsize embedsize embeddingdim "
     "embdim hiddim numhiddens hiddensize modeldim inputdim querydim qdim dim dimin din indim width dembed dembd "
     "modelsize modelwidth channels infeatures features hidden size inputsize dinput embeddingsize nunits "
-    "units d c dimembed embeddinglength dm e nstate nx nhidden nfeatures edim dembedding modeld",
+    "units d c dimembed embeddinglength dm e nstate nx nhidden nfeatures edim dembedding modeld modeldimension "
+    "embeddingdimension dimension hiddendimension kvdim kdim vdim dimq dimk dimv querysize keysize valuesize cdim "
+    "contextdim dimcontext crossattentiondim crossdim memorydim encoderdim decoderdim dcontext dmemory kvsize",
     "d_out": "dout dimout outdim outputdim outfeatures doutput outputsize kdimtotal doutkq doutqk doutv doutq doutk",
     "n_heads": "numheads nheads nhead heads head h numhead headnum nrheads headsnum numattentionheads "
-    "nattentionheads headcount numofheads attentionheads numattnheads nattnheads nh",
-    "d_head": "dk dv dq dhead headdim headsize dimhead dkey dvalue keydim valuedim headwidth hs dh dimperhead headdims",
+    "nattentionheads headcount numofheads attentionheads numattnheads nattnheads nh numberofheads numqheads nqheads "
+    "numqueryheads nqueryheads qheads nqhead nbheads nbhead numberofattentionheads mhanumheads",
+    "d_head": "dk dv dq dhead headdim headsize dimhead dkey dvalue keydim valuedim headwidth hs dh dimperhead headdims "
+    "attentionheadsize attnheadsize headdimension sizeperhead dimsperhead dperhead headfeatures dimheads",
     "n_kv_heads": "nkvheads numkvheads kvheads nkvhead numkeyvalueheads numquerygroups ngroups numgroups kvhead "
     "nkvgroups numkvgroups nkeyvalueheads kvnheads",
     "seq_len": "maxseqlen contextlength blocksize seqlen nctx maxlen ctxlen maxpositionembeddings maxlength "
     "seqlength t l maxt contextlen contextsize ctxsize npositions maxcontext maxseqlength sequencelength "
     "maxsequencelength context maxcontextlength maxsequencelen maxctx maxblocksize contextwindow "
-    "maxtokens ntokens seqsize maxsize tmax",
+    "maxtokens ntokens seqsize maxsize tmax ctxtlen ctxtlength nctxt maxctxtlen maxcontextlen contextlenmax "
+    "maxposition maxpositions maxpos seqlenmax lmax",
     "batch_size": "batchsize batch b bs nbatch",
-    "theta": "theta ropetheta base ropebase rotarybase",
+    "max_batch_size": "maxbatchsize maxbatch maxbs maxbsz maxnbatch",
+    "theta": "theta ropetheta base ropebase rotarybase rotaryembbase",
     "seed": "seed randomseed randomstate",
     "device": "device",
     "dtype": "dtype",
@@ -51,9 +57,11 @@ INPUT_NAMES: dict[str, str] = {
     "memory": "memory mem context ctx encoderoutput encoderoutputs encoderhiddenstates encoderstates encout enc "
     "encoded kv keyvalue keyvalues kvinput xkv inputkv source other y x2 conditioning encoder encoderout",
     "training": "training train istraining",
-    "freqs": "freqscis freqcis freqscomplex freqs",
-    "cos": "cos coscached",
-    "sin": "sin sincached",
+    "freqs": "freqscis freqcis freqscomplex freqs ropefreqs freqsrope rotaryfreqs angles ropeangles",
+    "cos": "cos coscached freqscos freqcos cosine cosines ropecos costable rotarycos",
+    "sin": "sin sincached freqssin freqsin sine sines ropesin sintable rotarysin",
+    "cos_sin": "positionembeddings positionembedding cossin sincos rotaryembeddings rotaryemb ropeembeddings ropeemb "
+    "ropecossin rotarycossin rotaryposemb rotaryposembs rotary rope posemb posembs positionembs",
 }
 # Weights passed to a function, by role.
 WEIGHT_NAMES: dict[str, str] = {
@@ -89,8 +97,9 @@ class BlockSizes:
     def of(self, kind: str) -> Any:
         """Value for a kind of parameter."""
         values: dict[str, Any] = {"d_out": self.d_model, "n_kv_heads": 1 if self.n_heads % 2 else self.n_heads // 2,
-                  "seq_len": self.max_seq_len, "vocab_size": 64, "n_layers": 0, "theta": 10000.0, "seed": 0,
-                  "device": "cpu", "dtype": None, "batch_first": True, "causal": True, "bias": True}  # fmt: skip
+                  "seq_len": self.max_seq_len, "max_batch_size": 32, "vocab_size": 64, "n_layers": 0, "theta": 10000.0,
+                  "seed": 0, "device": "cpu", "dtype": None, "batch_first": True, "causal": True,
+                  "bias": True}  # fmt: skip
         return values[kind] if kind in values else getattr(self, kind)
 
 

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from mhsa_cli.check.call.instance import Instance
 from mhsa_cli.check.laws.outcome import Outcome, close, fails, not_tested
 from mhsa_cli.check.laws.outputs import returned_weights, rounding
-from mhsa_cli.check.match.context import Context
+from mhsa_cli.check.match.context import DROPOUT, Context
 from mhsa_cli.check.match.influence import influence
 from mhsa_cli.check.tensors import max_difference
 
-DROPOUT = 0.4
 DRAWS = 3
 
 

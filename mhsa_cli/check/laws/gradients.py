@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from mhsa_cli.check.call.instance import Instance
 from mhsa_cli.check.laws.outcome import HOLDS, Outcome, fails, not_tested
-from mhsa_cli.check.library_errors import is_second_backward
-from mhsa_cli.check.match.context import Context, without_dropout
+from mhsa_cli.check.library_errors import is_overwritten, is_second_backward
+from mhsa_cli.check.match.context import DROPOUT, Context, without_dropout
 from mhsa_cli.check.roles import is_bias, role_of
 from mhsa_cli.check.tensors import max_difference, scale_of
 
@@ -46,10 +46,26 @@ def gradients_finite(c: Context) -> Outcome:
     try:
         _backward(c, c.instance, x)
     except RuntimeError as error:
+        if is_overwritten(error):
+            return fails("overwritten")
         if not is_second_backward(error):
             raise
         _backward(c, c.rebuild(), x)  # a key/value cache keeps the graph of an earlier law
+    if _overwritten_in_training(c):
+        return fails("overwritten")
     return HOLDS if x.grad is not None and bool(x.grad.isfinite().all()) else fails("not_finite")
+
+
+def _overwritten_in_training(c: Context) -> bool:
+    """Whether a dropout changes in place what the backward pass needs."""
+    try:
+        other = c.rebuild(dropout=DROPOUT)
+        if other.module is not None:
+            other.module.train()
+            _backward(c, other, c.x.requires_grad_())
+    except (Exception, SystemExit) as error:
+        return is_overwritten(error)
+    return False
 
 
 def second_step(c: Context) -> Outcome:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mhsa_cli.check.call.instance import Instance
-from mhsa_cli.check.laws.heads import unread_weights
+from mhsa_cli.check.call.name_lexicon import input_kind
 from mhsa_cli.check.laws.outcome import HOLDS, Outcome, close, fails, not_tested, within
 from mhsa_cli.check.match.context import Context
 from mhsa_cli.check.match.influence import influence
 from mhsa_cli.check.match.search import TOLERANCE
 from mhsa_cli.check.read.reference import Reference
-from mhsa_cli.check.read.weight_names import more_than_attention
 from mhsa_cli.check.source.packages import error_line
 from mhsa_cli.check.tensors import max_difference, scale_of
 
@@ -34,9 +35,8 @@ def several_sizes(c: Context) -> Outcome:
     """Other numbers of rows and tokens are accepted."""
     D, T = c.instance.sizes.d_model, c.instance.sizes.seq_len
     width = c.y(c.x).size(-1)
-    if c.block.built_for_one_length:
-        return fails("one_length", T=T)
-    for B, tokens in ((1, T), (3, T - 2), (5, 2)):
+    lengths = (T, T, T) if c.block.built_for_one_length else (T, T - 2, 2)
+    for B, tokens in zip((1, 3, 5), lengths, strict=True):
         try:
             found = tuple(c.y(torch.ones(B, tokens, D)).shape)
         except (Exception, SystemExit) as error:
@@ -46,9 +46,14 @@ def several_sizes(c: Context) -> Outcome:
     return HOLDS
 
 
+def shorter_sequences(c: Context) -> Outcome:
+    """Sequences shorter than the longest are accepted."""
+    return fails("one_length", T=c.instance.sizes.seq_len) if c.block.built_for_one_length else HOLDS
+
+
 def one_token(c: Context) -> Outcome:
     """A single token attends to itself: y = out(v)."""
-    if c.match is None or c.block.built_for_one_length:
+    if c.match is None or c.block.built_for_one_length or c.match.spec.mask == "others":
         return not_tested("no_layout")
     x = c.x[:, :1]
     return close(c.y(x), reference_output(c, x), "differs")
@@ -79,8 +84,8 @@ def rows_sum_to_one(c: Context) -> Outcome:
     if weights is not None and weights.dim() == 4:
         sums = weights.sum(-1)
         return close(sums, torch.ones_like(sums), "row_differs")
-    if c.match is None and (more := more_than_attention(c.slots) or unread_weights(c)):
-        return not_tested(f"{why}_and_more", names=more)
+    if c.match is None:  # another kind may add something to each token
+        return not_tested(why or "no_layout")
     x = c.x[:, :1].expand(-1, c.x.size(1), -1).contiguous()
     y = c.y(x)
     return close(y, y[:, :1].expand_as(y), "tokens_differ")
@@ -168,6 +173,29 @@ def extreme_scores(c: Context) -> Outcome:
     return within(off, limit, "leaks")
 
 
+def inputs_used(c: Context) -> Outcome:
+    """Of queries, keys and values that are given apart, each changes the output, or the queries alone."""
+    form = c.call_form
+    names = {input_kind(name).replace("x", "q"): name for name in form.inputs}
+    if sorted(names) != ["k", "q", "v"] or form.unbatched:
+        return not_tested("one_input")
+    instance = c.rebuild()  # a new one: something may be kept from earlier calls
+    y, other = c.y(c.x, instance), c.x.flip(1) + 1
+    other = other.transpose(0, 1) if form.time_first else other
+    unread = []
+    for name in names.values():
+        left = tuple(one for one in form.inputs if one != name)
+        value = np.asarray(other.numpy()) if c.instance.numpy else other
+        apart = replace(c, call_form=replace(form, inputs=left, fixed={**form.fixed, name: value}))
+        try:
+            unread += [name] if max_difference(apart.y(c.x, instance), y) <= rounding(c, y) else []
+        except (Exception, SystemExit):
+            return not_tested("one_input")  # it is for self-attention, and insists on that
+    if {names["k"], names["v"]} <= {*unread}:
+        return not_tested("one_input")  # self-attention that is called like any other
+    return fails("no_effect", name=unread[0]) if unread else HOLDS
+
+
 def rounding(c: Context, y: Tensor) -> float:
     """Largest difference of two outputs due to rounding; y is one of them."""
     return ROUNDING.get(c.instance.dtype, 1e-2) * scale_of(y)
@@ -176,10 +204,7 @@ def rounding(c: Context, y: Tensor) -> float:
 def reference_output(c: Context, x: Tensor) -> Tensor:
     """Output of the reference with the block's weights: (B, T, D_out) in float64."""
     assert c.match is not None
-    spec = c.match.spec._replace(project="right", split="right", scale="d_head", fill="inf", softmax="keys",
-                                 values="right", merge="right", out="right",
-                                 rope=c.right_rope, mask="causal" if c.causal else "none")  # fmt: skip
-    return Reference(c.match.layout.roles, x.double(), c.positions(x.size(1))).output(spec)
+    return Reference(c.match.layout.roles, x.double(), c.positions(x.size(1))).output(c.right_spec)
 
 
 def expected_weights(c: Context) -> Tensor:

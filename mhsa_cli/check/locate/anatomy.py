@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from mhsa_cli.check.locate import syntax
-from mhsa_cli.check.locate.flow import Flow, flow_of, values_of
+from mhsa_cli.check.locate.flow import Flow, values_of
 
 Test = Callable[[ast.AST], bool]
 
@@ -33,7 +33,8 @@ class Anatomy:
 
     def __init__(self, flow: Flow) -> None:
         self.helpers, self.function, self.own = flow.helpers, flow.function, flow.own
-        self.run, self.construction = flow.call, flow.construction
+        self.run, self.construction, self.skipped = flow.call, flow.construction, flow.skipped
+        self._file = flow.file
         self.everything = [*flow.construction, *flow.call]
         self.own_run = [n for n in flow.call if n in flow.own]
         self.top = [n for n in flow.call if self.function[n] is self.function[flow.call[-1]]]  # forward, no helper
@@ -63,6 +64,14 @@ class Anatomy:
         after = [i for i in plain if i > self.softmax] or [i for i in products if i > self.softmax]
         return next(reversed(before), None), next(iter(after), None)
 
+    def file_of(self, node: ast.AST) -> str:
+        """File of a node, "" if it is not known."""
+        return self._file.get(node, "")
+
+    def place(self, node: ast.AST) -> tuple[str, int, int]:
+        """File, line and column of a node."""
+        return self.file_of(node), getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
     def at(self, index: int | None) -> ast.AST | None:
         return None if index is None else self.run[index]
 
@@ -79,6 +88,11 @@ class Anatomy:
         """List the values that the function around a node assigns to a name."""
         function = self.function[node]
         return values_of(function, name) if function else []
+
+    def makes_mask(self, node: ast.AST) -> bool:
+        """Whether a node assigns a mask to a name, or returns one."""
+        returned = node.value if isinstance(node, ast.Return) else None
+        return bool(self._masks_of(node)) or (returned is not None and self.is_mask(returned))
 
     def _masks_of(self, node: ast.AST) -> set[str]:
         """Names to which a node assigns a mask."""
@@ -109,6 +123,8 @@ class Anatomy:
                 return self.is_mask(inner)
             case ast.Tuple(elts=parts):
                 return any(map(self.is_mask, parts))
+            case ast.IfExp():
+                return self.is_mask(node.body) or self.is_mask(node.orelse)
             case ast.Compare():
                 return "arange" in syntax.names(node) or self.is_mask(node.left)
             case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.BitXor()):
@@ -143,7 +159,8 @@ class Anatomy:
 Rule = Callable[..., ast.AST | None]  # finds the node of a fault; None if the code does not show it
 
 
-def line_of(text: str, name: str, rule: Rule, *args: Sequence[str]) -> int | None:
-    """Line (from 1) of the node that a rule finds in the code that a block runs, or None; `args` go to the rule."""
-    node = rule(Anatomy(flow_of(text, name)), *args)
-    return syntax.line(node) if node else None
+def place_of(a: Anatomy, rule: Rule, *args: Sequence[str]) -> tuple[str, int] | None:
+    """File and line (from 1) of the node that a rule finds, or None; `args` go to the rule."""
+    node = rule(a, *args)
+    line = syntax.line(node) if node else None
+    return None if node is None or line is None else (a.file_of(node), line)

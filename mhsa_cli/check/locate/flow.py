@@ -1,4 +1,4 @@
-"""The nodes that a block's code runs, in order of evaluation, with the helpers of its file followed."""
+"""The nodes that a block's code runs, in order of evaluation; here followed by names, within one file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+
+from mhsa_cli.check.source.trace import Trace
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 CALLS = ("forward", "__call__", "call")
@@ -18,52 +20,107 @@ _SKIPPED = (ast.ClassDef, ast.expr_context, ast.operator, ast.unaryop, ast.boolo
 class Flow:
     """The nodes of a call, those of the construction before it, and the functions that were followed, by name.
 
-    `function` maps a node to the function around it; `own` holds the nodes of the block itself, not of its helpers.
+    `function` maps a node to the function around it, `file` to its file; `own` holds the nodes of the block itself, not
+    of its helpers; `skipped` those statements of entered functions that a call does not run, where that is known.
     """
 
     call: list[ast.AST] = field(default_factory=list)
     construction: list[ast.AST] = field(default_factory=list)
     helpers: dict[str, Function] = field(default_factory=dict)
     function: dict[ast.AST, Function | None] = field(default_factory=dict)
+    file: dict[ast.AST, str] = field(default_factory=dict)
     own: set[ast.AST] = field(default_factory=set)
+    skipped: list[ast.AST] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class Scope:
+    """Where a node stands: its function, the class around that, and whether it is the block's own.
+
+    `into` is the list of a `Flow` that its nodes go to; `file` and `trace` are known only of code that was traced.
+    """
+
     function: Function | None
     owner: ast.ClassDef | None
     own: bool
     into: list[ast.AST]
+    file: str = ""
+    trace: Trace | None = None
+
+
+class FlowBuilder:
+    """Visits statements in order of evaluation; what a node enters is visited before it, each function once."""
+
+    def __init__(self) -> None:
+        self.flow = Flow()
+        self.entered: set[ast.AST] = set()
+
+    def follow(self, node: ast.AST, scope: Scope) -> None:
+        """Enter what a node stands for or calls."""
+        raise NotImplementedError
+
+    def runs(self, node: ast.AST, scope: Scope) -> bool:
+        """Whether a node runs, as far as that is known."""
+        return True
+
+    def enter(self, function: Function, scope: Scope, name: str = "") -> None:
+        if name:
+            self.flow.helpers.setdefault(name, function)
+        if function not in self.entered:
+            self.entered.add(function)
+            self.flow.helpers.setdefault(function.name, function)
+            self.flow.file.update(dict.fromkeys(ast.walk(function), scope.file))
+            for statement in function.body:
+                self.visit(statement, scope)
+
+    def visit(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, _SKIPPED):
+            return
+        if not self.runs(node, scope):
+            if not isinstance(node, Function) and (isinstance(node, ast.stmt) or _computes(node)):
+                self.flow.skipped.append(node)
+            return
+        for child in _in_order(node):
+            self.visit(child, scope)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # after the arguments
+            self._add(node.func, scope)
+        self._add(node, scope)
+
+    def _add(self, node: ast.AST, scope: Scope) -> None:
+        self.follow(node, scope)
+        scope.into.append(node)
+        self.flow.function[node] = scope.function
+        if scope.own:
+            self.flow.own.add(node)
 
 
 def flow_of(text: str, name: str) -> Flow:
-    """Follow the code of a block: a class, a function, or an instance."""
-    builder = _FlowBuilder(ast.parse(text))
+    """Follow the code of a block by its names: a class, a function, or an instance."""
+    builder = _ByName(ast.parse(text))
     block, cls = builder.known.get(name), builder.class_of(name)
     if cls is not None:
         builder.enter_class(cls, own=True)
     if isinstance(block, Function):
         flow = builder.flow
-        builder.enter(block, _Scope(block, None, cls is None, flow.call if cls is None else flow.construction))
+        builder.enter(block, Scope(block, None, cls is None, flow.call if cls is None else flow.construction))
     return builder.flow
 
 
 def definition_and_call(text: str, name: str) -> tuple[ast.ClassDef | Function | None, Function | None]:
     """The class or function of a block, and the function that a call of it enters."""
-    builder = _FlowBuilder(ast.parse(text))
+    builder = _ByName(ast.parse(text))
     block, cls = builder.known.get(name), builder.class_of(name)
     if cls is None:
         return (block, block) if isinstance(block, Function) else (None, None)
     return cls, next((method for call in CALLS if (method := builder.method(cls, call))), None)
 
 
-class _FlowBuilder:
-    """Follows names from function to function; each function is entered once, at its first use."""
+class _ByName(FlowBuilder):
+    """Follows names from function to function."""
 
     def __init__(self, tree: ast.Module) -> None:
         """Collect the file's definitions: functions and values at the top level, classes at any level."""
-        self.flow = Flow()
-        self.entered: set[ast.AST] = set()
+        super().__init__()
         self.known: dict[str, ast.AST] = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
         for node in tree.body:
             if isinstance(node, Function):
@@ -88,35 +145,12 @@ class _FlowBuilder:
             entries = [method for name in CALLS if (method := self.method(node, name))][:1]
             others = [m for m in node.body if isinstance(m, Function) and not m.name.startswith("_")]
             for method in entries or others:
-                self.enter(method, _Scope(method, node, own, self.flow.call))
+                self.enter(method, Scope(method, node, own, self.flow.call))
         for name in CONSTRUCTORS:
             if constructor := self.method(node, name):
-                self.enter(constructor, _Scope(constructor, node, own, self.flow.construction))
+                self.enter(constructor, Scope(constructor, node, own, self.flow.construction))
 
-    def enter(self, function: Function, scope: _Scope) -> None:
-        if function not in self.entered:
-            self.entered.add(function)
-            self.flow.helpers.setdefault(function.name, function)
-            for statement in function.body:
-                self._visit(statement, scope)
-
-    def _visit(self, node: ast.AST, scope: _Scope) -> None:
-        if isinstance(node, _SKIPPED):
-            return
-        for child in _in_order(node):
-            self._visit(child, scope)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):  # after the arguments
-            self._add(node.func, scope)
-        self._add(node, scope)
-
-    def _add(self, node: ast.AST, scope: _Scope) -> None:
-        self._follow(node, scope)
-        scope.into.append(node)
-        self.flow.function[node] = scope.function
-        if scope.own:
-            self.flow.own.add(node)
-
-    def _follow(self, node: ast.AST, scope: _Scope) -> None:
+    def follow(self, node: ast.AST, scope: Scope) -> None:
         """Enter what a name stands for: a helper, a method, a class of the file, the value of an attribute."""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self._use(self.known.get(node.id), scope)
@@ -125,19 +159,19 @@ class _FlowBuilder:
         ):
             if method := self.method(scope.owner, node.attr):
                 if isinstance(node.value, ast.Name):
-                    self.enter(method, _Scope(method, scope.owner, scope.own, scope.into))
+                    self.enter(method, Scope(method, scope.owner, scope.own, scope.into))
             elif isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "self":
                 for target in self._values_of_attribute(scope.owner, node.attr):
                     self._use(target, scope)
 
-    def _use(self, target: ast.AST | None, scope: _Scope) -> None:
+    def _use(self, target: ast.AST | None, scope: Scope) -> None:
         if isinstance(target, Function):
-            self.enter(target, _Scope(target, None, False, scope.into))
+            self.enter(target, Scope(target, None, False, scope.into))
         elif isinstance(target, ast.ClassDef):
             self.enter_class(target, own=False, calls=scope.into is self.flow.call)
         elif isinstance(target, ast.Assign) and target not in self.entered:
             self.entered.add(target)
-            self._visit(target, _Scope(None, None, False, self.flow.construction))
+            self.visit(target, Scope(None, None, False, self.flow.construction))
 
     def method(self, owner: ast.ClassDef, name: str) -> Function | None:
         """Find a method of a class, or of its base classes in the file."""
@@ -158,6 +192,10 @@ class _FlowBuilder:
             yield from (self.known[n] for n in names if isinstance(self.known.get(n), ast.ClassDef))
             if isinstance(value, ast.Name) and isinstance(self.known.get(value.id), Function):
                 yield self.known[value.id]
+
+
+def _computes(node: ast.AST) -> bool:
+    return any(isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(node))
 
 
 def values_of(function: Function, name: str) -> list[ast.expr]:

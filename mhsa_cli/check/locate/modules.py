@@ -95,6 +95,22 @@ def in_place(a: Anatomy) -> ast.AST | None:
     return first(a.own_first(a.run), changes_argument)
 
 
+def overwritten(a: Anatomy) -> ast.AST | None:
+    """What is written in place although the backward pass needs it: after the softmax, else the last of all."""
+
+    def writes(node: ast.AST) -> bool:
+        in_part = isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)
+        called = syntax.called(node)
+        return in_part or isinstance(node, ast.AugAssign) or (called.endswith("_") and not called.endswith("__"))
+
+    def in_place(node: ast.AST) -> bool:
+        named = node.keywords if isinstance(node, ast.Call) else []
+        return any(one.arg == "inplace" and getattr(one.value, "value", None) is True for one in named)
+
+    after = [] if a.softmax is None else a.run[a.softmax + 1 :]
+    return first(a.own_first(after), writes) or last(a.run, writes) or first(a.everything, in_place)
+
+
 def dropout(a: Anatomy) -> ast.AST | None:
     """A dropout that ignores `training`, else random numbers in the call, else a call of train().
 
@@ -117,7 +133,7 @@ def dropout(a: Anatomy) -> ast.AST | None:
             return False
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         known = len(arguments) > 1 or syntax.is_library(node)
-        return known and not any(uses_training(node, argument) for argument in arguments)
+        return known and not any(uses_training(node, argument) for argument in arguments[1:])
 
     return first(
         a.run,

@@ -60,8 +60,11 @@ def positions(a: Anatomy) -> ast.AST | None:
         counted = node.args if isinstance(node, ast.Call) and syntax.called(node) == "arange" else []
         return any(syntax.mentions(arg, syntax.HEADS) for arg in counted)
 
+    def lost(node: ast.AST) -> bool:
+        return isinstance(node, ast.Expr) and _calls(_rotators(a), node.value)
+
     return (
-        first(a.run, over_heads)
+        first(a.run, over_heads, lost)
         or _helper_without_angles(a)
         or _unused_angles(a)
         or rotation(a)

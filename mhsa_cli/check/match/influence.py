@@ -55,12 +55,12 @@ def detect_time_first(c: CallContext) -> CallContext:
     return replace(c, call_form=replace(c.call_form, time_first=True)) if mixes_first and not mixes_second else c
 
 
-def find_partial_mask(c: CallContext) -> tuple[str, dict[str, int]]:
+def find_partial_mask(visible: Tensor | None, *, sure: bool = False) -> tuple[str, dict[str, int]]:
     """Name the mask if it hides some later tokens and not all, and a visible token beyond a hidden one.
 
     Such a gap is no design: a block that looks ahead sees the nearest tokens first, a window hides earlier ones too.
+    `sure`: nothing but a mask hides them.
     """
-    visible = _visible(c)
     if visible is None:
         return "", {}
     later = [visible[i, i + 1 :].tolist() for i in range(len(visible))]
@@ -68,7 +68,7 @@ def find_partial_mask(c: CallContext) -> tuple[str, dict[str, int]]:
     if all(flat) or not any(flat):
         return "", {}
     # A mask depends on the distance; what a wrong split or merge mixes does not, and is no mask.
-    by_distance = all(len(set(visible.diagonal(d).tolist())) == 1 for d in range(1, len(visible)))
+    by_distance = sure or all(len(set(visible.diagonal(d).tolist())) == 1 for d in range(1, len(visible)))
     sees_past = bool(visible.tril().sum() == torch.ones_like(visible).tril().sum())
     name = "some_later" if sees_past else "some_later_and_earlier"
     for i, row in enumerate(later):
@@ -79,7 +79,7 @@ def find_partial_mask(c: CallContext) -> tuple[str, dict[str, int]]:
     return name, {}
 
 
-def _visible(c: CallContext) -> Tensor | None:
+def visible_keys(c: CallContext) -> Tensor | None:
     """Whether token j (column) influences output i (row): (T, T), or None if the output has other axes.
 
     Several inputs are drawn, small ones too: one weight may be zero by rounding, or by a choice of the largest.

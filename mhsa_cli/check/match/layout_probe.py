@@ -26,7 +26,7 @@ def confirmed_layouts(c: CallContext, layouts: Sequence[Layout]) -> Sequence[Lay
     With every weight zero except one of the values, from input i, and one of the output, to column j, the output
     changes with feature i of the input only, and in column j only, whatever the scores are.
     """
-    roles_of = index_layouts(c.slots, c.instance.sizes.d_model, c.heads)
+    roles_of = index_layouts(c.slots, c.instance.sizes.d_model, c.heads, layouts)
     possible = [one for one in layouts if one.fault is None and one.name in roles_of]
     # A norm would mix the columns, so torch's is bypassed.
     with mock.patch.object(nn.LayerNorm, "forward", lambda self, x: x), _zeroed(c) as (zeroed, write):
@@ -48,21 +48,24 @@ def confirmed_frames(c: CallContext, frames: Sequence[str]) -> Sequence[str]:
     with _zeroed(c) as (zeroed, write):
         try:
             write(zeroed)
-            y, other = c.y(c.x).nan_to_num(), c.y(2 * c.x.flip(-1)).nan_to_num()
+            y, other = c.y(c.x), c.y(2 * c.x.flip(-1))
         except (Exception, SystemExit):
             return frames
     if y.shape != c.x.shape:
         return frames
-    if max_difference(y, c.x.to(y.dtype)) < NEAR:
+    known = y.isfinite() & other.isfinite()  # a softmax over another axis gives NaN where all is masked
+    if not bool(known.any()):
+        return frames
+    if max_difference(y[known], c.x.to(y.dtype)[known]) < NEAR:
         kept = [frame for frame in frames if frame in ("residual", "pre-norm residual")]
-    elif max_difference(y, other) < NEAR:
+    elif max_difference(y[known], other[known]) < NEAR:
         kept = [frame for frame in frames if "residual" not in frame]
     else:
         kept = [frame for frame in frames if frame == "post-norm residual"]
     kept = kept or list(frames)
     if any("pre-norm" in frame for frame in kept) and len(kept) > 1:
         residual = any("residual" in frame for frame in kept)
-        once, twice = (c.y(x).nan_to_num() - (x if residual else 0) for x in (c.x, 2 * c.x))
+        once, twice = ((c.y(x) - (x if residual else 0)).nan_to_num() for x in (c.x, 2 * c.x))
         normed = max_difference(once, twice) < 1e-2 * scale_of(once)  # a norm removes the scale
         kept = [frame for frame in kept if frame.startswith("pre-norm") == normed or frame.startswith("post")] or kept
     return kept

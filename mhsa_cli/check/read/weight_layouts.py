@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor, arange, block_diag, stack
 
 from mhsa_cli.check.read.reference import Roles
-from mhsa_cli.check.read.weight_names import Group, Matrix, groups_of, norm_of
+from mhsa_cli.check.read.weight_names import Group, Matrix, gate_of, groups_of, mlp_of, norms_of
 from mhsa_cli.check.tensors import Slot
 
 ORDERS = ["".join(order) for order in itertools.permutations("qkv")]
@@ -65,26 +65,38 @@ class Layout:
     paths: dict[str, str]
     fault: str | None = None
     named: bool = True  # q, k and v are identified by name, not by position
+    indices: Roles | None = None  # of a measured layout: where each role's numbers lie, all tensors laid end to end
 
 
 def layouts(found: list[Slot], numbers: dict[str, Tensor], D: int, H: int) -> Iterator[Layout]:
     """List the possible layouts of a block's weights, the likeliest first."""
     reader = _Reader(groups_of(found, numbers), D, H)
     if reader.groups:
-        norm = norm_of(found, numbers)
         for layout in (*reader.fused(), *reader.separate()):
-            yield replace(layout, roles=replace(layout.roles, norm=norm))
+            yield replace(layout, roles=with_more_roles(layout.roles, found, numbers, D, set(layout.paths.values())))
 
 
-def index_layouts(found: list[Slot], d_model: int, n_heads: int) -> dict[LayoutName, Roles]:
-    """Give, for each layout of the weights, roles that hold indices into all tensors laid end to end."""
+def with_more_roles(
+    roles: Roles, found: list[Slot], numbers: dict[str, Tensor], D: int, used: Collection[str]
+) -> Roles:
+    """Add the norms, the gate and the MLP of a block to the roles of its projections, whose paths are `used`."""
+    norms, (gate, gate_bias) = norms_of(found, numbers, D), gate_of(found, numbers, D) or (None, None)
+    norm, mlp_norm, q_norm, k_norm = (norms.get(name) for name in ("norm", "mlp_norm", "q_norm", "k_norm"))
+    mlp = mlp_of(found, numbers, D, used)
+    return replace(roles, norm=norm, q_norm=q_norm, k_norm=k_norm, gate=gate, gate_bias=gate_bias, mlp=mlp,
+                   mlp_norm=mlp_norm)  # fmt: skip
+
+
+def index_layouts(found: list[Slot], d_model: int, n_heads: int, wanted: Sequence[Layout]) -> dict[LayoutName, Roles]:
+    """Give, for each wanted layout of the weights, roles that hold indices into all tensors laid end to end."""
     start, indices = 0, {}
     for slot in found:
         size = tuple(slot.value.shape)
         count = math.prod(size)
         indices[slot.path] = arange(start, start + count).view(size)
         start += count
-    return {layout.name: layout.roles for layout in layouts(found, indices, d_model, n_heads)}
+    read = {layout.name: layout.roles for layout in layouts(found, indices, d_model, n_heads)}
+    return {one.name: one.indices or read[one.name] for one in wanted if one.indices or one.name in read}
 
 
 def _orientations(weight: Tensor, d_in: int) -> list[tuple[str, Tensor]]:
@@ -127,7 +139,8 @@ class _Reader:
 
     def out_projections(self, *used: Group) -> Iterator[OutProjection]:
         """List the possible output projections: by name, else among what is not used, else none."""
-        rest = [g for g in self.groups if len(g.matrices) == 1 and all(g is not one for one in used)]
+        matrices = [matrix for group in used for matrix in group.matrices]
+        rest = [g for g in self.groups if len(g.matrices) == 1 and all(g.matrices[0] is not one for one in matrices)]
         rest = [g for g in rest if g.role == "out"] or [g for g in rest if g.role == ""]
         for group in rest:
             weight, bias = group.matrices[0].weight, group.matrices[0].bias
@@ -144,8 +157,14 @@ class _Reader:
 
     def fused(self) -> Iterator[Layout]:
         """Read q, k and v from one matrix."""
+        lists = [g for g in self.groups if g.role == "list" and len(g.matrices) == self.H and any(self._stacked(g))]
+        for group in lists:
+            yield from self._of_each_head(group)
+        of_a_head = [matrix for group in lists for matrix in group.matrices]
         for group in self.groups:
             first = group.matrices[0]
+            if any(first is matrix for matrix in of_a_head):
+                continue
             if len(group.matrices) > 1 or group.role in ("q", "k", "v", "kv"):  # the name says that it holds less
                 continue
             possible = _matrix_orientations(first, self.D)
@@ -154,12 +173,17 @@ class _Reader:
             for (side, w), out in itertools.product(possible, self.out_projections(group)):
                 yield from self._of_one(w, first.bias, Axes(side), group, out)
 
+    def _of_each_head(self, group: Group) -> Iterator[Layout]:
+        """Read q, k and v of each head from a matrix of its own."""
+        for (side, each, bias), out in itertools.product(self._stacked(group), self.out_projections(group)):
+            w, b = each.flatten(0, 1), None if bias is None else bias.flatten()
+            if each.size(1) % 3 == 0:
+                yield from self._of_orders(w, b, Axes(side), ("hnd", "hdn"), group, out)
+
     def _of_one(self, w: Tensor, bias: Tensor | None, axes: Axes, group: Group, out: OutProjection) -> Iterator[Layout]:
         H, rows = self.H, w.size(0)
 
-        def layout(
-            projections: Sequence[Projection], out: OutProjection = out, fault: str | None = None, **how: Any
-        ) -> Layout:
+        def layout(projections: Sequence[Projection], fault: str | None = None, **how: Any) -> Layout:
             name = LayoutName("fused_for_all" if fault else "fused", (group.path,), out[:2], **how)
             return Layout(name, _roles(projections, out), {"qkv": group.path, "out": out.path}, fault, named=False)
 
@@ -177,16 +201,24 @@ class _Reader:
                     d = rows // (H + 2 * G)
                     yield layout(split([H * d, G * d, G * d], d), order="qkv", key_heads=G)
         elif rows != self.D:  # a square matrix is not fused
-            for arrangement in ARRANGEMENTS:
-                sizes = {"n": 3, "h": H, "d": rows // 3 // H}
-                shape, back = [sizes[a] for a in arrangement], [arrangement.index(a) for a in "nhd"]
-                biases = [None] * 3 if bias is None else bias.view(shape).permute(back)
-                three = list(zip(w.view(*shape, self.D).permute(*back, 3), biases, strict=True))
-                # Heads are merged in the order in which they were split.
-                merged = _heads_last(out, H) if arrangement.index("d") < arrangement.index("h") else out
-                for order in ORDERS:
-                    projections = [three[order.index(role)] for role in "qkv"]
-                    yield layout(projections, merged, axes=axes, order=order, arrangement=arrangement)
+            yield from self._of_orders(w, bias, axes, ARRANGEMENTS, group, out)
+
+    def _of_orders(
+        self, w: Tensor, bias: Tensor | None, axes: Axes, arrangements: Sequence[str], group: Group, out: OutProjection
+    ) -> Iterator[Layout]:
+        """Read q, k and v from rows in every order and arrangement."""
+        sizes = {"n": 3, "h": self.H, "d": w.size(0) // 3 // self.H}
+        for arrangement in arrangements:
+            shape, back = [sizes[a] for a in arrangement], [arrangement.index(a) for a in "nhd"]
+            biases = [None] * 3 if bias is None else bias.view(shape).permute(back)
+            three = list(zip(w.view(*shape, self.D).permute(*back, 3), biases, strict=True))
+            # Heads are merged in the order in which they were split.
+            merged = _heads_last(out, self.H) if arrangement.index("d") < arrangement.index("h") else out
+            kind = "fused_by_head" if len(group.matrices) > 1 else "fused"
+            for order in ORDERS:
+                name = LayoutName(kind, (group.path,), out[:2], axes, order, arrangement)
+                roles = _roles([three[order.index(role)] for role in "qkv"], merged)
+                yield Layout(name, roles, {"qkv": group.path, "out": out.path}, named=False)
 
     def separate(self) -> Iterator[Layout]:
         """Read q, k and v from separate matrices, or k and v from one matrix beside that of q."""
@@ -238,6 +270,15 @@ class _Reader:
                     name = LayoutName("query_and_kv", (query.path, kv.path), out[:2], axes, order)
                     yield Layout(name, _roles(projections, out), paths)
 
+    def _stacked(self, group: Group) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+        """Stack a list of matrices to (n, rows, D), in every way that their shapes allow, with their biases."""
+        members = group.matrices
+        biases = [head.bias for head in members if head.bias is not None]
+        for side, _ in _matrix_orientations(members[0], self.D):
+            each = [w for head in members for other, w in _matrix_orientations(head, self.D) if other == side]
+            if len(each) == len(members) and len({w.shape for w in each}) == 1:
+                yield side, stack(each), stack(biases) if len(biases) == len(members) else None
+
     def _by_head(self, group: Group, d: int | None = None) -> Iterator[tuple[Axes, Tensor, Tensor | None]]:
         """Read a weight as (heads, d, D) with its bias (heads, d), in every way that its shape allows.
 
@@ -246,11 +287,8 @@ class _Reader:
         members, first, D, H = group.matrices, group.matrices[0], self.D, self.H
         weight, bias = first.weight, first.bias
         if len(members) > 1:  # one for each head
-            biases = [head.bias for head in members if head.bias is not None]
-            for side, _ in _matrix_orientations(first, D):
-                each = [w for head in members for other, w in _matrix_orientations(head, D) if other == side]
-                if len(each) == len(members) and len({w.shape for w in each}) == 1:
-                    yield Axes(side, "by_head"), stack(each), stack(biases) if len(biases) == len(members) else None
+            for side, w, stacked in self._stacked(group):
+                yield Axes(side, "by_head"), w, stacked
             return
         if weight.dim() == 3:
             for side, w in _orientations(weight, D):

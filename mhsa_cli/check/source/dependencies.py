@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 ATTENTION_WORDS = ("attention", "attn", "mha", "multihead", "multi_head")
+ATTENTION_CODE = re.compile(r"softmax|attention|attn|quer|qkv|kqv|score|exp\b|logits|\bw?_?[qkv]\b", re.IGNORECASE)
 ATTENTION_INPUTS = {"q", "k", "v", "query", "key", "value", "queries", "keys", "values", "wq", "wk", "wv"}
+
+# Libraries of attention that is not torch or NumPy, by the name that is imported.
+OTHER_LIBRARIES = {
+    "jax": "JAX", "flax": "Flax", "haiku": "Haiku", "equinox": "Equinox", "keras": "Keras", "tf_keras": "Keras",
+    "tensorflow": "TensorFlow", "mlx": "MLX", "paddle": "Paddle", "mxnet": "MXNet", "tinygrad": "tinygrad",
+}  # fmt: skip
 
 # A statement that calls one of these changes the object it is called on: `parser.add_argument(...)`.
 MUTATORS = {"add_argument", "set_defaults", "update", "append", "extend", "insert", "setdefault", "add"}
@@ -55,8 +63,11 @@ def needed_by(name: str, statements: Sequence[Statement]) -> list[Statement]:
     """Select the statements that must run to define `name` and what it uses, in file order.
 
     Imports are reduced to the names in use. Assignments to `name` after its last definition are skipped: they use it,
-    as in `attention = attention(q, k, v)`.
+    as in `attention = attention(q, k, v)`. What no other statement binds may be assigned below the main guard.
     """
+    bound = {known for one in statements for known in one.binds}
+    guarded = [one for one in _below_main_guard(statements) if not one.binds & bound and name not in one.uses]
+    statements = [*statements, *guarded]
     defined = [i for i, one in enumerate(statements) if isinstance(one.node, Definition) and name in one.binds]
     uses = {i for i, one in enumerate(statements) if defined and i > defined[-1] and _assigns(one.node, name)}
     needed, chosen, grown = {name}, set[int](), True
@@ -70,10 +81,30 @@ def needed_by(name: str, statements: Sequence[Statement]) -> list[Statement]:
     return [_reduce_import(statements[index], needed) for index in sorted(chosen)]
 
 
+def _below_main_guard(statements: Sequence[Statement]) -> list[Statement]:
+    """Collect the plain assignments under `if __name__ == "__main__":`."""
+    bodies = [one.node.body for one in statements if isinstance(one.node, ast.If) and _is_main_guard(one.node)]
+    plain: list[ast.stmt] = [n for body in bodies for n in body if isinstance(n, ast.Assign | ast.AnnAssign)]
+    return statements_of(ast.Module(plain, []))
+
+
 def _assigns(node: ast.stmt, name: str) -> bool:
     """Whether a statement gives a name another value; setting an attribute of it does not."""
     inner = [n for t in node.targets for n in ast.walk(t)] if isinstance(node, ast.Assign) else []
     return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in inner)
+
+
+def other_library(needed: Sequence[Statement]) -> str:
+    """The library that needed definitions use in place of torch, by its usual name, or ""."""
+    libraries: dict[str, str] = {}  # name that an import binds -> top-level module
+    for node in (n for one in needed if not isinstance(one.node, Definition) for n in ast.walk(one.node)):
+        if isinstance(node, ast.Import):
+            libraries = {bound_name(alias): alias.name.split(".")[0] for alias in node.names} | libraries
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            libraries = {bound_name(alias): node.module.split(".")[0] for alias in node.names} | libraries
+    used = {libraries[name] for one in needed if isinstance(one.node, Definition) for name in one.uses & {*libraries}}
+    found = [usual for name, usual in OTHER_LIBRARIES.items() if name in used]
+    return found[-1] if found and "torch" not in used else ""  # Flax rather than JAX
 
 
 def definitions(statements: Sequence[Statement]) -> dict[str, Statement]:
@@ -84,10 +115,19 @@ def definitions(statements: Sequence[Statement]) -> dict[str, Statement]:
 def attention_names(statements: Sequence[Statement]) -> list[str]:
     """List what looks like attention by its name, else by its arguments; helpers of another one are left out."""
     known = definitions(statements)
-    callables = [name for name, one in known.items() if _is_callable(one.node, known)]
+    callables = [name for name, one in known.items() if _is_callable(one.node, known) and _speaks_of_it(name, known)]
     named = [name for name in callables if any(word in name.lower() for word in ATTENTION_WORDS)]
     found = named or callables
     return [name for name in found if not any(name in known[other].uses for other in found if other != name)]
+
+
+def _speaks_of_it(name: str, known: dict[str, Statement]) -> bool:
+    """Whether a definition, or one that it uses, has a word of attention: a helper of another file has none."""
+    used, grown = {name}, {name}
+    while grown:
+        grown = {other for one in grown for other in known[one].uses & {*known}} - used
+        used |= grown
+    return any(ATTENTION_CODE.search(ast.unparse(known[one].node)) for one in used)
 
 
 def _is_callable(node: ast.stmt, known: dict[str, Statement]) -> bool:

@@ -11,15 +11,17 @@ import ast
 import copy
 import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 from mhsa_cli.check.source.dependencies import Definition, Statement, bound_name
-from mhsa_cli.check.source.packages import error_text, install_hint, make_module
+from mhsa_cli.check.source.packages import error_text, install_hint, make_module, own_packages
 from mhsa_cli.check.source.read_file import Script
+from mhsa_cli.check.source.trace import Trace, tracing
 
 POSTPONED = __future__.annotations.compiler_flag
 
@@ -36,25 +38,46 @@ class Failure:
         return f"{self.place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-def run_statements(script: Script, statements: Sequence[Statement]) -> tuple[ModuleType, list[Failure]]:
-    """Run statements in a new module whose lines tracebacks and `inspect.getsource` can find."""
+def run_statements(script: Script, statements: Sequence[Statement]) -> tuple[ModuleType, list[Failure], Trace]:
+    """Run statements in a new module whose lines tracebacks and `inspect.getsource` can find.
+
+    Returns the module, what failed, and what ran, without imports: a library may run millions of lines then.
+    """
     name = str(script.path)
     linecache.cache[name] = (len(script.text), None, script.text.splitlines(keepends=True), name)
     flags = _future_flags(statements)
     failures: list[Failure] = []
     missing: set[str] = set()
+    trace = Trace()
     with (
         mock.patch.object(sys, "dont_write_bytecode", True),  # no __pycache__ beside imported files
         mock.patch.object(argparse.ArgumentParser, "parse_known_args", _parse_defaults),
+        uncompiled(),
+        own_packages(script.path),
     ):
         module = make_module(script.path, script.tree)
         for statement in statements:
-            error = _run(statement.node, module, name, flags, missing)
+            imported = statement.node.names if isinstance(statement.node, ast.Import | ast.ImportFrom) else []
+            with nullcontext() if imported else tracing(trace):
+                error = _run(statement.node, module, name, flags, missing)
             if error is not None:
-                if isinstance(statement.node, ast.Import | ast.ImportFrom):
-                    missing |= {bound_name(alias) for alias in statement.node.names}
+                missing |= {bound_name(alias) for alias in imported}
                 failures.append(_failure(script, statement, error))
-    return module, failures
+    return module, failures, trace
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Compile nothing: compiled code is no Python that can be traced."""
+    import torch  # where a file is only read, it is not loaded
+
+    with mock.patch.object(torch, "compile", _as_it_is), mock.patch.object(torch.jit, "script", _as_it_is):
+        yield
+
+
+def _as_it_is(obj: Any = None, *_: Any, **__: Any) -> Any:
+    """Compile nothing; without an object, as a decorator with options."""
+    return _as_it_is if obj is None else obj
 
 
 _parse_known_args = argparse.ArgumentParser.parse_known_args
@@ -120,4 +143,4 @@ def _failure(script: Script, statement: Statement, error: BaseException) -> Fail
         message = f"it ends the program (sys.exit({'' if error.code is None else repr(error.code)}))"
     elif isinstance(error, EOFError):
         message = "it waits for input(), which is not available here"
-    return Failure(script.place(line), message, install_hint(error))
+    return Failure(script.place(line), message, install_hint(error, script.path))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.check.sentences import make_note
-from mhsa_cli.check.source.dependencies import Statement, attention_names, definitions, needed_by
+from mhsa_cli.check.source.dependencies import Statement, attention_names, definitions, needed_by, other_library
 from mhsa_cli.check.source.execute import Failure, run_statements
 from mhsa_cli.check.source.read_file import Script, read_script
+from mhsa_cli.check.source.trace import Trace
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import Note
+from mhsa_cli.records.check import NOTHING, Note
 
 SHOWN = 3  # notes of one kind before the rest is only counted
 
@@ -25,7 +27,8 @@ class Source:
     """A loaded block: `attention` is the class, function or instance, `text` its Python source.
 
     Of a notebook, `text` is the code cells, of Markdown the code blocks; `place` gives the place of a line of it in
-    words. `namespace` holds the globals of the block, `notes` what was skipped or failed.
+    words. `namespace` holds the globals of the block, `notes` what was skipped or failed, `loading` what ran. A block
+    that is not torch or NumPy is not run: `library` is what it uses, and `attention` None.
     """
 
     path: Path
@@ -35,6 +38,18 @@ class Source:
     namespace: dict[str, Any]
     notes: tuple[Note, ...]
     place: Callable[[int], str]
+    loading: Trace = field(default_factory=Trace)
+    library: str = ""
+
+    def place_in(self, file: str, line: int) -> str:
+        """Give the place of a line of any of the user's files in words; another file by its path from the block's."""
+        other = self.other_file(file)
+        return f"{other}, line {line}" if other else self.place(line)
+
+    def other_file(self, file: str) -> str:
+        """Give the path of another file from the folder of the block's, "" for that itself."""
+        own = file in ("", str(self.path))
+        return "" if own else Path(os.path.relpath(file, self.path.parent)).as_posix()
 
 
 def parse_block(block: str) -> tuple[Path, str | None]:
@@ -61,7 +76,9 @@ def load(block: str) -> Source:
     by_star = any(one.always_runs and "*" in one.binds for one in needed)
     if not by_star and not any(root in one.binds for one in needed):
         raise _no_such_name(script, root)
-    module, failures = run_statements(script, needed)
+    if library := other_library(needed):
+        return Source(script.path, name, script.text, None, {}, tuple(notes), script.place, library=library)
+    module, failures, loading = run_statements(script, needed)
     notes += _skipped(script, needed, root)
     notes += _shortened([make_note("failed", failure=str(failure), name=root) for failure in failures], "more_failed")
     found = _find(script, vars(module), root, failures)
@@ -73,7 +90,7 @@ def load(block: str) -> Source:
         kind = type(found).__name__
         what = "None" if found is None else f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
         raise UsageError(f"{script.path}: {name} is {what}, which is not callable", _names_hint(script, root))
-    return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place)
+    return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place, loading)
 
 
 def _only_attention(script: Script) -> str:
@@ -81,10 +98,11 @@ def _only_attention(script: Script) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        message = f"{len(found)} names look like attention: {', '.join(found)}"
+        message, code = f"{len(found)} names look like attention: {', '.join(found)}", None
     else:
         message = "nothing in it looks like attention: no class with forward or __call__, no function of q, k, v"
-    raise UsageError(f"{script.path}: {message}", _names_hint(script))
+        code = NOTHING
+    raise UsageError(f"{script.path}: {message}", _names_hint(script), code)
 
 
 def _names_hint(script: Script, without: str = "") -> str:
@@ -98,7 +116,8 @@ def _no_such_name(script: Script, name: str) -> UsageError:
     near = [known for known in bound if known.lower() == name.lower()] or difflib.get_close_matches(name, bound, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     hint += _names_hint(script)
-    return UsageError(f"{script.path} has no {name}", "\n  ".join([hint, *(note.text for note in script.notes)]))
+    hint = "\n  ".join([hint, *(note.text for note in script.notes)])
+    return UsageError(f"{script.path} has no {name}", hint, NOTHING)
 
 
 def _find(script: Script, namespace: dict[str, Any], name: str, failures: list[Failure]) -> Any:

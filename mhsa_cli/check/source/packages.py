@@ -1,20 +1,30 @@
-"""Import paths of a graded file: its own folder, folders above it, and the package of its relative imports."""
+"""Imports of a graded file: from its own folder, from folders above it, and from the package that it belongs to."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import errno
-import importlib.util
 import re
 import sys
-from importlib.machinery import SourceFileLoader
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import Any
+from unittest import mock
+
+from mhsa_cli.check.source.trace import is_users
 
 _numbers = count(1)
 FILE_BYTES = 256 << 20  # limit for a file that a block writes: it must not fill the disk
+
+# Attributes of a package that the import system asks for, unlike __version__ and __all__.
+ASKED_BY_IMPORTS = ("__path__", "__spec__", "__file__", "__loader__", "__cached__")
 
 # Packages whose name for pip differs from their name for import.
 INSTALLED_AS = {
@@ -36,36 +46,118 @@ def make_module(path: Path, tree: ast.Module) -> ModuleType:
     module.__file__ = str(path)
     module.__package__ = package
     sys.modules[module.__name__] = module
-    _extend_sys_path(path, tree)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     return module
 
 
-def _extend_sys_path(path: Path, tree: ast.Module) -> None:
-    """Add the file's folder, and those of the folders above it that hold something the file imports."""
-    folders = [path.parent]
-    for name in sorted(_imported(tree)):
-        for folder in list(path.parents)[1:4]:
-            if not _is_importable(name) and ((folder / name).is_dir() or (folder / f"{name}.py").is_file()):
-                folders.append(folder)
-    for folder in reversed(folders):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+@contextlib.contextmanager
+def own_packages(path: Path) -> Iterator[None]:
+    """Find what is installed nowhere in the folders above a file, and let the user's own distribution have a version.
+
+    A folder that is found stays on `sys.path`, for imports inside a call.
+    """
+    own = _OwnPackages()
+    above, version = _FoldersAbove(path, own), metadata.version
+
+    def version_of(name: str) -> str:
+        try:
+            return version(name)
+        except metadata.PackageNotFoundError:
+            if name.startswith("mhsa_checked_") or is_own(path, name):
+                return "0"
+            raise
+
+    sys.meta_path.insert(0, own)
+    sys.meta_path.append(above)
+    try:
+        with mock.patch.object(metadata, "version", version_of):
+            yield
+    finally:
+        sys.meta_path.remove(own)
+        sys.meta_path.remove(above)
 
 
-def _is_importable(name: str) -> bool:
-    with contextlib.suppress(ImportError, ValueError, AttributeError):
-        return name in sys.modules or importlib.util.find_spec(name) is not None
-    return False
+class _OwnPackages(MetaPathFinder):
+    """Finds the packages inside the user's own ones; their `__init__.py` runs only when it has to."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, Path] = {}  # top-level name -> folder
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        top, *inner = fullname.split(".")
+        folder = self.folders[top].joinpath(*inner) if top in self.folders else None
+        if folder is None or not (folder / "__init__.py").is_file():
+            return None
+        spec = ModuleSpec(fullname, _LazyInit(folder), origin=str(folder / "__init__.py"), is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        return spec
 
 
-def _imported(tree: ast.Module) -> set[str]:
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+class _FoldersAbove(MetaPathFinder):
+    """Finds a module that nothing else finds in the nearest folder above a file that holds it."""
+
+    def __init__(self, path: Path, own: _OwnPackages) -> None:
+        self.path, self.own = path, own
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        folder = None if "." in fullname or not _asked_by_user() else _holder(self.path, fullname)
+        if folder is None:
+            return None
+        sys.path.append(str(folder))
+        self.own.folders[fullname] = folder / fullname
+        return self.own.find_spec(fullname, path) or PathFinder.find_spec(fullname, [str(folder)])
+
+
+def _asked_by_user() -> bool:
+    """Whether code of the user's imports, and not that of a library, which may do without a module."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)
+
+
+class _LazyInit(Loader):
+    """Makes a package by `_lazy_package`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _lazy_package(spec.name, self.folder)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing yet."""
+
+
+def _holder(path: Path, name: str) -> Path | None:
+    """The nearest folder above a file that holds a module or a package of the user's, packages without __init__ too."""
+    for folder in path.parents[:-1]:
+        package = folder / name
+        if (folder / f"{name}.py").is_file() or (package / "__init__.py").is_file() or package in path.parents:
+            return folder
+        if package.is_dir() and any(next(package.glob(pattern), None) for pattern in ("*.py", "*/*.py")):
+            return folder
+    return None
+
+
+def is_own(path: Path, name: str) -> bool:
+    """Whether a name is that of a folder above a file, of a module or package in one, or of its distribution."""
+    known = {*(folder.name for folder in path.parents[:-1]), _distribution(path)}
+    return _holder(path, name) is not None or _plain(name) in map(_plain, known)
+
+
+def _plain(name: str) -> str:
+    """A name without the differences that pip does not know."""
+    return re.sub(r"[-_.]+", "_", name).lower()
+
+
+def _distribution(path: Path) -> str:
+    """Name in the nearest pyproject.toml above a file, or ""."""
+    file = next((file for folder in path.parents if (file := folder / "pyproject.toml").is_file()), None)
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return str(tomllib.loads(file.read_text("utf-8"))["project"]["name"]) if file else ""
+    return ""
 
 
 def _package(path: Path, tree: ast.Module) -> str:
@@ -83,11 +175,11 @@ def _package(path: Path, tree: ast.Module) -> str:
     for depth, folder in enumerate(reversed(path.parents[:levels])):
         if depth:
             name = f"{name}.{folder.name.replace('.', '_')}"
-        _make_package(name, folder)
+        sys.modules[name] = _lazy_package(name, folder)
     return name
 
 
-def _make_package(name: str, folder: Path) -> None:
+def _lazy_package(name: str, folder: Path) -> ModuleType:
     """Make a folder a package whose __init__.py runs only when a name is imported that no file in it provides.
 
     An __init__.py often imports the very file that is being loaded, and would run all of it.
@@ -99,7 +191,7 @@ def _make_package(name: str, folder: Path) -> None:
 
     def missing(attribute: str) -> object:
         is_file = (folder / f"{attribute}.py").is_file() or (folder / attribute).is_dir()
-        if not is_file and not attribute.startswith("__") and vars(package).pop("__getattr__", None):
+        if not is_file and attribute not in ASKED_BY_IMPORTS and vars(package).pop("__getattr__", None):
             with contextlib.suppress(Exception, SystemExit):  # what it defines before failing is still of use
                 SourceFileLoader(name, str(folder / "__init__.py")).exec_module(package)
             if attribute in vars(package):
@@ -107,7 +199,7 @@ def _make_package(name: str, folder: Path) -> None:
         raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
 
     vars(package)["__getattr__"] = missing
-    sys.modules[name] = package
+    return package
 
 
 def error_text(error: BaseException) -> str:
@@ -123,9 +215,11 @@ def error_line(error: BaseException) -> str:
     return (error_text(error).splitlines() or [type(error).__name__])[0]
 
 
-def install_hint(error: BaseException) -> str:
-    """Command that installs a missing package; "" for any other error."""
+def install_hint(error: BaseException, path: Path) -> str:
+    """Command that installs a package that a file misses; "" for any other error, and for what is the user's own."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.startswith("mhsa_checked_"):
         return ""
     top = error.name.split(".")[0]
+    if is_own(path, top):
+        return ""
     return f"pip install {INSTALLED_AS.get(top, top)}" if top not in sys.modules else ""

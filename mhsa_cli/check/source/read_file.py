@@ -20,7 +20,7 @@ from mhsa_cli.check.library_errors import is_python_2, is_unknown_encoding
 from mhsa_cli.check.sentences import make_note
 from mhsa_cli.check.source.dependencies import Statement, statements_of
 from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import Note
+from mhsa_cli.records.check import NOTHING, Note
 
 MAX_BYTES = {".py": 4_000_000, ".md": 4_000_000, ".ipynb": 100_000_000}  # notebooks hold pictures
 EXPECTED = "wanted: FILE.py:Name, FILE.ipynb:Name or FILE.md:Name"
@@ -88,7 +88,7 @@ def _read(path: Path) -> bytes:
         hint = "put the attention and what it needs into a file of its own"
         raise UsageError(f"{path} is longer than {limit / 1e6:.0f} MB", hint)
     if not data.strip():
-        raise UsageError(f"{path} is empty", "write the class or function to be graded into it")
+        raise UsageError(f"{path} is empty", "write the class or function to be graded into it", NOTHING)
     return data
 
 
@@ -160,7 +160,8 @@ def _notebook(path: Path, text: str) -> Script:
     try:
         document: Any = json.loads(text)
         cells = document["cells"] if "cells" in document else document["worksheets"][0]["cells"]
-        sources = [(number, _source(cell)) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"]
+        code = [cell for cell in cells if cell.get("cell_type") == "code"]
+        sources = list(zip(_cell_numbers(code), map(_source, code), strict=True))
     except (ValueError, RecursionError) as error:
         where = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         hint = "save it from Jupyter again, or rename it to .py if it is a script"
@@ -178,6 +179,14 @@ def _notebook(path: Path, text: str) -> Script:
         lines += cell
         places += [f"cell {number}, line {line}" for line in range(1, len(cell) + 1)]
     return _script(path, lines, lambda line: places[line - 1] if 0 < line <= len(places) else "", notes)
+
+
+def _cell_numbers(cells: list[dict[str, Any]]) -> list[int]:
+    """Number code cells as Jupyter shows them: by execution, or in order if not each was executed."""
+    shown = [cell.get("execution_count", cell.get("prompt_number")) for cell in cells]
+    filled = [number for number, cell in zip(shown, cells, strict=True) if _source(cell).strip()]
+    executed = all(isinstance(number, int) for number in filled) and len(set(filled)) == len(filled)
+    return [int(number or 0) if executed else place for place, number in enumerate(shown, 1)]
 
 
 def _source(cell: dict[str, Any]) -> str:
@@ -245,5 +254,5 @@ def _script(path: Path, lines: list[str], place: Callable[[int], str], notes: li
     if not tree.body:
         what = "code cells" if path.suffix.lower() == ".ipynb" else "```python blocks"
         hint = "\n  ".join(note.text for note in notes) or EXPECTED
-        raise UsageError(f"{path} has no {what} with Python code", hint)
+        raise UsageError(f"{path} has no {what} with Python code", hint, NOTHING)
     return Script(path, text, tree, place, tuple(notes))

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import queue
 import shutil
 import sys
 import threading
@@ -36,7 +37,7 @@ EXTRA_CPU = 10  # seconds of CPU time beyond the time limit, for a process that 
 class Job:
     """The task of the process: the block with an absolute path, its file, and the folder that it may write to.
 
-    `grader` is the module whose `grade` is called; `memory` is in bytes.
+    `grader` is the module whose `grade`, `claim` and `answer` are called; `memory` is in bytes.
     """
 
     block: str
@@ -60,7 +61,7 @@ def serve(pipe: Connection, job: Job) -> None:
         try:
             _grade(job, send)
         except MhsaError as error:
-            send(error=[error.message, error.hint])
+            send(error=[error.message, error.hint, error.code])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except MemoryError:
@@ -85,7 +86,7 @@ def _grade(job: Job, send: Callable[..., None]) -> None:
     from mhsa_cli.check.source.load import load
 
     importlib.import_module(READY)
-    grade = importlib.import_module(job.grader).grade
+    grader = importlib.import_module(job.grader)
     _limit(job)
     send(started=True, stage="loading")
     faulthandler.dump_traceback_later(job.seconds, file=_trace)
@@ -94,12 +95,19 @@ def _grade(job: Job, send: Callable[..., None]) -> None:
     source = load(job.block)
     os.chdir(job.folder / WORK)  # files written by a call must not lie there
     send(name=source.name)
-    grade = grade(source, job.options, lambda stage: send(stage=stage))
+    contexts: list[Any] = []
+    grade = grader.grade(source, job.options, lambda stage: send(stage=stage), contexts.append)
     faulthandler.cancel_dump_traceback_later()
-    send(grade=asdict(grade))
+    if not grade.passed:
+        send(grade=asdict(grade))
+        return
+    claim = grader.claim(contexts[0])
+    send(grade=asdict(grade), claim=claim, stage="confirming the grade")
+    send(answer=grader.answer(contexts[0], claim, json.loads(_asked.get())))
 
 
 _trace: Any = None
+_asked = queue.SimpleQueue[bytes]()  # what the parent sends
 
 
 def _cut_off(pipe: Connection, job: Job) -> None:
@@ -143,9 +151,10 @@ class _LimitedFile(io.FileIO):
 
 
 def _end_with_parent(pipe: Connection, folder: Path) -> None:
-    """Wait until the parent closes the pipe, then clean up and exit."""
+    """Read from the parent until it closes the pipe, then clean up and exit."""
     with contextlib.suppress(EOFError, OSError):
-        pipe.recv_bytes()
+        while True:
+            _asked.put(pipe.recv_bytes())
     end_descendants(os.getpid())
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

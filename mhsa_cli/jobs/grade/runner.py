@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import tempfile
 import time
@@ -21,13 +22,15 @@ from typing import Any
 from mhsa_cli.check.source.load import parse_block
 from mhsa_cli.check.source.read_file import read_script
 from mhsa_cli.errors import StorageError, UsageError
+from mhsa_cli.jobs.grade.blocks import Row
 from mhsa_cli.jobs.grade.child import PRINTED, READY, TRACE, WORK, Job, serve
+from mhsa_cli.jobs.grade.judge import Judge
 from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
 from mhsa_cli.jobs.signals import signal_name
-from mhsa_cli.records.check import Grade, GradeOptions, Law, NamedFault, Note
+from mhsa_cli.records.check import NOTHING, TIMEOUT, Grade, GradeOptions, Law, NamedFault, Note, Switched
 from mhsa_cli.text import escape, plural
 
-GRADER = "mhsa_cli.check.grade"
+GRADER = "mhsa_cli.check.confirm"
 NOT_STARTED = "the file is not the cause: allow more memory or more processes (ulimit -v, ulimit -u)"
 GRACE = 0.5  # seconds after the time limit for the process to write its trace
 SHOWN_LINES = 3  # printed lines that a note quotes
@@ -56,18 +59,25 @@ class GradeResult:
 
 
 def grade_all(
-    blocks: Sequence[str], options: GradeOptions, limits: Limits, jobs: int | None, on_grade: Callable[[Grade], None]
+    rows: Sequence[Row], options: GradeOptions, limits: Limits, jobs: int | None, on_grade: Callable[[Grade], None]
 ) -> Iterator[GradeResult]:
     """Grade up to `jobs` blocks at a time (None: one per core), and yield in order; `on_grade` gets each at once."""
-    waiting, running = deque(enumerate(blocks)), dict[int, _GradingProcess]()
     done: dict[int, GradeResult] = {}
+    for number, row in enumerate(rows):
+        if row.refused is not None:
+            done[number] = GradeResult(_uncallable(row.block, row.refused))
+            on_grade(done[number].grade)
+    waiting = deque((number, row.block) for number, row in enumerate(rows) if number not in done)
+    running: dict[int, _GradingProcess] = {}
+    judge = Judge(_context(), GRADER)
     yielded = 0
     try:
-        while yielded < len(blocks):
+        while yielded < len(rows):
             while waiting and len(running) < (jobs or cores()):
                 number, block = waiting.popleft()
-                running[number] = _GradingProcess(block, options, limits)
-            wait([one.pipe for one in running.values()], min(one.seconds_left() for one in running.values()))
+                running[number] = _GradingProcess(block, options, limits, judge)
+            if running:
+                wait([one.pipe for one in running.values()], min(one.seconds_left() for one in running.values()))
             for number, process in list(running.items()):
                 if (result := process.poll()) is not None:
                     del running[number]
@@ -80,6 +90,11 @@ def grade_all(
     finally:  # also after Ctrl-C
         for process in running.values():
             process.close()
+        judge.close()
+
+
+def _uncallable(block: str, why: Note) -> Grade:
+    return Grade(block, "uncallable", {}, (), (), (), (why,))
 
 
 def _context() -> BaseContext:
@@ -95,8 +110,9 @@ def _context() -> BaseContext:
 class _GradingProcess:
     """A process that grades one block, seen from its parent."""
 
-    def __init__(self, block: str, options: GradeOptions, limits: Limits) -> None:
-        self.block, self.limits, self.file = block, limits, parse_block(block)[0]
+    def __init__(self, block: str, options: GradeOptions, limits: Limits, judge: Judge) -> None:
+        self.block, self.options, self.limits, self.judge = block, options, limits, judge
+        self.file = parse_block(block)[0]
         self.temporary = tempfile.TemporaryDirectory(prefix="mhsa-check-", ignore_cleanup_errors=True)
         self.folder = Path(self.temporary.name)
         (self.folder / WORK).mkdir()
@@ -108,6 +124,7 @@ class _GradingProcess:
         self.began = time.monotonic()
         self.deadline: float | None = None  # set once the process has loaded everything
         self.stage, self.name = "starting", ""
+        self.right: tuple[Grade, Any, int] | None = None  # a right grade, its claim, and the seed it is tested with
         try:
             self.process.start()
         except EOFError:  # the server has ended
@@ -129,7 +146,7 @@ class _GradingProcess:
             return self._uncallable("invalid_result", f"its process sent an invalid result ({type(error).__name__})")
         if self.deadline is None or time.monotonic() < self.deadline:
             return None
-        return self._uncallable("timeout", f"no result within {self.limits.seconds:g} s; last stage: {self._where()}")
+        return self._uncallable(TIMEOUT, f"no result within {self.limits.seconds:g} s; last stage: {self._where()}")
 
     def _handle(self, message: dict[str, Any]) -> GradeResult | None:
         self.stage = message.get("stage", self.stage)
@@ -138,11 +155,21 @@ class _GradingProcess:
             self.began = time.monotonic()
             self.deadline = self.began + self.limits.seconds + GRACE
         if "grade" in message:
-            return GradeResult(self._completed(_grade(message["grade"])))
+            grade = _grade(message["grade"])
+            if not grade.passed:
+                return GradeResult(self._completed(grade))
+            self._confirm(grade, message.get("claim"))
+        if "answer" in message and self.right is not None:
+            grade, claim, seed = self.right
+            refused = self.judge.refusal(grade, claim, seed, message["answer"], self.options)
+            return GradeResult(self._completed(_uncallable(self.block, refused) if refused else grade))
         if "error" in message:
-            text, hint = (None if one is None else self._as_given(one) for one in message["error"])
-            error = UsageError(text or "", hint)
-            return replace(self._uncallable("not_loaded", _on_one_line(str(error))), error=error)
+            text, hint, code = message["error"]
+            error = UsageError(self._as_given(text), None if hint is None else self._as_given(hint), code)
+            said = _on_one_line(str(error))
+            if code == NOTHING:  # the row names the file already
+                return replace(self._uncallable(NOTHING, said.removeprefix(str(self.file)).lstrip(": ")), error=error)
+            return replace(self._uncallable("not_loaded", said), error=error)
         if message.get("out_of_memory"):
             if self.deadline is None:
                 raise self._not_started("out of memory")
@@ -151,6 +178,12 @@ class _GradingProcess:
         if "raised" in message:
             return self._uncallable("raised", f"while {self.stage}: {message['raised']} ({message['where']})")
         return None
+
+    def _confirm(self, grade: Grade, claim: Any) -> None:
+        """Ask for an output with the weights and the input of a seed that could not be known before."""
+        self.right = grade, claim, secrets.randbits(48)
+        self.pipe.send_bytes(json.dumps(self.right[2]).encode())
+        self.deadline = time.monotonic() + self.limits.seconds + GRACE
 
     def _as_given(self, text: str) -> str:
         """Write the path of the file as the user did."""
@@ -164,7 +197,7 @@ class _GradingProcess:
         return replace(grade, block=block, notes=[*grade.notes, *self._printed()], seconds=seconds)
 
     def _uncallable(self, kind: str, text: str) -> GradeResult:
-        return GradeResult(self._completed(Grade(self.block, "uncallable", {}, (), (), (), (Note(kind, text),))))
+        return GradeResult(self._completed(_uncallable(self.block, Note(kind, text))))
 
     def _ended(self) -> GradeResult:
         self.process.join(5)
@@ -236,5 +269,6 @@ def _on_one_line(text: str) -> str:
 def _grade(document: dict[str, Any]) -> Grade:
     laws = [Law(**law) for law in document.pop("laws")]
     faults = [NamedFault(**fault) for fault in document.pop("faults")]
+    switched = [Switched(**one) for one in document.pop("switched")]
     notes, tried = ([Note(**note) for note in document.pop(key)] for key in ("notes", "tried"))
-    return Grade(**document, laws=laws, faults=faults, notes=notes, tried=tried)
+    return Grade(**document, laws=laws, faults=faults, notes=notes, tried=tried, switched=switched)
