@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 REFERENCE = "equal_to_reference"  # id of the law that compares the output with the reference
+# Kinds of `Grade.tried[0]` that a verdict has a word for: no result in time; no attention in it; a link that leaves its
+# folder; a right grade that another process could not confirm.
+TIMEOUT, NOTHING, OUTSIDE, UNCONFIRMED = "timeout", "nothing_to_grade", "outside_link", "unconfirmed"
+KINDS = "kind of attention"  # key of `Grade.codes`: kinds other than the plain one, with a space between them
 ONLY_IF = "right only if"  # key of `Grade.detected`: the condition under which a block is right
+
+
+Verdict = Literal["right", "wrong", "uncallable", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +45,10 @@ class Law:
 class NamedFault:
     """A fault of a block: what is wrong, what to write instead, its likely line, and how closely its variant matches.
 
-    `line` counts in the user's file; `place` is the same in words ("line 12", "cell 3, line 5"). `max_difference` is
-    None for a fault that a law shows rather than the output of a variant; `facts` then come from that law.
+    `line` counts in the block's file, or in `file`, a path from its folder; `place` is the same in words ("line 12",
+    "cell 3, line 5", "helper.py, line 7"). `departs`, a second opinion, is where the tensors first differ. `facts` come
+    from the law that shows the fault, whose id is `law`; `max_difference` is then None. One at an `edge` is a remark:
+    it does not make a block wrong. `arguments` are those under which it shows, "" as the block is built.
     """
 
     id: str
@@ -50,6 +59,23 @@ class NamedFault:
     max_difference: float | None
     title: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    edge: bool = False
+    law: str = ""
+    arguments: str = ""
+    departs: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The grade of a block in one position of its switches: the arguments in words, the verdict, ids of faults.
+
+    `arguments` is "" for the position in which it was built.
+    """
+
+    arguments: str
+    verdict: Verdict
+    faults: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +94,12 @@ class Grade:
     Unclear: no law is broken, but the output is neither the reference's nor that of a known fault.
 
     `detected` says in words how the block is built and called; `codes` holds what of it decides something, under the
-    same keys.
+    same keys. `mask` is the measured one where it is not plain: for each query a row, "x" for each key that it sees and
+    "." for each that is hidden.
     """
 
     block: str
-    verdict: Literal["right", "wrong", "uncallable", "unclear"]
+    verdict: Verdict
     detected: Mapping[str, str]
     laws: Sequence[Law]
     faults: Sequence[NamedFault]
@@ -80,11 +107,18 @@ class Grade:
     tried: Sequence[Note] = ()
     seconds: float = 0.0
     codes: Mapping[str, str] = field(default_factory=dict)
+    mask: Sequence[str] = ()
+    switched: Sequence[Switched] = ()
 
     @property
     def passed(self) -> bool:
         """Whether the block is right."""
         return self.verdict == "right"
+
+    @property
+    def failure(self) -> str:
+        """Kind of the first failed attempt of a block that cannot be called, or ""."""
+        return self.tried[0].kind if self.verdict == "uncallable" and self.tried else ""
 
 
 @dataclass(frozen=True, slots=True)

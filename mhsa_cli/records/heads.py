@@ -1,13 +1,22 @@
-"""Measurements of heads: maps, scores, ablations, labels, circuits, history over training, matches."""
+"""Measurements of heads: maps, scores, ablations, labels, matches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
-from mhsa_cli.records.claims import Claim
-from mhsa_cli.records.labels import Label
+from mhsa_cli.records.claims import Claim, Status, judge
+from mhsa_cli.records.labels import Label, Role
 from mhsa_cli.text import Head
+
+
+class GapLimit(StrEnum):
+    """Why heads were tested at too few distances between repeats that training does not favour."""
+
+    LENGTH = "row length"
+    SYMBOLS = "symbols"  # too few, or too many, to repeat at more distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,10 @@ class HeadMaps:
 class TargetScore:
     """A head's weight on a target: the mean `mass`, that of a `uniform` head, and the `lift`.
 
-    lift = (mass - uniform) / (1 - uniform): 0 is uniform, 1 all weight, below 0 avoidance. `distance`: of the best
-    offset. `null`: the 99th percentile of the lift of untrained heads of the same shape on the same rows.
+    lift = (mass - uniform) / (1 - uniform): 0 is uniform, 1 all weight, below 0 avoidance. `scored`: the lift over
+    scored queries alone. `distance`, `period` and `token` (shown as `symbol`) say which offset or token was best.
+    `null`: the 99th percentile of the lift of untrained heads of the same shape; `random_null`: the largest of heads
+    with random Q and K of the trained norms in the same model.
     """
 
     mass: float
@@ -69,6 +80,11 @@ class TargetScore:
     lift: float
     distance: int | None = None
     null: float | None = None
+    period: int | None = None
+    token: int | None = None
+    scored: float | None = None
+    random_null: float | None = None
+    symbol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +92,11 @@ class HeadScore(OfHead):
     """The measurements of one head; None or missing where not measured.
 
     `scores` are by target; `entropy`, `uniformity`, `confidence` and `positionality` lie in 0..1. Gaps: induction lift
-    by distance between repeats, used in training or not (`duplicate_gaps`: duplicate lift at the latter). A delta is
-    the loss with this head alone ablated, minus the loss. `label` is None if withheld, for the reason in `evidence`.
+    by distance between repeats, favoured in training or not (`duplicate_gaps`: duplicate lift at the latter;
+    `gap_limit`: why there are fewer of these than a label needs). A delta is the loss with this head alone ablated,
+    minus the loss, with its standard error; `share` is the part of the joint effect that its Shapley value is. `kept`
+    is the part of its effect that an ideal head of its label keeps. `role` is what it does to the loss; `label` is None
+    if withheld, for the reason in `evidence`.
     """
 
     scores: Mapping[str, TargetScore]
@@ -88,13 +107,22 @@ class HeadScore(OfHead):
     trained_gaps: Mapping[int, float] = field(default_factory=dict)
     unseen_gaps: Mapping[int, float] = field(default_factory=dict)
     duplicate_gaps: Mapping[int, float] = field(default_factory=dict)
+    gap_limit: GapLimit | None = None
     uniform_delta_nats: float | None = None
     uniform_delta_se: float | None = None
     zero_delta_nats: float | None = None
+    zero_delta_se: float | None = None
     mean_delta_nats: float | None = None
+    mean_delta_se: float | None = None
     resample_delta_nats: float | None = None
+    resample_delta_se: float | None = None
     shapley_nats: float | None = None
     shapley_se: float | None = None
+    share: float | None = None
+    share_se: float | None = None
+    kept: float | None = None
+    kept_se: float | None = None
+    role: Role | None = None
     label: Label | None = None
     evidence: Sequence[Claim] = ()
 
@@ -103,14 +131,33 @@ class HeadScore(OfHead):
         """The target of its label; None if it has none."""
         return None if self.label is None else self.label.target
 
+    def effect(self, way: str) -> tuple[float, float] | None:
+        """Return the effect of an ablation and its standard error; None where not measured."""
+        delta, se = getattr(self, f"{way}_delta_nats"), getattr(self, f"{way}_delta_se")
+        return None if delta is None else (delta, se or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """The Shapley interaction of two heads' patterns in nats, with its standard error.
+
+    Above 0 they are worth more together than alone, below 0 they do the same work. Source: Grabisch and Roubens 1999.
+    """
+
+    first: Head
+    second: Head
+    nats: float
+    se: float
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the attention patterns matter, by the loss with uniform attention in every head.
+    """Whether the attention patterns matter, by the loss with uniform attention in every head and in single ones.
 
-    `joint_delta_nats` is that loss minus `loss_nats`; `pattern_matters` is None if it could not be measured. `inputs`
-    are the rows; `try_task` is a task where the pattern matters. `withheld`: why `redundancy` or `effective_heads` is
-    None.
+    `joint_delta_nats` is the loss with all heads uniform minus `loss_nats`; `pattern_matters`: whether all of them or
+    one alone has an effect of either sign, None if not measured. `labels_kept` is the part of the joint effect that
+    ideal heads of the labels keep. `inputs` are the rows; `try_task` is a task where the pattern matters. `withheld`:
+    why `redundancy` or `effective_heads` is None.
     """
 
     pattern_matters: bool | None
@@ -123,6 +170,9 @@ class Verdict:
     redundancy: float | None = None
     effective_heads: float | None = None
     withheld: Claim | None = None
+    labels_kept: float | None = None
+    labels_kept_se: float | None = None
+    interactions: Sequence[Interaction] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,84 +194,12 @@ class Ablation:
     delta_se: float
 
 
-@dataclass(frozen=True, slots=True)
-class HeadCircuits(OfHead):
-    """The QK and OV circuits of one head, from its weights; None where undefined for the model.
+class Untested(StrEnum):
+    """Why a matching was not tested against random heads."""
 
-    `qk_shares`: shares of the score's variance by query part x key part ("tok-tok", "pos-pos", ...), summing to 1.
-    `ov_top1`: fraction of tokens whose own logit the OV circuit raises most. `ov_copying`: real part of the sum of its
-    eigenvalues / sum of their moduli, 1 = copies. `direct_logits`: mean direct contribution to the answer's logit minus
-    that to the mean of all logits.
-    """
-
-    qk_shares: Mapping[str, float] | None
-    ov_top1: float | None
-    ov_copying: float | None
-    direct_logits: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """Composition of head `reader` with the earlier head `writer` by queries, keys and values; 0 = random heads."""
-
-    writer: Head
-    reader: Head
-    queries: float
-    keys: float
-    values: float
-
-
-@dataclass(frozen=True, slots=True)
-class Circuits:
-    """The circuits of all heads. `residual_error`: largest |sum of direct parts - logits|; `notes`: what is missing."""
-
-    step: int
-    heads: Sequence[HeadCircuits]
-    compositions: Sequence[Composition]
-    residual_error: float | None
-    inputs: str
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HeadSnapshot(OfHead):
-    """One head in a snapshot: lifts by target, `distance` of the best offset, lifts of all `offsets` by distance."""
-
-    lifts: Mapping[str, float]
-    distance: int | None
-    entropy: float | None
-    uniformity: float | None
-    confidence: float | None
-    positionality: float | None
-    offsets: Mapping[int, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRecord:
-    """Every head after `step` updates; `maps` are of the probe's first row, in percent, pooled by `pool` if long."""
-
-    step: int
-    heads: Sequence[HeadSnapshot]
-    maps: Sequence[Sequence[Sequence[Sequence[int]]]]
-    pool: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class HeadHistory(OfHead):
-    """One head's lift over training on the `target` of its final `label`, at `distance` if that is an offset.
-
-    `onset`: the first of three snapshots in a row with lift >= 0.5. `width`: steps from lift 0.2 to 0.8. `lead`: step
-    of the largest loss drop minus onset. None if it did not happen or was not measured.
-    """
-
-    target: str
-    label: str
-    steps: Sequence[int]
-    lifts: Sequence[float | None]
-    onset: int | None
-    width: int | None
-    lead: int | None
-    distance: int | None = None
+    CUSTOM = "custom"  # random heads of custom attention are not known
+    SIZE = "size"  # too many weights
+    NOT_FINITE = "nonfinite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +207,113 @@ class Matching:
     """The heads of two runs, paired at least total cost.
 
     A cost is the mean Jensen-Shannon divergence of two heads' maps over ln 2: 0 equal, 1 disjoint. `cost` is the mean
-    over pairs, `random_cost` over random pairings.
+    over pairs. It is tested against `draws` matchings of each run's heads with random heads in the other run:
+    `p_value` is the larger of the two, and `null_cost` the smaller 5% quantile. SHOWN: the cost is clearly below it.
     """
 
     pairs: Sequence[tuple[Head, Head, float]]
     unmatched_first: Sequence[Head]
     unmatched_second: Sequence[Head]
     cost: float
-    random_cost: float
     inputs: str
+    status: Status = Status.NOT_MEASURED
+    null_cost: float | None = None
+    p_value: float | None = None
+    draws: int = 0
+    untested: Untested | None = None
+
+
+class Mlp(NamedTuple):
+    """The address of a layer's MLP; `L0.MLP` as text."""
+
+    layer: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}.MLP"
+
+
+OneWriter = Head | Mlp | Literal["embedding"]
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Generic[T]):
+    """Several writers or readers at once; `L0.H1+L0.H3` as text."""
+
+    members: tuple[T, ...]
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.members))
+
+
+EMBEDDING: Literal["embedding"] = "embedding"  # with position vectors, if they are added to it
+Writer = OneWriter | Together[OneWriter]
+Reader = Head | Together[Head]
+Part = Literal["q", "k", "v"]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What `writer` adds to the input of head `reader`, for its queries, keys or values (`part`); None: the logits.
+
+    Several readers read it at once, none of them what another one makes of it.
+    """
+
+    writer: Writer
+    reader: Reader | None = None
+    part: Part | None = None
+
+    @property
+    def writers(self) -> tuple[OneWriter, ...]:
+        return self.writer.members if isinstance(self.writer, Together) else (self.writer,)
+
+    @property
+    def readers(self) -> tuple[Head, ...]:
+        """The reading heads; none for the logits."""
+        if self.reader is None:
+            return ()
+        return self.reader.members if isinstance(self.reader, Together) else (self.reader,)
+
+    def __str__(self) -> str:
+        return f"{self.writer}:{'logits' if self.reader is None else f'{self.reader}.{self.part}'}"
+
+
+LEAST_PATH = 0.01  # nats: where corrupted rows leave a writer as it is, effect and null are rounding
+
+
+@dataclass(frozen=True, slots=True)
+class PathEffect:
+    """The increase of the loss when a path carries what its writer adds in a corrupted row; `part` is None for logits.
+
+    In nats per scored token, with its standard error over `n_pairs` rows. `null` is the largest |increase| of random
+    writers whose output changes as much.
+    """
+
+    writer: Writer
+    reader: Reader | None
+    part: Part | None
+    delta_nats: float
+    delta_se: float
+    null: float
+    n_pairs: int
+
+    @property
+    def path(self) -> Path:
+        return Path(self.writer, self.reader, self.part)
+
+    @property
+    def above_null(self) -> bool:
+        """Whether the loss rises by more than with every random writer, by 0.01 nats, and by more than its error."""
+        return self.delta_nats > self.null and judge(self.delta_nats, self.delta_se, LEAST_PATH) is Status.SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationEffect(OfHead):
+    """The increase of the loss when a head's whole output is that of a corrupted row, over `n_pairs` rows."""
+
+    delta_nats: float
+    delta_se: float
+    n_pairs: int

@@ -5,18 +5,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 
 class Role(StrEnum):
-    """What was measured of the effect of a head whose pattern is a target's."""
+    """What a head's pattern does to the loss, as far as it was shown."""
 
-    SHOWN = "shown"
-    PATTERN = "pattern"  # its effect was not measured
+    SHOWN = "shown"  # it helps
+    HARMFUL = "harmful"
+    SUPPRESSES = "suppresses"  # harmful, and it writes against the answer
+    CANCELS = "cancels"  # another head undoes its effect
+    REDUNDANT = "redundant"  # without effect alone, with effect where its backup heads are uniform
+    OUTPUT = "output-only"  # its output has an effect, its pattern has none
     NO_EFFECT = "no-effect"
-    REDUNDANT = "redundant"
+    PATTERN = "pattern"  # not measured
+
+
+class Extent(StrEnum):
+    """How much of a head's effect an ideal head of its label keeps, where that is not all."""
+
+    PARTLY = "partly"
+    ELSEWHERE = "elsewhere"  # none was shown
 
 
 # The targets of core.heads.targets.SCORES, in the order in which labels are listed: the name of each, and what a head
@@ -28,6 +39,11 @@ TARGETS = {
     "offset": "offset {distance}",
     "duplicate": "duplicate token",
     "induction": "induction",
+    "same": "same token",
+    "modulo": "offset {distance} modulo {period}",
+    "answer": "answer",
+    "separator": "separator",
+    "token": "token {token}",
 }
 ATTENDS_TO = {
     "previous": "attends to the previous token",
@@ -35,33 +51,52 @@ ATTENDS_TO = {
     "first": "attends to the first token",
     "offset": "attends {distance} tokens back",
     "duplicate": "attends to earlier occurrences of its own token",
-    "induction": "attends to the token after earlier occurrences of its own (induction)",
+    "induction": "attends to tokens that followed its own before (induction)",
+    "same": "attends to all occurrences of its own token, itself included",
+    "modulo": "attends {distance}, {second}, {third} ... tokens back",
+    "answer": "attends to the answer",
+    "separator": "attends to the separator",
+    "token": "attends to token {token}",
 }
+CONDITIONAL = ("duplicate", "induction", "answer", "separator", "token")  # some queries have no such key
+ROLE_TARGETS = ("answer", "separator", "token")  # they label a head only where no other target does
 SHAPES = {
     "near-uniform": "near uniform",
     "focused": "focused, no known pattern",
     "unclear": "no clear pattern",
+    "dead": "dead: writes nothing",
 }
 ROLES = {
     Role.SHOWN: "{target}",
-    Role.PATTERN: "{target} pattern",
+    Role.HARMFUL: "{target} pattern, harmful",
+    Role.SUPPRESSES: "{target} pattern, suppresses the answer",
+    Role.CANCELS: "{target} pattern, cancelled by another head",
+    Role.REDUNDANT: "{target} (backup)",
+    Role.OUTPUT: "{target} pattern, only its output matters",
     Role.NO_EFFECT: "{target} pattern, no effect shown",
-    Role.REDUNDANT: "{target} pattern, redundant",
+    Role.PATTERN: "{target} pattern",
 }
+EXTENTS = {Extent.PARTLY: "partly {target}", Extent.ELSEWHERE: "{target} pattern, its effect lies elsewhere"}
 # The order in which the labels of a model are listed; "" stands for patterns without a shown effect.
 ORDER = (*TARGETS, "", *SHAPES)
+NUMBERS = {"offset": ("distance",), "modulo": ("distance", "period"), "token": ("token",)}  # in ids, by kind
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A head's label: `kind` is a target, with a `role` (and the `distance` of an offset), or a shape of its own.
+    """A head's label: `kind` is a target, with a `role`, or a shape of its own.
 
-    Files keep the `id`, for example `offset:4:no-effect` or `focused`.
+    `distance` belongs to an offset, `period` to one modulo a period, `token` (an id) to a constant token. `extent` is
+    set where an ideal head of this label was tested and did not keep the effect. Files keep the `id`, for example
+    `offset:4:no-effect`, `first:shown:partly` or `focused`.
     """
 
     kind: str
     role: Role | None = None
     distance: int | None = None
+    period: int | None = None
+    token: int | None = None
+    extent: Extent | None = None
 
     @property
     def target(self) -> str | None:
@@ -69,34 +104,74 @@ class Label:
         return self.kind if self.kind in TARGETS else None
 
     @property
+    def numbers(self) -> dict[str, int | None]:
+        """The numbers that belong to its target."""
+        return {name: getattr(self, name) for name in NUMBERS.get(self.kind, ())}
+
+    @property
     def id(self) -> str:
         """The label in files."""
-        return ":".join(str(part) for part in (self.kind, self.distance, self.role) if part is not None)
+        parts = (self.kind, *self.numbers.values(), self.role, self.extent)
+        return ":".join(str(part) for part in parts if part is not None)
+
+    @property
+    def names_effect(self) -> bool:
+        """Whether it says what the head's effect comes from: shown to help, and not by another part of its pattern."""
+        return self.role is Role.SHOWN and self.extent is None
+
+    @property
+    def plain(self) -> Label:
+        """The label of its target alone."""
+        return replace(self, role=Role.SHOWN, extent=None)
+
+    @property
+    def pattern(self) -> str:
+        """The target on screen."""
+        return TARGETS[self.kind].format(**self.numbers)
 
     @property
     def text(self) -> str:
         """The label on screen."""
         if self.role is None:
             return SHAPES[self.kind]
-        return ROLES[self.role].format(target=TARGETS[self.kind].format(distance=self.distance))
+        words = ROLES[self.role]
+        if self.role is Role.SHOWN and self.extent is not None:
+            words = EXTENTS[self.extent]
+        return words.format(target=self.pattern)
 
     @property
-    def _order(self) -> tuple[int, int, int, str]:
-        effect_shown = self.role in (None, Role.SHOWN)
-        role = "" if self.role is None else str(list(Role).index(self.role))
-        return ORDER.index(self.kind if effect_shown else ""), ORDER.index(self.kind), self.distance or 0, role
+    def attends_to(self) -> str:
+        """What a head of this target does, as a predicate."""
+        first, period = self.distance or 0, self.period or 0
+        later = {"second": first + period, "third": first + 2 * period}
+        words = ATTENDS_TO[self.kind].format(**self.numbers, **later)
+        return words.replace(" 1 tokens", " 1 token")
+
+    @property
+    def _order(self) -> tuple[int, int, tuple[int, ...], str]:
+        effect_shown = self.role is None or self.names_effect
+        role = "" if self.role is None else f"{list(Role).index(self.role)}{self.extent or ''}"
+        numbers = tuple(number or 0 for number in self.numbers.values())
+        return ORDER.index(self.kind if effect_shown else ""), ORDER.index(self.kind), numbers, role
 
     @classmethod
     def from_id(cls, text: object) -> Label | None:
         """Read an id; None if it is none."""
-        match text.split(":") if isinstance(text, str) else []:
-            case [kind] if kind in SHAPES:
-                return cls(kind)
-            case [kind, role] if kind in TARGETS and role in list(Role):
-                return cls(kind, Role(role))
-            case [kind, distance, role] if kind in TARGETS and role in list(Role) and _NUMBER.fullmatch(distance):
-                return cls(kind, Role(role), int(distance))
-        return None
+        if not isinstance(text, str):
+            return None
+        kind, *parts = text.split(":")
+        if kind in SHAPES:
+            return None if parts else cls(kind)
+        names = NUMBERS.get(kind, ())
+        if kind not in TARGETS or len(parts) < len(names):
+            return None
+        numbers, rest = parts[: len(names)], parts[len(names) :]
+        if not all(map(_NUMBER.fullmatch, numbers)) or not 1 <= len(rest) <= 2:
+            return None
+        if rest[0] not in list(Role) or rest[1:] not in ([], *([extent] for extent in Extent)):
+            return None
+        extent = Extent(rest[1]) if rest[1:] else None
+        return cls(kind, Role(rest[0]), **dict(zip(names, map(int, numbers), strict=True)), extent=extent)
 
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -117,5 +192,9 @@ def set_words(labels: Iterable[Label]) -> str:
     """Write the labels of a model's heads, sorted: "previous token, 3 x near uniform"."""
     counts = Counter(in_order(labels))
     parts = [label.text if count == 1 else f"{count} x {label.text}" for label, count in counts.items()]
-    has_comma = any(label.kind == "focused" or label.role in (Role.NO_EFFECT, Role.REDUNDANT) for label in counts)
-    return ("; " if has_comma else ", ").join(parts) or "no labels"
+    return ("; " if any(map(_has_comma, counts)) else ", ").join(parts) or "no labels"
+
+
+def _has_comma(label: Label) -> bool:
+    plain_roles = (None, Role.SHOWN, Role.REDUNDANT, Role.PATTERN)
+    return label.kind == "focused" or label.extent is Extent.ELSEWHERE or label.role not in plain_roles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mhsa_cli.records.heads import SnapshotRecord
+from mhsa_cli.records.timeline import SnapshotRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Note
+from mhsa_cli.records.check import NOTHING, REFERENCE, Grade, Law, NamedFault, Note
 
 FOUND = {
     "kind": "torch module",
@@ -94,7 +94,18 @@ RAISES = Grade(
 )
 HANGS = replace(RAISES, block=f"{PLACE}/hana.md:CausalSelfAttention", notes=[], seconds=30.0,
                 tried=[Note("timeout", "no result within 30 s; last stage: building")])  # fmt: skip
-CLASS = [replace(RIGHT, block=f"{PLACE}/zoe.py:CausalSelfAttention"), EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS]
+AFTER_DROPOUT = NamedFault("weights_after_dropout", "the weights returned in training are those after dropout",
+                           "return the weights before dropout", 12, "line 12", None, "weights returned after dropout",
+                           edge=True, law="weights")  # fmt: skip
+REMARKED = replace(EDGE, block=f"{PLACE}/ida.py:CausalSelfAttention", faults=[AFTER_DROPOUT], notes=[],
+                   laws=[*LAWS, Law("weights in training", False, 0.5, "dropped", True, "weights")])  # fmt: skip
+UNCLEAR = replace(RIGHT, block=f"{PLACE}/jo.py:CausalSelfAttention", verdict="unclear",
+                  laws=[replace(LAWS[0], passed=None, finding="no variant has its output"), *LAWS[1:]],
+                  mask=("x..", "xx.", ".xx"))  # fmt: skip
+NOTHING_IN_IT = replace(HANGS, block=f"{PLACE}/kim", seconds=0.0, tried=[Note(NOTHING, "no .py file in it")])
+MANY = replace(RAISES, tried=[Note("call", f"attempt {number}") for number in range(9)])
+ZOE = replace(RIGHT, block=f"{PLACE}/zoe.py:CausalSelfAttention")
+CLASS = [ZOE, EDGE, ONE, TWO, MIXED, UNKNOWN, RAISES, HANGS, REMARKED, UNCLEAR, NOTHING_IN_IT]
 HOSTILE = (
     "a|b `c` <script>alert(1)</script> *d* [e](f) \\ __g__ $h$ # &amp; \x1b[31m\r\n| --- |\n\n~~i~~ d_model \u202e"
 )

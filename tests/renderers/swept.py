@@ -4,44 +4,86 @@ from __future__ import annotations
 
 import math
 
+from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import Label, Role
-from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.sweep import (
+    FormedStats,
+    GroupStats,
+    Measure,
+    Median,
+    PairStats,
+    SweepReport,
+    TrialResult,
+)
 
-NO = "no difference shown, -0.4 to +0.2 nats"
 COPY, SPREAD, SHARP, UNDECIDED = (
     Label("offset", Role.SHOWN, 6),
     Label("near-uniform"),
     Label("focused"),
     Label("unclear"),
 )
+KEY = "model.n_heads"
 SETS = [
     [([UNDECIDED], 9), ([COPY], 7)],
     [([COPY] * 2, 14), ([COPY, SPREAD], 2)],
     [([COPY] * 4, 11), ([*[COPY] * 3, SPREAD], 5)],
     [([*[COPY] * 6, SHARP, SHARP], 6)],
 ]
+NEVER = Median(None, 352, math.inf, 16)
+FORMED = [
+    [FormedStats(COPY, 7, 16, Median(95.5, 80, 112, 7)), FormedStats(None, 16, 16, Median(104, 96, 127, 16))],
+    [
+        FormedStats(Label("induction", Role.SHOWN), 12, 16, Median(415, 369, 462, 12), is_circuit=True),
+        FormedStats(COPY, 16, 16, Median(60, None, None, 4)),
+        FormedStats(None, 16, 16, Median(104, 96, 127, 16)),
+    ],
+]
+
+
+def group(heads: int, k: int, ends: tuple[float, float], steps: Median, loss: Median, **more: object) -> GroupStats:
+    facts = {"models": 16, "n": 16, "watched": 352, **more}
+    return GroupStats({KEY: str(heads)}, k=k, wilson95=ends, steps_to_goal=steps, final_loss=loss, **facts)  # type: ignore[arg-type]
+
+
 GROUPS = [
-    GroupStats({"model.n_heads": "1"}, 16, 3, 16, (0.066, 0.43), (None, None, None), (0.9, 1.31, 2.25), SETS[0]),
-    GroupStats({"model.n_heads": "2"}, 16, 12, 16, (0.505, 0.898), (201.5, 288, None), (0.0114, 0.025, 0.61), SETS[1]),
-    GroupStats({"model.n_heads": "4"}, 16, 16, 16, (0.806, 1.0), (118, 131, 140.75), (0.0038, 0.004, 0.0046), SETS[2]),
-    GroupStats({"model.n_heads": "8"}, 15, 15, 16, (0.717, 0.989), (84, 91, 97), (0.0021, 0.0024, 0.0029), SETS[3]),
+    group(1, 3, (0.066, 0.43), NEVER, Median(1.31, 0.9, 2.25, 16), label_sets=SETS[0], formed=FORMED[0]),
+    group(2, 12, (0.505, 0.898), Median(288, 202, math.inf, 16), Median(0.025, 0.0114, 0.61, 16), label_sets=SETS[1]),
+    group(
+        4,
+        16,
+        (0.806, 1.0),
+        Median(131, 118, 141, 16),
+        Median(0.004, 0.0038, 0.0046, 16),
+        label_sets=SETS[2],
+        formed=FORMED[1],
+    ),
+    group(
+        8,
+        15,
+        (0.717, 0.989),
+        Median(91, 84, 97, 16),
+        Median(0.0024, 0.0021, math.inf, 16),
+        models=15,
+        label_sets=SETS[3],
+    ),
 ]
-SAID = [
-    "2 heads vs. 1 head, steps to 90% accuracy: 3 seeds are too few, 6 are needed "
-    "(3 seeds; 13 excluded: goal not reached)",
-    "2 heads end 0.71 to 1.6 nats lower than 1 head (16 seeds)",
-    "4 heads need 92 to 171 fewer steps to 90% accuracy than 2 heads (12 seeds; 4 excluded: goal not reached)",
-    f"4 heads vs. 2 heads, final loss: {NO} (16 seeds)",
-    "8 heads need 34 to 60 fewer steps to 90% accuracy than 4 heads (15 seeds; 1 excluded: unfinished trial)",
-]
-KEY = "model.n_heads"
-NONE, FEWER = Difference(-0.1, -0.4, 0.2, 16), Difference(-47.0, -60.0, -34.0, 15)
+
+
+def pair(first: int, measure: Measure, p: float, status: Status, *found: object, **more: object) -> PairStats:
+    middle = Median(*found) if found else None  # type: ignore[arg-type]
+    return PairStats(first, first + 1, KEY, measure, p, min(1.0, 9 * p), status, middle, **more)  # type: ignore[arg-type]
+
+
 PAIRS = [
-    PairStats(0, 1, KEY, "steps", Difference(-40.0, None, None, 3), 0, 13),
-    PairStats(0, 1, KEY, "loss", Difference(-1.2, -1.6, -0.71, 16), 0, 0),
-    PairStats(1, 2, KEY, "steps", Difference(-130.0, -171.0, -92.0, 12), 0, 4),
-    PairStats(1, 2, KEY, "loss", NONE, 0, 0),
-    PairStats(2, 3, KEY, "steps", FEWER, 1, 0),
+    pair(0, "steps", 0.25, Status.NOT_MEASURED, None, None, None, 3, unfinished=13),
+    pair(0, "loss", 1e-4, Status.OPPOSITE, -1.2, -1.6, -0.71, 16, mean=-1.1),
+    pair(0, "success", 0.0036, Status.SHOWN, counts=((3, 16), (12, 16))),
+    pair(1, "steps", 1e-4, Status.OPPOSITE, -130.0, -math.inf, -92.0, 16),
+    pair(1, "loss", 0.3, Status.NOT_SHOWN, -0.1, -0.4, 0.2, 16, mean=-0.1),
+    pair(1, "success", 0.1, Status.NOT_SHOWN, counts=((12, 16), (16, 16))),
+    pair(2, "steps", 1e-4, Status.OPPOSITE, -47.0, -60.0, -34.0, 15, mean=-46.0, unfinished=1),
+    pair(2, "loss", 0.02, Status.NOT_SHOWN, -0.5, -0.9, -0.1, 15, mean=-0.5, unfinished=1),
+    pair(2, "success", 1.0, Status.NOT_SHOWN, counts=((16, 16), (15, 15))),
 ]
 FAILED = "NaN in the loss at step 41: the weights are those of step 40"
 TRIALS = [
@@ -56,6 +98,7 @@ TRIALS = [
         seconds=2.5,
         labels=[COPY] * 2**cell,
         message=FAILED if (cell, seed) == (3, 7) else "",
+        cause="nonfinite" if (cell, seed) == (3, 7) else None,
     )
     for cell in range(4)
     for seed in range(16)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
-from mhsa_cli.records.check import Grade, Law, NamedFault, Note
+from mhsa_cli.records.check import REFERENCE, Grade, Law, NamedFault, Note
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
 from tests.renderers import graded as g
 from tests.renderers.drawn import COLOR, SURFACES, golden, on
 
-REPORTS = [g.ONE, g.TWO, g.MIXED, g.UNKNOWN, g.RIGHT, g.EDGE, g.RAISES, g.HANGS]
+REPORTS = [g.ONE, g.TWO, g.MIXED, g.UNKNOWN, g.RIGHT, g.EDGE, g.RAISES, g.HANGS, g.REMARKED, g.UNCLEAR]
 
 
 def said(grade: Grade, width: int = 120) -> str:
@@ -78,7 +78,7 @@ def test_the_verdict_comes_first_in_one_sentence() -> None:
     for grade, law in ((g.UNKNOWN, g.FAILING[1]), (replace(g.UNKNOWN, laws=g.FAILING[:1]), g.FAILING[0])):
         sentence = said(grade).partition(" submissions/")[0]
         assert sentence.startswith("wrong: ") and sentence.endswith(f": {law.title} ({law.finding})")
-    assert said(g.HANGS).startswith(f"cannot be called: {g.HANGS.tried[0].text} submissions/")
+    assert said(g.HANGS).startswith(f"timed out: {g.HANGS.tried[0].text} submissions/")
     assert said(g.RAISES).startswith("cannot be called: 3 attempts failed submissions/")
 
 
@@ -153,24 +153,52 @@ def test_nothing_is_said_that_is_not_there() -> None:
 def test_a_class_has_a_row_each_and_a_summary() -> None:
     wide = grades_table(g.CLASS, on(120)).plain.splitlines()
     assert wide[0] == "CausalSelfAttention of the files in submissions/week 3/"
-    assert wide[1].split() == ["block", "verdict", "where", "finding"]
-    assert " ".join(wide[4].split()) == "ben_and_carla.py WRONG line 41 scale by the full width"
-    assert " ".join(wide[6].split()) == "emil/attention.py WRONG line 41 mask is not a buffer; scale by the full width"
-    last = "8 blocks: 2 right, 4 wrong, 2 not callable; most frequent: scale by the full width (in 3)"
-    assert wide[-1] == last
+    assert wide[1].split() == ["block", "verdict", "where", "faults", "remarks"]
+    assert " ".join(wide[4].split()).startswith("ben_and_carla.py WRONG line 41 scale by the full width")
+    end = wide.index("11 blocks: 3 right, 4 wrong, 1 not callable, 1 not clear, 1 timed out, 1 nothing to grade")
+    assert [line.split()[-1] for line in wide[end + 2 :]] == ["blocks", "3", "1", "1"]
     narrow = grades_table(g.CLASS, COLOR).plain.splitlines()
-    at = narrow.index("ben_and_carla.py   WRONG         line 41")
-    assert narrow[at + 1] == "  scale by the full width"
+    at = narrow.index("ben_and_carla.py   WRONG             line 41")
+    assert narrow[at + 1].startswith("  scale by the full width; ")
+
+
+def test_a_remark_is_no_fault_of_a_class() -> None:
+    assert words.finding(g.REMARKED) == words.place(g.REMARKED) == "" and words.by_fault([g.REMARKED]) == []
+    assert words.remarks(g.REMARKED) == [
+        g.AFTER_DROPOUT.title,
+        f"fails: {g.LAWS[5].title}",
+    ]  # its law is the same remark
+    beside = replace(g.REMARKED, verdict="wrong", faults=[g.AFTER_DROPOUT, g.SCALE])
+    assert words.opening(beside) == "wrong" and words.place(beside) == g.SCALE.place
+    assert said(beside).startswith(f"wrong: {g.SCALE.explanation}") and said(beside).count("remark: ") == 1
+
+
+def test_no_law_fails_where_the_grade_is_not_clear() -> None:
+    state = {law.id: words.state_of(law, g.UNCLEAR) for law in g.UNCLEAR.laws}
+    assert state[REFERENCE] == "open" and "fails" not in state.values()
+    assert words.state_of(g.UNCLEAR.laws[0], g.RIGHT) == "not tested"
+
+
+def test_of_many_attempts_the_first_are_shown() -> None:
+    shown = words.attempts(g.MANY)
+    assert len(shown) == 5 and shown[:4] == [f"attempt {number}" for number in range(4)] and "5" in shown[4]
+    long = words.attempts(replace(g.MANY, tried=[Note("call", "x" * 10_000)]))
+    assert len(long[0]) < 400
+
+
+def test_a_measured_mask_is_drawn() -> None:
+    lines = [line.strip() for line in grade_picture(g.UNCLEAR, on(60)).plain.splitlines()]
+    at = lines.index("x . .")
+    assert lines[at : at + 3] == ["x . .", "x x .", ". x x"]
 
 
 def test_the_summary_counts_a_fault_once_a_block() -> None:
-    assert words.finding(g.RAISES).endswith("'cfg' (and 2 more)")
+    assert words.remarks(g.RAISES)[0].endswith("'cfg' (and 2 more)")
     assert words.summary([]) == "0 blocks: nothing was graded"
     assert words.summary([g.RIGHT]) == "1 block: 1 right"
     twice = replace(g.ONE, faults=[g.SCALE, g.SCALE])
-    assert words.summary([twice]) == "1 block: 1 wrong"
-    both = words.summary([g.TWO, g.TWO, twice, replace(g.ONE, faults=[g.MERGE])])
-    assert both.endswith("most frequent: heads merged by a view, scale by the full width (in 3 each)")
+    counted = words.by_fault([replace(g.ONE, faults=[g.MERGE]), g.TWO, twice, g.ONE])
+    assert [(fault.id, len(owners)) for fault, owners in counted] == [(g.SCALE.id, 3), (g.MERGE.id, 2)]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +216,13 @@ def test_the_summary_counts_a_fault_once_a_block() -> None:
 )
 def test_what_all_blocks_share_is_shown_once(blocks: list[str], names: list[str], shared: str) -> None:
     assert words.short_names(blocks) == (names, shared)
+
+
+def test_a_folder_without_a_block_shares_its_place_only() -> None:
+    assert words.short_names(["a/x.py:A", "a/y.py:A", "a/z"], ["a/z"]) == (
+        ["x.py", "y.py", "z"],
+        "A of the files in a/",
+    )
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 100])

@@ -30,7 +30,9 @@ def shown(tokens: list[Token]) -> Iterator[str]:
 
 
 def test_markdown_stays_as_it_was() -> None:
-    golden("check-markdown", "\n".join([*map(grade_markdown, (g.ONE, g.TWO, g.EDGE, g.RAISES))]).rstrip("\n"))
+    golden(
+        "check-markdown", "\n".join([*map(grade_markdown, (g.ONE, g.TWO, g.EDGE, g.RAISES, g.UNCLEAR))]).rstrip("\n")
+    )
     golden("check-class-markdown", grades_markdown(g.CLASS).rstrip("\n"))
 
 
@@ -46,7 +48,7 @@ def test_user_text_can_break_nothing_and_is_shown_as_it_is(verdict: str) -> None
     rows = [token.type for token in one].count("tr_open")
     cells = [token.type for token in one].count("td_open")
     assert rows == 1 + 2 + 1 + 1 + 1 + len(grade.laws) and cells == 2 * 1 + 1 * 2 + 4 * len(grade.laws)
-    assert [token.type for token in many].count("td_open") == 4 * 3
+    assert [token.type for token in many].count("td_open") == 5 * 3 + 2 * 3
     plain = escape(words.on_one_line(g.HOSTILE))
     assert list(shown(one)).count(plain) == 2 + 2 + 1 + 6 + 4  # tried, found, a title, laws, seen of four
     assert f"Note: {plain}" in list(shown(one)) and "\x1b" not in grade_markdown(grade)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records.heads import Matching
+from mhsa_cli.records.claims import Status
+from mhsa_cli.records.heads import Matching, Untested
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.compare import (
     beside,
@@ -21,8 +22,11 @@ MATCHING = Matching(
     unmatched_first=[],
     unmatched_second=[Head(0, 1), Head(1, 3)],
     cost=0.2656,
-    random_cost=0.55,
-    inputs="64 held-out rows of copy, 12 tokens each",
+    inputs="32 rows of copy, 12 tokens each",
+    status=Status.SHOWN,
+    null_cost=0.3772,
+    p_value=0.025,
+    draws=39,
 )
 LABELS = ({(0, 0): "previous token"}, {(0, 2): "previous token", (1, 0): "induction pattern, no effect shown"})
 SETTINGS = (
@@ -81,12 +85,18 @@ def test_columns_of_labels_are_there_only_with_labels() -> None:
     assert "unmatched in b: L0.H1, L1.H3" in bare and not any("unmatched in a" in line for line in bare)
 
 
-def test_a_cost_is_judged_by_that_of_random_pairings() -> None:
-    """Clearly lower, hardly lower, all maps equal, and a single pair: four statements."""
-    cases = [(0.12, 0.55), (0.54, 0.55), (0.0, 0.001)]
-    said = [matching_sentence(replace(MATCHING, cost=cost, random_cost=random)) for cost, random in cases]
-    assert said[0] == "mean cost 0.12; random pairings: 0.55" and said[1].startswith(
-        "mean cost 0.54; random pairings: 0.55; "
-    )
-    one = replace(MATCHING, pairs=MATCHING.pairs[:1], unmatched_second=[], cost=0.0312, random_cost=0.0312)
-    assert len({text.rpartition("; ")[2] for text in [*said, matching_sentence(one)]}) == 4
+SENTENCES = [
+    MATCHING,
+    replace(MATCHING, null_cost=0.2712),  # would be written like the cost
+    replace(MATCHING, cost=0.41, status=Status.NOT_SHOWN, p_value=0.1),
+    replace(MATCHING, cost=0.0, null_cost=0.0031, status=Status.NOT_SHOWN),
+    replace(MATCHING, pairs=MATCHING.pairs[:1], unmatched_second=[], cost=0.0312),
+    *(
+        replace(MATCHING, status=Status.NOT_MEASURED, null_cost=None, p_value=None, draws=0, untested=reason)
+        for reason in Untested
+    ),
+]
+
+
+def test_what_a_cost_shows_in_words() -> None:
+    golden("compare-sentences", "\n".join(map(matching_sentence, SENTENCES)))

@@ -278,3 +278,16 @@ def test_a_name_cut_in_its_middle_keeps_each_accent_on_its_letter() -> None:
     found = [cut_middle(text, width) for width in range(1, 18)]
     assert found[0] == "…" and found[4] == "e\u0301t…a\u0302/" and found[-1] == text
     assert all(cell_len(cut) == width for width, cut in enumerate(found[:16], 1)) and "…\u0302" not in "".join(found)
+
+
+def test_without_colours_the_points_of_two_runs_are_told_apart() -> None:
+    runs = [
+        replace(one, name=f"{name} {one.role}", run=name)
+        for name in ("p", "q")
+        for one in (falling(), evals(falling()))
+    ]
+    text = loss_curve(runs, on(90, "none")).plain
+    assert "●" not in text and all(
+        f"{mark} {name}" in text for mark, name in zip("aAbB", ("p train", "p eval", "q train", "q eval"), strict=True)
+    )
+    assert "●" in loss_curve(runs[:2], on(90, "none")).plain and "●" in loss_curve(runs, on(90)).plain

@@ -7,10 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from mhsa_cli.records.claims import stored
-from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore, Verdict
-from mhsa_cli.records.labels import TARGETS, Label, Role
-from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
+from mhsa_cli.records.claims import Claim, Predicate, Status, stored
+from mhsa_cli.records.heads import (
+    Ablation,
+    GapLimit,
+    HeadMaps,
+    HeadReport,
+    HeadScore,
+    TargetScore,
+    Verdict,
+)
+from mhsa_cli.records.labels import TARGETS, Extent, Label, Role
+from mhsa_cli.renderers.pictures.explain import (
+    by_worth,
+    explain_head,
+    explain_model,
+    explain_teamwork,
+    head_line,
+    head_lines,
+)
 from mhsa_cli.renderers.pictures.heads import ablation_table, head_table, score_table
 from tests.renderers.drawn import COLOR, SURFACES, golden, maps, on
 
@@ -69,7 +84,7 @@ def test_no_table_is_wider_than_its_paper(width: int) -> None:
     for surface in (on(width, kind) for kind in SURFACES):
         for lines in (
             head_table(measured(REPORT), surface),
-            score_table(REPORT, surface, papers={(0, 0): 0.1, (0, 1): 0.2, (0, 2): 0.3}),
+            score_table(REPORT, surface),
             ablation_table([Ablation("none", 0.5, 1.0, 0, 0)], surface),
         ):
             assert lines.columns <= width
@@ -80,7 +95,7 @@ def test_tables_stay_as_they_were() -> None:
     golden("head-table-withheld", head_table(measured(WITHHELD), COLOR).plain)
     golden("head-table-ascii", head_table(maps(12, 3), on(60, "ascii")).plain)
     golden("head-scores", score_table(REPORT, on(90)).plain)
-    short = [replace(head, trained_gaps={}, unseen_gaps={}) for head in REPORT.heads]
+    short = [replace(head, trained_gaps={}, unseen_gaps={}, gap_limit=GapLimit.LENGTH) for head in REPORT.heads]
     golden("head-scores-60", score_table(HeadReport(VERDICT, short), on(60)).plain)
     ways = [Ablation("none", 0.0019, 1.0, 0, 0), Ablation("uniform", 3.1441, 0.352, 3.1422, 0.1234)]
     golden("head-ablation", ablation_table(ways, on(60)).plain)
@@ -100,29 +115,84 @@ def test_a_narrow_terminal_loses_far_distances_and_no_names() -> None:
     assert at.splitlines()[len(heads) + 1].endswith(": 15, 16, 17, 18, 19")
 
 
-def paragraphs(report: HeadReport, answer: HeadSummary | None = None) -> str:
-    return "\n".join([explain_model(report), *(explain_head(head, answer) for head in report.heads)])
+def claim(
+    subject: str, predicate: Predicate, estimate: float, status: Status = Status.SHOWN, **evidence: object
+) -> Claim:
+    return Claim(subject, predicate, estimate, 0.02, 0.19, status, evidence)
 
 
-def test_paragraphs_stay_as_they_were() -> None:
-    """The report with labels, the one that withholds them, and a head on a task with a position of the answer."""
-    answer = HeadSummary(0, 0, 1.0, 0.87, 0.11)
-    golden("explain", "\n\n".join([paragraphs(REPORT), paragraphs(WITHHELD), explain_head(EVEN, answer)]))
+LED = replace(
+    VERDICT,
+    claims=[
+        Claim("model", "solved by", 0.98, evidence={
+            "accuracy": 1.0, "circuit": "", "groups": {"previous:shown": ["L0.H1", "L0.H2"]},
+            "suffice": {"previous:shown": "any"}, "answers": ["previous:shown"],
+        }),
+        claim("model", "labels account", 0.98),
+        claim("model", "pattern matters", 7.79, loss=0.01, without=7.8),
+        claim("model", "back each other up", 7.1, heads=["L0.H1", "L0.H2"], singles={"L0.H1": 0.4, "L0.H2": 0.01}),
+    ],
+)  # fmt: skip
+FULL = replace(
+    PREVIOUS,
+    role=Role.SHOWN,
+    share=0.61,
+    share_se=0.02,
+    evidence=(
+        claim("L0.H1", "weight on target", 0.94, lift=0.926),
+        claim("L0.H1", "on the answer", 0.93, lift=0.91, shown=True),
+        claim("L0.H1", "effect", 0.439),
+        claim("L0.H1", "share", 0.61, share=4.75, joint=7.79),
+        claim("L0.H1", "kept", 0.97, target="previous:shown"),
+    ),
+)
 
 
-def test_paragraphs_hold_the_measured_numbers_and_no_others() -> None:
-    given = {"7.7929", "0.4400", "0.90", "2.2", "3", "64", "0.94", "0.93", "0.439", "1.00"}
-    found = re.findall(r"(?<![\w.])\d[\d.]*\d|(?<![\w.])\d(?![\w.])", paragraphs(REPORT))
-    assert set(found) == given
+def test_what_is_explained_stays_as_it_was() -> None:
+    """The headline, a line for each head, how they share the work, and the figures of one head."""
+    report = HeadReport(LED, [EVEN, FULL, replace(IDLE, role=Role.NO_EFFECT)])
+    lines = head_lines(report.heads, 60).plain
+    golden("explain", "\n\n".join([explain_model(report), lines, explain_teamwork(report), explain_head(FULL)]))
+
+
+def test_heads_with_an_effect_come_first() -> None:
+    roles = [Role.NO_EFFECT, Role.HARMFUL, Role.REDUNDANT, Role.SHOWN, None]
+    heads = [replace(FULL, head=i, role=role, shapley_nats=float(5 - i)) for i, role in enumerate(roles)]
+    assert [head.role for head in by_worth(heads)][:3] == [Role.REDUNDANT, Role.SHOWN, Role.HARMFUL]
+
+
+def test_heads_come_in_the_order_of_the_figure_that_their_lines_show() -> None:
+    """Shares where they were measured, effects alone where not; a head without an effect has no share in its line."""
+
+    def order(role: Role, *figures: tuple[float | None, float]) -> list[int]:
+        heads = [
+            replace(FULL, head=i, role=role, shapley_nats=shapley, uniform_delta_nats=delta)
+            for i, (shapley, delta) in enumerate(figures)
+        ]
+        return [head.head for head in by_worth(heads)]
+
+    assert order(Role.SHOWN, (0.3, 0.1), (0.2, 0.9), (0.4, 0.0), (-0.5, 0.2)) == [2, 0, 1, 3]
+    assert order(Role.SHOWN, (None, 0.1), (None, 0.9), (None, 0.2)) == [1, 2, 0]
+    assert order(Role.NO_EFFECT, (0.3, 0.001), (0.2, 0.004), (0.1, -0.006)) == [2, 1, 0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_target_has_a_phrase(target: str) -> None:
-    said = {explain_head(replace(PREVIOUS, label=Label(target, role, 4))) for role in Role}
-    assert len(said) >= 3 and all("{" not in text and (" 4 " in text) == (target == "offset") for text in said)
+def test_every_target_and_cause_has_a_phrase(target: str) -> None:
+    label = Label(target, Role.SHOWN, 4, 7, 5)
+    lines = {head_line(replace(FULL, label=replace(label, role=role), role=role)) for role in Role}
+    assert len(lines) == len(Role) and not any("{" in line for line in lines)
+    extents = {head_line(replace(FULL, label=replace(label, extent=extent), kept=0.4)) for extent in (None, *Extent)}
+    assert len(extents) == 3
+    numbers = {"offset": ["4"], "modulo": ["4", "11", "18"], "token": ["5"]}.get(target, [])
+    assert re.findall(r"(?<![\w.%])\d+(?![\w.%])", label.attends_to) == numbers
 
 
-def test_a_redundancy_has_three_meanings() -> None:
-    said = [explain_model(replace(REPORT, verdict=replace(VERDICT, redundancy=x))) for x in (-0.2, -0.1, 0.1, 0.2)]
-    meanings = [re.split(r"redundancy", text)[0] for text in said]
-    assert meanings[1] == meanings[2] and len(set(meanings)) == 3
+def test_shares_beyond_the_whole_and_those_not_shown_are_not_printed_as_percent() -> None:
+    def line(share: float, status: Status) -> str:
+        return head_line(
+            replace(FULL, share=share, scores={}, evidence=(Claim("L0.H1", "share", share, status=status),))
+        )
+
+    assert "61%" in line(0.61, Status.SHOWN)
+    for share, status in ((-0.2, Status.OPPOSITE), (1.3, Status.SHOWN), (0.02, Status.NOT_SHOWN)):
+        assert "%" not in line(share, status)

@@ -197,7 +197,7 @@ def test_nothing_is_cut_at_any_width(
     caption = words(text)
     phrases = ["blank: masked future"] if length > 1 else []
     phrases += ["entropy: this row, 0 one key, 1 uniform", "copy, step 360"]
-    phrases += ["answer: weight on the position of the answer, mean over held-out rows"] if source else []
+    phrases += ["answer: weight on the position of the answer, mean over rows of the task"] if source else []
     for phrase in phrases:
         assert phrase in caption
     if " columns: each" not in caption:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mhsa_cli.records.heads import HeadHistory
+from mhsa_cli.records.timeline import HeadHistory, Interval, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
@@ -19,7 +19,8 @@ from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, 
 
 STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]
 GUESS = (math.log(64), "chance 4.16")
-DROP = (80, 1.33)
+DROP = LossDrop(80, 1.33, Interval(64, 95))
+SCORES = [(step, 0.0 if step < 40 else -1.6 + step / 360) for step in STEPS]
 
 
 def rising(middle: float, pace: float, top: float) -> list[float | None]:
@@ -27,17 +28,27 @@ def rising(middle: float, pace: float, top: float) -> list[float | None]:
 
 
 def history(head: int, lifts: list[float | None], target: str = "previous", label: str = "") -> HeadHistory:
-    return HeadHistory(0, head, target, label, STEPS[: len(lifts)], lifts, None, None, None)
+    final = lifts[-1] if lifts else None
+    return HeadHistory(0, head, target, label, STEPS[: len(lifts)], lifts, final)
+
+
+def formed(
+    head: int, lifts: list[float | None], target: str, label: str, onset: tuple[int, int], lead: tuple[int, int]
+) -> HeadHistory:
+    width = onset[1] - onset[0]
+    return replace(
+        history(head, lifts, target, label), onset=Interval(*onset), rise=None, width=width, lead=Interval(*lead)
+    )
 
 
 def heads(long: bool = False) -> list[HeadHistory]:
     idle = "offset 6 pattern, no effect shown" if long else "offset 6"
     gaps: list[float | None] = [None, None, *rising(80, 20, 0.9)[2:]]
     return [
-        HeadHistory(0, 0, "previous", "previous token", STEPS, rising(40, 9, 0.97), 48, 30, 32),
-        HeadHistory(0, 1, "offset", idle, STEPS, gaps, 96, 72, -16, 6),
-        HeadHistory(0, 2, "induction", "", STEPS, rising(90, 30, 0.55), 160, None, -80),
-        HeadHistory(1, 0, "self", "", STEPS, [-0.2] * 9 + [0.03] * 9, None, None, None),
+        formed(0, rising(40, 9, 0.97), "previous", "previous token", (32, 48), (12, 43)),
+        replace(formed(1, gaps, "offset", idle, (64, 96), (-48, 15)), distance=6),
+        formed(2, rising(90, 30, 0.55), "induction", "", (64, 12_345), (-2048, -17)),
+        replace(history(0, [-0.2] * 9 + [0.03] * 9, "self"), layer=1),
     ]
 
 
@@ -55,7 +66,7 @@ def heads(long: bool = False) -> list[HeadHistory]:
 )
 def test_pictures_stay_as_they_were(name: str, surface: str, width: int, long: bool) -> None:
     series = [falling(), evals(falling())]
-    lines = timeline_picture(series, heads(long), on(width, surface), baseline=GUESS, drop=DROP)
+    lines = timeline_picture(series, heads(long), on(width, surface), baseline=GUESS, drop=DROP, in_context=SCORES)
     golden(name, lines.plain)
 
 
@@ -69,7 +80,7 @@ def test_strips_stand_in_the_columns_of_the_curve(width: int, at: int) -> None:
     """A loss marked at a step and a lift that rises at that step are in one column."""
     marked = Series("train", [0, at, 360], [1.0, math.nan, 0.0])  # a gap is marked in its column
     lifts: list[float | None] = [0.0 if step < at else 1.0 for step in STEPS]
-    lines = timeline_picture([marked], [history(0, lifts)], on(width, "none"), drop=(at, 0.5))
+    lines = timeline_picture([marked], [history(0, lifts)], on(width, "none"), drop=LossDrop(at, 0.5, Interval(0, at)))
     texts = lines.plain.split("\n")
     strip = rows_of(lines)["L0.H0"]
     cross = texts[12].index("×")
@@ -124,34 +135,56 @@ def test_what_is_below_zero_and_what_is_unknown_is_marked(surface: str) -> None:
     assert "another offset" in timeline_picture([], [offset], on(80, surface)).plain
 
 
-def test_only_a_label_is_told_without_closest_to() -> None:
-    for width in (60, 80, 120):
+def test_the_column_beside_a_strip_is_named_alike_at_every_width() -> None:
+    for width in (40, 60, 80, 120, 200):
         lines = timeline_picture([], heads(True), on(width, "none"))
         rows = rows_of(lines)
-        assert ("closest to induction" in rows["L0.H2"]) == ("label" in lines.plain)
-        assert "offset 6 pattern, no effect shown" in lines.plain  # in its row or below, never cut
-        assert "previous token" in lines.plain
+        header = next(text for text in lines.plain.split("\n") if "target" in text)
+        assert "induction" in rows["L0.H2"] and "offset 6" in rows["L0.H1"]
+        words = " ".join(lines.plain.split())
+        assert words.count("offset 6 pattern, no effect shown") == 1  # in its row or below, never cut
+        assert words.count("previous token") == 1 and ("label" in header) == (width == 200)
         bare = timeline_picture([], [replace(h, label="") for h in heads()], on(width, "none"))
-        assert "closest to" in bare.plain and "label" not in bare.plain and "token" not in bare.plain
-    asked = timeline_picture([], heads(), on(120), target="induction").plain
-    assert "lift on induction" in asked and "closest" not in asked and "token" not in asked
+        assert "target" in bare.plain and "token" not in bare.plain
+        same = timeline_picture([], heads()[1:], on(width, "none"))
+        assert same.plain.count("offset 6") == 1  # a label that is the target is not repeated
+    asked = timeline_picture([], [heads()[2]], on(120), target="induction").plain
+    assert "lift on induction" in asked and "target:" not in asked
     nothing = timeline_picture([], [history(0, [None, None], target="")], COLOR).plain
     assert "not measured" in nothing
 
 
 def test_figures_stand_beside_their_head_or_are_named_as_left_out() -> None:
-    wide = rows_of(timeline_picture([], heads(), on(120, "none")))
-    assert wide["L0.H0"].split()[-4:] == ["0.97", "48", "30", "+32"]
-    assert wide["L0.H1"].split()[-4:] == ["0.90", "96", "72", "-16"]
+    wide = rows_of(timeline_picture([], heads(), on(160, "none")))
+    figures = {name: row.split("  ")[-9:] for name, row in wide.items()}
+    said = {name: [part.strip() for part in parts if part.strip()][-4:] for name, parts in figures.items()}
+    assert said["L0.H0"] == ["0.97", "32–48", "16", "+12 to +43"]
+    assert said["L0.H1"] == ["0.90", "64–96", "32", "not shown"]
+    assert said["L0.H2"] == ["0.55", "64–12.345k", "12.281k", "-2048 to -17"]
     assert wide["L1.H0"].split()[-4:] == ["0.03", "–", "–", "–"]
-    zero = [replace(heads()[0], onset=0, width=0, lead=0)]
-    assert rows_of(timeline_picture([], zero, on(120, "none")))["L0.H0"].endswith("0      0     0")
-    lines = timeline_picture([], heads(), on(120, "none")).plain
-    assert "an onset may be up to 32 steps earlier" in lines  # 160 came after 128, 96 after 64, 48 after 32
-    assert "steps earlier" not in timeline_picture([], zero, on(120, "none")).plain
+    zero = [replace(heads()[0], onset=Interval(0, 0), width=0, lead=Interval(0, 0))]
+    assert rows_of(timeline_picture([], zero, on(160, "none")))["L0.H0"].split()[-4:] == ["0", "0", "not", "shown"]
     narrow = timeline_picture([], heads(), on(60, "none")).plain
-    assert "hidden columns: lift, width" in narrow and "onset" in narrow
+    assert "hidden columns: lift, width, lead" in narrow and "onset" in narrow
     assert "hidden" not in "\n".join(wide.values())
+
+
+@pytest.mark.parametrize("surface", sorted(SURFACES))
+def test_the_in_context_score_is_a_strip_of_the_model(surface: str) -> None:
+    def strip(*scores: float | None) -> tuple[str, str]:
+        points = list(zip(STEPS, scores, strict=False))
+        lines = timeline_picture(
+            [], [history(0, [0.1] * len(points))], replace(SURFACES[surface], width=80), in_context=points
+        )
+        return next((t for line in lines if (t := line.plain).strip().startswith("ICL")), ""), lines.plain
+
+    row, said = strip(0.0, -2.5, None, -1.0)
+    assert row and "-2.50 nats, the last snapshot -1.00" in " ".join(said.split()) and "+ in ICL" not in said
+    row, said = strip(0.05, -0.1)
+    assert "+" not in row and "a full cell is -1" in " ".join(said.split())  # noise is not drawn as a signal
+    row, said = strip(0.5, -0.1)
+    assert "+" in row and "+ in ICL" in said
+    assert strip(None, math.nan)[0] == "" and strip()[0] == ""
 
 
 def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
@@ -168,16 +201,18 @@ def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
 
 
 _lifts = st.lists(st.one_of(st.none(), st.floats(-2, 2)), min_size=1, max_size=18)
+_intervals = st.builds(Interval, st.integers(-(10**7), 10**7), st.integers(0, 10**7))
 _histories = st.lists(
     st.builds(
-        lambda head, lifts, target, label, onset, distance: HeadHistory(
-            head // 4, head % 4, target, label, STEPS[: len(lifts)], lifts, onset, onset, onset, distance
+        lambda head, lifts, target, label, onset, ends, distance: HeadHistory(
+            *divmod(head, 4), target, label, STEPS[: len(lifts)], lifts, lifts[0], ends, ends, onset, ends, distance
         ),
         st.integers(0, 99),
         _lifts,
         st.sampled_from(["previous", "offset", ""]),
         st.sampled_from(["", "previous token", "duplicate token pattern, no effect shown", "\x1b[31m"]),
         st.one_of(st.none(), st.integers(0, 10**7)),
+        st.one_of(st.none(), _intervals),
         st.one_of(st.none(), st.integers(1, 99)),
     ),
     max_size=5,
@@ -191,9 +226,10 @@ _histories = st.lists(
     surface=st.sampled_from(sorted(SURFACES)),
     steps=st.integers(0, 400),
     target=st.sampled_from([None, "offset", "self"]),
-    drop=st.one_of(st.none(), st.tuples(st.integers(0, 500), st.floats(0.001, 9))),
+    drop=st.one_of(st.none(), st.builds(LossDrop, st.integers(0, 500), st.floats(0.001, 9), _intervals)),
+    scores=st.lists(st.tuples(st.sampled_from(STEPS), st.one_of(st.none(), st.floats())), max_size=5),
 )
-def test_any_content_draws_within_its_width(histories, width, surface, steps, target, drop) -> None:  # type: ignore[no-untyped-def]
+def test_any_content_draws_within_its_width(histories, width, surface, steps, target, drop, scores) -> None:  # type: ignore[no-untyped-def]
     lines = timeline_picture(
         [falling(steps)] if steps else [],
         histories,
@@ -201,6 +237,7 @@ def test_any_content_draws_within_its_width(histories, width, surface, steps, ta
         baseline=GUESS,
         drop=drop,
         target=target,
+        in_context=scores,
     )
     assert all(line.cell_len <= width and "\n" not in line.plain and "\x1b" not in line.plain for line in lines)
     assert sum(line.plain.lstrip().startswith("L") for line in lines) >= len(histories)

@@ -137,17 +137,18 @@ class Frame:
                     canvas.line(start, stop)
         canvas.paint(self.grid, self.margin + 1, 0, style, letter)
 
-    def points(self, points: Sequence[Point], style: Style) -> None:
-        """Draw markers: the first, the last, and between them as many as leave the line visible."""
+    def points(self, points: Sequence[Point], style: Style, letter: str = "") -> None:
+        """Draw markers or letters: the first, the last, and between them as many as leave the line visible."""
+        mark = letter or self.surface.glyphs.point
         drawn = [self.cell(step, value) for step, value in points if self.y_axis.shows(value)]
         last = drawn[-1] if drawn else (0, 0)
         free = -1
         for x, y in drawn:
             if x >= free and (x <= last[0] - _EVERY or (x, y) == last):
-                self.grid.put(x, y, self.surface.glyphs.point, style)
+                self.grid.put(x, y, mark, style)
                 free = x + _EVERY
         if drawn:
-            self.grid.put(*last, self.surface.glyphs.point, style)
+            self.grid.put(*last, mark, style)
 
     def gaps(self, points: Sequence[Point], style: Style) -> None:
         """Mark on the bottom row where a value was not finite."""

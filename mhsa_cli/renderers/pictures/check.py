@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from rich.cells import cell_len
+from rich.text import Text
 
-from mhsa_cli.records.check import Grade, Law
+from mhsa_cli.records.check import Grade, Law, NamedFault
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import BOLD, DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table, table_width
@@ -28,8 +29,10 @@ def grade_picture(grade: Grade, surface: Surface) -> Lines:
         [
             _verdict(grade, surface),
             *_faults(grade, width),
+            _switches(grade, width),
             _tried(grade, width),
             _detected(grade, surface),
+            _mask(grade, surface),
             _laws(grade, surface),
             _notes(grade, width),
             _next(grade, surface),
@@ -48,8 +51,8 @@ def _faults(grade: Grade, width: int) -> list[Lines]:
     """Each fault as a paragraph: its title and place, what to write instead, and how it is known."""
     paragraphs = []
     for fault, parts in words.fault_parts(grade):
-        place = f": most likely at {fault.place}" if fault.place else ""
-        lines = hanging([(fault.title, BOLD), (place, PLAIN)], width)
+        title = [("remark: " if fault.edge else "", DIM), (fault.title, BOLD), (words.place_words(fault), PLAIN)]
+        lines = hanging(title, width)
         for label, text in parts:
             lines += hanging([(f"{label}: " if label else "", DIM), (text, PLAIN)], width, indent=INDENT)
         paragraphs.append(lines)
@@ -57,12 +60,17 @@ def _faults(grade: Grade, width: int) -> list[Lines]:
     return [*paragraphs, hanging(match, width)] if match else paragraphs
 
 
+def _switches(grade: Grade, width: int) -> Lines:
+    positions = words.positions(grade)
+    return hanging([("switches: ", DIM), (positions, PLAIN)], width) if positions else Lines()
+
+
 def _tried(grade: Grade, width: int) -> Lines:
     """List the failed attempts, unless the only one is the verdict."""
     if not grade.tried or (grade.verdict == "uncallable" and len(grade.tried) == 1):
         return Lines()
-    tried = [words.on_one_line(attempt.text) for attempt in grade.tried]
-    return hanging("tried", width, DIM) + [line for text in tried for line in hanging(text, width, indent=INDENT)]
+    tried = [line for text in words.attempts(grade) for line in hanging(text, width, indent=INDENT)]
+    return hanging("tried", width, DIM) + tried
 
 
 def _detected(grade: Grade, surface: Surface) -> Lines:
@@ -73,14 +81,20 @@ def _detected(grade: Grade, surface: Surface) -> Lines:
     return table(columns, list(grade.detected.items()), surface) if grade.detected else Lines()
 
 
+def _mask(grade: Grade, surface: Surface) -> Lines:
+    """The measured mask: a row for each query, a column for each key."""
+    rows = hanging(words.MASK_LEGEND, surface.width, DIM) if grade.mask else Lines()
+    return rows + [Text(INDENT + cut(" ".join(row), surface.width - len(INDENT))) for row in grade.mask]
+
+
 def _laws(grade: Grade, surface: Surface) -> Lines:
     """The laws, failed ones first, with the finding under each of those."""
     columns: list[Column[Law]] = [
         Column("law", lambda law: law.title, wraps=True),
-        Column("result", words.law_state),
+        Column("result", lambda law: words.law_state(law, grade)),
         Column("max diff", words.difference, "right", drop=1),
     ]
-    return table(columns, words.by_state(grade.laws), surface, under=words.law_finding) if grade.laws else Lines()
+    return table(columns, words.by_state(grade), surface, under=words.law_finding) if grade.laws else Lines()
 
 
 def _notes(grade: Grade, width: int) -> Lines:
@@ -103,22 +117,41 @@ def _beside(phrases: Sequence[Sequence[Piece]], surface: Surface, gap: int = 3) 
 
 
 def grades_table(grades: Sequence[Grade], surface: Surface) -> Lines:
-    """A row for each block: its verdict, place and finding; then a summary."""
-    names, shared = words.short_names([grade.block for grade in grades])
+    """A row for each block: its verdict, place, faults and remarks; then how many have which verdict and fault."""
+    names, shared = words.names_of(grades)
 
-    def finding(row: Row) -> str:
+    def faults(row: Row) -> str:
         return cut(words.finding(row[1]), LONGEST, surface.glyphs.cut_text)
+
+    def remarks(row: Row) -> str:
+        return cut("; ".join(words.remarks(row[1])), LONGEST, surface.glyphs.cut_text)
+
+    def both(row: Row) -> str:
+        remark = f"remark: {remarks(row)}" if remarks(row) and not row[1].failure else remarks(row)
+        return "; ".join(filter(None, (faults(row), remark)))
 
     columns: list[Column[Row]] = [
         Column("block", itemgetter(0), whole=True),
-        Column("verdict", lambda row: words.VERDICTS[row[1].verdict]),
+        Column("verdict", lambda row: words.verdict_word(row[1])),
         Column("where", lambda row: words.on_one_line(words.place(row[1])), whole=True, drop=1),
-        Column("finding", finding, wraps=True),
     ]
+    texts: list[Column[Row]] = [Column("faults", faults, wraps=True), Column("remarks", remarks, wraps=True)]
     rows = list(zip(names, grades, strict=True))
     if table_width(columns, surface) >= SIDE_BY_SIDE:
-        picture = table(columns, rows, surface)
+        picture = table([*columns, *texts], rows, surface)
     else:
-        picture = table(columns[:-1], rows, surface, under=finding) if rows else Lines()
+        picture = table(columns, rows, surface, under=both) if rows else Lines()
     heading = hanging(shared, surface.width, DIM) if shared else Lines()
-    return heading + picture + hanging(words.summary(grades), surface.width, BOLD)
+    return stacked(
+        [heading + picture + hanging(words.summary(grades), surface.width, BOLD), _by_fault(grades, surface)]
+    )
+
+
+def _by_fault(grades: Sequence[Grade], surface: Surface) -> Lines:
+    """How many blocks have each fault, the most frequent first."""
+    columns: list[Column[tuple[NamedFault, list[Grade]]]] = [
+        Column("fault", lambda pair: pair[0].title, wraps=True),
+        Column("blocks", lambda pair: f"{len(pair[1]):,}", "right"),
+    ]
+    counted = words.by_fault(grades)
+    return table(columns, counted, surface) if counted else Lines()

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from mhsa_cli.records.check import Grade, NamedFault
+from mhsa_cli.records.check import Grade
 from mhsa_cli.renderers.pictures import check_words as words
 from mhsa_cli.text import escape, plural
 
@@ -22,15 +22,17 @@ def escaped(text: str) -> str:
 def grade_markdown(grade: Grade) -> str:
     """Write one grade as a section: verdict, faults, how the block is built and called, laws, notes."""
     laws = [
-        [law.title, words.law_state(law), words.difference(law), words.law_finding(law)]
-        for law in words.by_state(grade.laws)
+        [law.title, words.law_state(law, grade), words.difference(law), words.law_finding(law)]
+        for law in words.by_state(grade)
     ]
     blocks = [
         f"## {escaped(grade.block)}",
         f"**{words.opening(grade)}**: {escaped(words.verdict_sentence(grade))}",
         *_faults(grade),
-        _table(["tried"], [[attempt.text] for attempt in grade.tried]) if len(grade.tried) > 1 else "",
+        f"Switches: {escaped(positions)}." if (positions := words.positions(grade)) else "",
+        _table(["tried"], [[attempt] for attempt in words.attempts(grade)]) if len(grade.tried) > 1 else "",
         _table(["detected", "how"], list(grade.detected.items())),
+        *_mask(grade),
         _table(["law", "result", "max diff", "finding"], laws),
         *(f"Note: {escaped(note.text)}" for note in grade.notes),
     ]
@@ -39,17 +41,17 @@ def grade_markdown(grade: Grade) -> str:
 
 def grades_markdown(grades: Sequence[Grade]) -> str:
     """Write many grades: a summary, a row for each block, and every fault with the blocks that have it."""
-    names, shared = words.short_names([grade.block for grade in grades])
+    names, shared = words.names_of(grades)
     rows = [
-        [name, words.VERDICTS[grade.verdict], words.place(grade), words.finding(grade)]
+        [name, words.verdict_word(grade), words.place(grade), words.finding(grade), "; ".join(words.remarks(grade))]
         for name, grade in zip(names, grades, strict=True)
     ]
     blocks = [
         "# Grades",
         f"{escaped(words.summary(grades))}.",
         escaped(shared) + ":" if shared else "",
-        _table(["block", "verdict", "where", "finding"], rows),
-        "## Faults" if any(grade.faults for grade in grades) else "",
+        _table(["block", "verdict", "where", "faults", "remarks"], rows),
+        "## Faults" if any(map(words.faults_of, grades)) else "",
         *_all_faults(grades, names),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -59,27 +61,32 @@ def _faults(grade: Grade) -> list[str]:
     """Explain each fault under a heading of its own."""
     blocks = []
     for fault, parts in words.fault_parts(grade):
-        blocks.append(f"### {escaped(fault.title)}")
-        blocks.append(f"Most likely at {escaped(fault.place)}." if fault.place else "")
+        blocks.append(f"### {'Remark: ' if fault.edge else ''}{escaped(fault.title)}")
+        where = words.place_words(fault).removeprefix(": ").strip()
+        blocks.append(f"{escaped(where[:1].upper() + where[1:])}." if where else "")
         for number, (label, text) in enumerate(parts):
             blocks.append(f"{label.capitalize() or ('Known by' if number else 'Found')}: {escaped(text)}")
     return [*blocks, escaped(words.match_of_all(grade))]
 
 
+def _mask(grade: Grade) -> list[str]:
+    """Draw the measured mask as a block of code."""
+    rows = "\n".join(f"    {' '.join(escape(row))}" for row in grade.mask)
+    return [f"{escaped(words.MASK_LEGEND)}:", rows] if grade.mask else []
+
+
 def _all_faults(grades: Sequence[Grade], names: Sequence[str]) -> list[str]:
-    """Explain each fault once, the most frequent first, and list the blocks that have it."""
-    faults: dict[str, NamedFault] = {}
-    owners: dict[str, list[str]] = {}
-    for grade, name in zip(grades, names, strict=True):
-        for fault in grade.faults:
-            faults.setdefault(fault.id, fault)
-            owners.setdefault(fault.id, []).append(f"{name} ({fault.place})" if fault.place else name)
-    blocks = []
-    for key in sorted(faults, key=lambda key: -len(owners[key])):
-        blocks.append(f"### {escaped(faults[key].title)}")
-        blocks.append(f"Found: {escaped(faults[key].explanation)}")
-        blocks.append(f"Instead: {escaped(faults[key].instead)}" if faults[key].instead else "")
-        blocks.append(f"In {plural(len(owners[key]), 'block')}: {escaped(', '.join(owners[key]))}")
+    """Count each fault, then explain it once, the most frequent first, and list the blocks that have it."""
+    counted = words.by_fault(grades)
+    name_of = {id(grade): name for grade, name in zip(grades, names, strict=True)}
+    blocks = [_table(["fault", "blocks"], [[fault.title, f"{len(owners):,}"] for fault, owners in counted])]
+    for fault, owners in counted:
+        places = {id(grade): next((one.place for one in grade.faults if one.id == fault.id), "") for grade in owners}
+        who = [name_of[key] + (f" ({place})" if place else "") for key, place in places.items()]
+        blocks.append(f"### {escaped(fault.title)}")
+        blocks.append(f"Found: {escaped(fault.explanation)}")
+        blocks.append(f"Instead: {escaped(fault.instead)}" if fault.instead else "")
+        blocks.append(f"In {plural(len(owners), 'block')}: {escaped(', '.join(who))}")
     return blocks
 
 

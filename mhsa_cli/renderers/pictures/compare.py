@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from mhsa_cli.records.heads import Matching
+from mhsa_cli.records.claims import LEVEL, Status
+from mhsa_cli.records.heads import Matching, Untested
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import Lines, hanging, wrap_phrases
@@ -17,8 +18,11 @@ from mhsa_cli.text import Head
 Names = tuple[str, str]
 Labels = Mapping[Head, str]
 Pair = tuple[Head, Head, float]
-SAME = 0.005  # a cost that is written as 0
-HARDLY = 0.02  # a best pairing is never above random ones: a smaller gain shows nothing
+UNTESTED = {
+    Untested.CUSTOM: "custom attention has none",
+    Untested.SIZE: "they would have too many weights",
+    Untested.NOT_FINITE: "their weights are not finite",
+}
 
 
 def differing_settings(first: Mapping[str, Any], second: Mapping[str, Any], names: Names, surface: Surface) -> Lines:
@@ -40,7 +44,7 @@ def beside(title: str, rows: Sequence[Sequence[str]], names: Names, surface: Sur
 def matched_heads(
     matching: Matching, labels: tuple[Labels, Labels], names: Names, surface: Surface, note: str = ""
 ) -> Lines:
-    """Draw the pairs with costs and labels, the unmatched heads, and the mean cost beside that of random pairings.
+    """Draw the pairs with costs and labels, the unmatched heads, and what the mean cost shows.
 
     `note` is a reservation about the maps.
     """
@@ -54,7 +58,7 @@ def matched_heads(
             "cost",
             lambda pair: fixed(pair[2], 2),
             "right",
-            legend="cost: 0 equal maps, 1 no key in common\nan optimal matching never costs more than a random one",
+            legend="cost: 0 equal maps, 1 no key in common",
         ),
     ]
     left = zip(names, (matching.unmatched_first, matching.unmatched_second), strict=True)
@@ -71,15 +75,17 @@ def unmatched(reason: str, surface: Surface) -> Lines:
 
 
 def matching_sentence(matching: Matching) -> str:
-    """Write how well the heads match, beside random pairings."""
-    if len(matching.pairs) == 1 and not matching.unmatched_first and not matching.unmatched_second:
-        return f"cost {fixed(matching.cost, 2)}; with one head each there is no other pairing"
-    costs = f"mean cost {fixed(matching.cost, 2)}; random pairings: {fixed(matching.random_cost, 2)}"
-    if matching.random_cost < SAME:
-        return f"{costs}; all maps are equal, any pairing fits"
-    if matching.random_cost - matching.cost < HARDLY:
-        return f"{costs}; hardly lower, so the maps do not identify the heads"
-    return costs
+    """Write the mean cost of the pairs, and whether random heads cost as little."""
+    what, null = "cost" if len(matching.pairs) == 1 else "mean cost", matching.null_cost
+    if null is None:
+        reason = f": {UNTESTED[matching.untested]}" if matching.untested else ""
+        return f"{what} {fixed(matching.cost, 2)}; not compared with random heads{reason}"
+    shown = matching.status is Status.SHOWN
+    digits = 3 if shown and fixed(matching.cost, 2) == fixed(null, 2) else 2
+    lower = "lower" if shown else "not lower" if matching.cost >= null else "hardly lower"
+    limit = f"{LEVEL:.0%} of those cost {fixed(null, digits)} or less"
+    said = f"{what} {fixed(matching.cost, digits)}, {lower} than with random heads of the same norms ({limit})"
+    return said if shown else f"{said}: the maps do not show which heads correspond"
 
 
 def _value(value: Any) -> str:

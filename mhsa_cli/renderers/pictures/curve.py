@@ -26,7 +26,7 @@ _LETTERS = "abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ"  # no o and no x: 
 
 @dataclass(slots=True)
 class _Line:
-    """One series to be drawn: thinned points, a style, and the letter of its line, if any."""
+    """One series to be drawn: thinned points, a style, and the letter of its line or points, if any."""
 
     name: str
     points: list[Point]
@@ -89,7 +89,7 @@ def loss_curve(
             frame.line(line.points, line.style, line.letter)
     for line in lines:
         if line.is_eval:
-            frame.points(line.points, line.style)
+            frame.points(line.points, line.style, line.letter)
         frame.gaps(line.points, alarm_style(surface.depth))
     if beside:
         _put_labels(frame, labels)
@@ -106,7 +106,8 @@ def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
     lines = []
     for one in series:
         is_eval, index = one.role == "eval", owners.index(one.run or one.name)
-        letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" and not is_eval else ""
+        letter = _LETTERS[index % len(_LETTERS)] if many and surface.depth == "none" else ""
+        letter = letter.upper() if is_eval else letter  # its evaluation points
         # Three points for each of the two dots a column has: the highest, the lowest and a gap are all kept.
         points = thin(one.points, min(THIN_TO, 6 * surface.width))
         lines.append(_Line(escape(one.name), points, is_eval, line_style(index, surface.depth), letter))
@@ -141,7 +142,7 @@ def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Ax
     labels = []
     for line in lines:
         last = next((value for _, value in reversed(line.points) if FINITE.shows(value)), None)
-        mark = glyphs.point if line.is_eval else line.letter or glyphs.line
+        mark = line.letter or (glyphs.point if line.is_eval else glyphs.line)
         value = "" if last is None else " " + short(last)
         name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from rich.text import Text
 
-from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary
+from mhsa_cli.records.claim_words import GAP_LIMITS
+from mhsa_cli.records.heads import Ablation, HeadMaps, HeadReport, HeadScore, HeadSummary, TargetScore
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import DIM, clamp
@@ -28,7 +29,7 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     scores = {} if maps.report is None else {score.address: score for score in maps.report.heads}
     labelled = any(score.label is not None for score in scores.values())
     caused = any(score.uniform_delta_nats is not None for score in scores.values())
-    over = "mean over the held-out rows" if scores else "this row"
+    over = "mean over the rows" if scores else "this row"
 
     def label(head: HeadSummary) -> str:
         score = scores.get(head.address)
@@ -62,34 +63,33 @@ def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None
     return table(columns, [head for head in maps.heads if heads is None or head.address in heads], surface)
 
 
-def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, float] | None = None) -> Lines:
+def score_table(report: HeadReport, surface: Surface) -> Lines:
     """Draw every head's lift on every target and its other scores, then its induction lift at other distances.
 
-    `papers` adds a column: the prefix matching score of Olsson et al. 2022, by address.
+    Below them stand the lifts that a label must exceed: of untrained heads, and of random ones in the same model.
     """
     names = list(dict.fromkeys(name for head in report.heads for name in head.scores))
-    # The offset, the only score with a distance, stays longest beside the head's name.
+    nulls = {
+        label: {name: _largest(report, name, field) for name in names}
+        for label, field in (("untrained", "null"), ("random", "random_null"))
+    }
+    # The offset, a score with a number, stays longest beside the head's name.
     last = ("offset", "induction", "previous", "duplicate")
 
-    def lift(name: str, head: HeadScore | None) -> str:
-        if head is None:
-            return fixed(max((h.scores[name].null or 0.0 for h in report.heads if name in h.scores), default=0.0), 2)
-        score = head.scores.get(name)
-        if score is None:
-            return ""
-        return fixed(score.lift, 2) + (f" ({score.distance})" if score.distance is not None else "")
+    def lift(name: str, row: HeadScore | str) -> str:
+        if isinstance(row, str):
+            return fixed(nulls[row][name], 2)
+        score = row.scores.get(name)
+        return "" if score is None else f"{fixed(score.lift, 2)}{_numbers(score)}"
 
-    def other(name: str, drop: int, legend: str = "") -> Column[HeadScore | None]:
-        return Column(
-            name, lambda h: "" if h is None else fixed(getattr(h, name), 2), "right", drop=drop, legend=legend
-        )
+    def other(name: str, drop: int, legend: str = "") -> Column[HeadScore | str]:
+        def figure(row: HeadScore | str) -> str:
+            return "" if isinstance(row, str) else fixed(getattr(row, name), 2)
 
-    def olsson(head: HeadScore | None) -> str:
-        return "" if head is None or papers is None else fixed(papers[head.address], 2)
+        return Column(name, figure, "right", drop=drop, legend=legend)
 
-    score = "Olsson 2022: prefix matching score on 4 x 25 random tokens; not a lift"
-    columns: list[Column[HeadScore | None]] = [
-        Column("head", lambda h: "untrained" if h is None else h.name, whole=True, legend=LIFT),
+    columns: list[Column[HeadScore | str]] = [
+        Column("head", lambda row: row if isinstance(row, str) else row.name, whole=True, legend=LIFT),
         *(
             Column(name, partial(lift, name), "right", drop=last.index(name) if name in last else len(last))
             for name in names
@@ -97,11 +97,29 @@ def score_table(report: HeadReport, surface: Surface, *, papers: Mapping[Head, f
         other("entropy", 9),
         other("uniformity", 8, "uniformity: similarity to uniform attention"),
         other("confidence", 7, "confidence: mean largest weight"),
-        other("positionality", 6, "positionality: similarity of the maps of different random rows"),
-        Column("Olsson 2022", olsson, "right", legend=score, when=papers is not None),
+        other("positionality", 6, "positionality: similarity of the map on shuffled tokens"),
     ]
-    notes = ["untrained: 99th percentile of untrained heads"]
-    return table(columns, [*report.heads, None], surface, notes=notes) + gap_table(report, surface)
+    legends = {
+        "untrained": "untrained: 99th percentile of untrained heads",
+        "random": "random: largest of heads of this model with random queries and keys",
+    }
+    known = [label for label, lifts in nulls.items() if any(lift is not None for lift in lifts.values())]
+    notes = [legends[label] for label in known]
+    rows: list[HeadScore | str] = [*report.heads, *known]
+    return table(columns, rows, surface, notes=notes) + gap_table(report, surface)
+
+
+def _largest(report: HeadReport, name: str, field: str) -> float | None:
+    found = [getattr(head.scores[name], field) for head in report.heads if name in head.scores]
+    return max((value for value in found if value is not None), default=None)
+
+
+def _numbers(score: TargetScore) -> str:
+    """Write the numbers of a head's best offset or token."""
+    if score.period is not None:
+        return f" ({score.distance} mod {score.period})"
+    number = score.distance if score.token is None else score.token
+    return "" if number is None else f" ({number})"
 
 
 def gap_table(report: HeadReport, surface: Surface) -> Lines:
@@ -109,7 +127,8 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
     trained = {gap for head in report.heads for gap in head.trained_gaps}
     gaps = {gap for head in report.heads for gap in head.unseen_gaps} | trained
     if not gaps:
-        return wrap_phrases(["rows too short to test induction at other distances"], surface.width, DIM)
+        limit = next((head.gap_limit for head in report.heads), None)
+        return wrap_phrases([f"induction was not tested at other distances{GAP_LIMITS[limit]}"], surface.width, DIM)
     # The farthest are hidden first in a narrow terminal, those of training last.
     drops = sorted(gaps, key=lambda gap: (gap not in trained, gap))
 
@@ -124,7 +143,7 @@ def gap_table(report: HeadReport, surface: Surface) -> Lines:
         ),
     ]
     notes = ["induction lift by distance between repeats, on random tokens"]
-    notes += ["*: distance used in training"] if trained else []
+    notes += ["*: distance favoured in training"] if trained else []
     return Lines([Text()]) + table(columns, report.heads, surface, notes=notes)
 
 

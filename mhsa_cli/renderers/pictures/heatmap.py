@@ -95,7 +95,7 @@ def _caption(rows: Sequence[Sequence[Panel]], plan: Plan, length: int, surface: 
     if any(panel.summary.entropy is not None for panel in panels):
         phrases.append("entropy: this row, 0 one key, 1 uniform")
     if any(panel.summary.answer_weight is not None for panel in panels):
-        phrases.append("answer: weight on the position of the answer, mean over held-out rows")
+        phrases.append("answer: weight on the position of the answer, mean over rows of the task")
     if plan.size > 1:
         columns = f"{length}{glyphs.right_text}{math.ceil(length / plan.size)} columns"
         said = f"{columns}: each cell is the largest weight of {plan.size}{glyphs.times}{plan.size}"

@@ -23,24 +23,32 @@ _GAP = 2
 _SIDE_BY_SIDE = ((120, 4), (80, 3), (60, 2))  # from this many columns on, so many panels
 
 
-def quartile_curve(title: str, losses: Mapping[int, Sequence[float]]) -> Curve:
-    """Compute the median and the quartiles of the finite losses at each step; a step without any is a gap."""
+def quartile_curve(title: str, losses: Mapping[int, Sequence[float]], line: Values | None = None) -> Curve:
+    """Compute the median and the quartiles of the finite losses at each step; a step without any is a gap.
+
+    `line` is drawn instead of the median, such as the losses of one run.
+    """
     cuts = []
     for _, column in sorted(losses.items()):
         finite = [loss for loss in column if math.isfinite(loss)]
         cuts.append(quantiles(finite, n=4, method="inclusive") if len(finite) > 1 else finite * 3 or [math.nan] * 3)
     low, middle, high = ([cut[i] for cut in cuts] for i in range(3))
-    return title, sorted(losses), middle, low, high
+    return title, sorted(losses), middle if line is None else line, low, high
 
 
 def small_multiples(
-    curves: Sequence[Curve], surface: Surface, *, side: int | None = None, last: int | None = None
+    curves: Sequence[Curve],
+    surface: Surface,
+    *,
+    side: int | None = None,
+    last: int | None = None,
+    line: str = "median",
 ) -> Lines:
-    """Draw a panel for each (title, steps, median, low, high): the median as a line, low to high as a shaded band.
+    """Draw a panel for each (title, steps, values, low, high): the values as a line, low to high as a shaded band.
 
     All panels share their axes: steps from 0, loss in nats on a log scale. None, NaN and infinities are gaps.
-    `side` panels stand side by side, else as many as there is room for; the axis of steps ends at `last`, else at the
-    last one there is.
+    `line` names the line. `side` panels stand side by side, else as many as there is room for; the axis of steps ends
+    at `last`, else at the last one there is.
     """
     if not curves:
         return wrap_phrases(["no curves recorded yet"], surface.width, DIM)
@@ -64,7 +72,7 @@ def small_multiples(
             row.put(left + own, 0, cut(escape(title), columns + 1, surface.glyphs.cut_text), BOLD)
             row.paste(panel.grid, left, 1)
         lines += row.lines()
-    return lines + _legend(curves, surface)
+    return lines + _legend(curves, surface, line)
 
 
 def _axes(curves: Sequence[Curve], last: int | None) -> tuple[Axis, Axis]:
@@ -95,11 +103,11 @@ def _band(frame: Frame, steps: Sequence[int], low: Values, high: Values) -> Iter
         before = x, under, over
 
 
-def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
+def _legend(curves: Sequence[Curve], surface: Surface, line: str) -> Lines:
     glyphs = surface.glyphs
     style = line_style(0, surface.depth)
     phrases: list[Phrase] = [
-        [(f"{glyphs.line * 2} ", style), ("median", DIM)],
+        [(f"{glyphs.line * 2} ", style), (line, DIM)],
         [(f"{glyphs.shade * 2} ", style + DIM), ("quartiles", DIM)],
         "loss (nats), log scale, shared axes",
     ]
@@ -107,5 +115,5 @@ def _legend(curves: Sequence[Curve], surface: Surface) -> Lines:
     if any(linear.shows(value) and value <= 0 for _, _, *bands in curves for value in chain(*bands)):
         phrases.append("values of 0 or less are not on the log scale")
     if not all(linear.shows(value) for _, _, median, *_ in curves for value in median):
-        phrases.append("gap: median not finite")
+        phrases.append(f"gap: {line} not finite")
     return wrap_phrases(phrases, surface.width, DIM)

@@ -11,7 +11,15 @@ from rich.text import Text
 
 from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import set_words
-from mhsa_cli.records.sweep import GroupStats, Quartiles, SweepReport, TrialResult
+from mhsa_cli.records.sweep import (
+    LEAST_VALUES,
+    FormedStats,
+    GroupStats,
+    Median,
+    PairStats,
+    SweepReport,
+    TrialResult,
+)
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
@@ -20,6 +28,9 @@ from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.sweep_words import (
     NO_DIFFERENCE,
     ONE_SEED,
+    PENDING,
+    compared,
+    formed_words,
     goal_text,
     group_name,
     pair_words,
@@ -27,10 +38,12 @@ from mhsa_cli.renderers.pictures.sweep_words import (
 )
 from mhsa_cli.text import escape
 
-NEVER = "never"
+NEVER = "diverged"  # instead of a loss that did not stay finite
+MORE = ">"  # of steps that are more than were trained
 FAILED_SHOWN = 10
+FormedRow = tuple[GroupStats, FormedStats, bool]  # True: the first of its group
 SENTENCES = 12  # beyond, comparisons that show no difference are only counted
-QUARTILES_FROM = 72  # columns; below, the final loss is its median only
+INTERVALS_FROM = 72  # columns; below, the final loss is its median only
 LABELS_FROM = 100  # columns; below, the labels are listed under the table
 
 
@@ -39,41 +52,47 @@ def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     beside = surface.width >= LABELS_FROM
     labels = Lines() if beside else _labels(report, surface)
     groups = _groups(report, surface, labelled=beside)
-    return stacked([groups, labels, _pairs(report, surface), _failed(report.trials, surface)])
+    formed, pairs = _formed(report, surface), _pairs(report, surface)
+    return stacked([groups, labels, formed, pairs, _failed(report.trials, surface)])
 
 
 def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
-    dash, goal, wide = surface.glyphs.dash, goal_text(report), surface.width >= QUARTILES_FROM
+    dash, goal, wide = surface.glyphs.dash, goal_text(report), surface.width >= INTERVALS_FROM
     labelled = labelled and any(group.label_sets for group in report.groups)
 
     def override(key: str, group: GroupStats) -> str:
         return group.overrides.get(key, "")
 
     def trained(text: Callable[[GroupStats], str], group: GroupStats) -> str:
-        return text(group) if group.n else dash
+        return text(group) if group.n and not group.pending else dash
+
+    def reached(group: GroupStats) -> str:
+        return _steps(group.steps_to_goal, group.watched, dash)
 
     def loss(group: GroupStats) -> str:
-        return _spread(group.final_loss if wide else (group.final_loss[1],) * 3, short, dash)
+        return _loss(group.final_loss, dash if wide else "")
+
+    def succeeded(group: GroupStats) -> str:
+        return f"{group.k}/{group.n}{f', {group.pending} to come' if group.pending else ''}"
 
     success = partial(trained, lambda g: interval(g.wilson95, dash))
-    steps = partial(trained, lambda g: _spread(g.steps_to_goal, _whole, dash))
-    meaning = f"loss: median{' (quartiles)' if wide else ''}"
+    meaning = f"loss: median{' (95% CI)' if wide else ''}"
     columns: list[Column[GroupStats]] = [
         *(Column(title, partial(override, key), "right", whole=True) for key, title in short_names(report).items()),
         Column(
             "success",
-            lambda g: f"{g.k}/{g.n}" if g.n else "not trained",
+            lambda g: succeeded(g) if g.n else "no result yet" if g.pending else "no result",
             "right",
-            legend=f"success: final accuracy {goal} or above",
+            legend=f"success: ends with an accuracy of {goal} or above",
         ),
         Column("95% CI", success, "right", drop=1, legend="CI: of success, Wilson"),
-        Column(f"steps to {goal}", steps, "right", drop=2, legend="steps: median (quartiles)"),
+        Column(f"steps to {goal}", partial(trained, reached), "right", drop=2, legend="steps: median (95% CI)"),
         Column("final loss", partial(trained, loss), "right", drop=3, legend=meaning),
         Column("most common labels", _common, wraps=True, drop=4, when=labelled),
     ]
     notes = []
-    if any(None in group.steps_to_goal for group in report.groups if group.n):
-        notes.append(f"{NEVER}: goal not reached")
+    if any(MORE in trained(reached, group) for group in report.groups):
+        notes.append(f"{MORE}: not reached by then")
     if report.groups and all(group.n == 1 for group in report.groups):
         notes.append(ONE_SEED)
     return table(columns, report.groups, surface, notes=notes)
@@ -89,8 +108,30 @@ def _labels(report: SweepReport, surface: Surface) -> Lines:
     return wrap_phrases(["most common labels"], surface.width, DIM) + lines if lines else lines
 
 
-def _whole(steps: float) -> str:
-    return step_text(round(steps)) if math.isfinite(steps) else short(steps)
+def _steps(found: Median, watched: int, dash: str) -> str:
+    """Write a median of steps with its interval: 138 (134-143), 288 (202->352), >152."""
+
+    def write(steps: float | None) -> str:
+        return f"{MORE}{step_text(watched)}" if steps is None or not math.isfinite(steps) else step_text(round(steps))
+
+    middle = write(found.estimate)
+    if found.low is None or (found.estimate is None and found.low >= watched):
+        return middle
+    return _with_ends(middle, write(found.low), write(found.high), dash)
+
+
+def _loss(found: Median, dash: str) -> str:
+    """Write a median loss with its interval; without it if there is no `dash`."""
+
+    def write(loss: float | None) -> str:
+        return "?" if loss is None else NEVER if math.isinf(loss) else short(loss)
+
+    middle = write(found.estimate)
+    return middle if found.low is None or not dash else _with_ends(middle, write(found.low), write(found.high), dash)
+
+
+def _with_ends(middle: str, low: str, high: str, dash: str) -> str:
+    return middle if low == middle == high else f"{middle} ({low}{dash}{high})"
 
 
 def interval(ends: tuple[float, float], dash: str) -> str:
@@ -99,35 +140,78 @@ def interval(ends: tuple[float, float], dash: str) -> str:
     return f"{low}{dash}{high}%"
 
 
-def _spread(values: Quartiles, write: Callable[[float], str], dash: str) -> str:
-    low, middle, high = (NEVER if value is None else write(value) for value in values)
-    return middle if low == middle == high else f"{middle} ({low}{dash}{high})"
-
-
 def _common(group: GroupStats) -> str:
     if not group.label_sets:
         return ""
     labels, count = group.label_sets[0]
+    if count == 1 < group.models:
+        return f"another set in each of {group.models}"
     return f"{set_words(labels)} ({count} of {group.models})"
+
+
+def _formed(report: SweepReport, surface: Surface) -> Lines:
+    """Draw when the heads of each group formed, and how many models have them."""
+    rows = [(group, one, i == 0) for group in report.groups for i, one in enumerate(group.formed)]
+    if not rows:
+        return Lines()
+    dash, names = surface.glyphs.dash, short_names(report)
+
+    def override(key: str, row: FormedRow) -> str:
+        return row[0].overrides.get(key, "") if row[2] else ""
+
+    columns: list[Column[FormedRow]] = [
+        *(Column(title, partial(override, key), "right", whole=True) for key, title in names.items()),
+        Column("over training", lambda row: formed_words(row[1]), wraps=True),
+        Column("seeds", lambda row: f"{row[1].models}/{row[1].of}", "right"),
+        Column(
+            "step",
+            lambda row: _steps(row[1].step, row[0].watched, dash) if row[1].step.n else "",
+            "right",
+            legend="step: median (95% CI), of a label the onset of its first head in each model",
+        ),
+    ]
+    return table(columns, rows, surface)
 
 
 def _pairs(report: SweepReport, surface: Surface) -> Lines:
     lines = Lines()
     count = len(report.pairs)
-    begun = [pair for pair in report.pairs if pair.difference.n or not pair.unfinished]  # else nothing has finished
-    told = [pair for pair in begun if count <= SENTENCES or pair.difference.status is Status.SHOWN]
+    begun = [pair for pair in report.pairs if _is_begun(pair)]
+    told = [pair for pair in begun if pair.is_shown or (count <= SENTENCES and not _is_equal(pair))]
     for pair in told:
         lines += _item(pair_words(report, pair), surface)
-    if len(told) < len(begun):
-        lines += _item(f"{len(begun) - len(told)} of {count} comparisons: {NO_DIFFERENCE}", surface)
-    if any(pair.difference.low is not None for pair in report.pairs):
-        total = max(20, count)
+    rest = [pair for pair in begun if not pair.is_shown] if count > SENTENCES else []
+    waiting = sum(pair.pending for pair in rest)
+    few = sum(pair.status is Status.NOT_MEASURED for pair in rest) - waiting
+    for number, why in (
+        (len(rest) - few - waiting, NO_DIFFERENCE),
+        (few, f"too few seeds, {LEAST_VALUES} are needed"),
+        (waiting, PENDING),
+    ):
+        if number:
+            lines += _item(f"{number} of {count} comparisons: {why}", surface)
+    if made := compared(report):
         notes = [
-            "95% CIs, paired by seed, not corrected for multiple comparisons",
-            f"of {total} comparisons of equal groups, about {total / 20:.0f} would show a difference",
+            "differences: medians over paired seeds",
+            f"stated at 5% over all {made} comparisons: signed-rank tests, Fisher's for success, Holm's correction",
         ]
         lines += wrap_phrases(notes, surface.width, DIM)
     return lines
+
+
+def _is_begun(pair: PairStats) -> bool:
+    """Whether there is something to compare, or nothing will be."""
+    if pair.counts is not None:
+        return all(n for _, n in pair.counts)
+    return bool(pair.difference and pair.difference.n) or not pair.unfinished
+
+
+def _is_equal(pair: PairStats) -> bool:
+    """Whether two groups succeeded equally often, as their table shows."""
+    if pair.counts is None:
+        return False
+    (k1, n1), (k2, n2) = pair.counts
+    return k1 * n2 == k2 * n1
 
 
 def _failed(trials: Sequence[TrialResult], surface: Surface) -> Lines:

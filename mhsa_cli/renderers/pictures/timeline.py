@@ -1,4 +1,7 @@
-"""Heads over training: the loss curve, and under it, in the same columns, a strip for each head's lift."""
+"""Heads over training: the loss curve, and under it, in the same columns, a strip for each head's lift.
+
+The last strip is the in-context score of the model.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 
-from mhsa_cli.records.heads import HeadHistory
+from mhsa_cli.records.timeline import HeadHistory, Interval, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.cells import color_bar, digit
 from mhsa_cli.renderers.kit.console import Surface
@@ -21,8 +24,13 @@ from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.text import plural
 
-AVOIDS = -0.05  # a lift below this is marked
+BELOW = "-", -0.05  # the mark of a lift below this
+ABOVE = "+", -0.25  # the mark of an in-context score above 0, by this part of a full cell
+IN_CONTEXT = "ICL"  # the name of the model's strip
+LEAST_SCALE = 1.0  # nats of a full cell of that strip, at least: few rows are scored, and less is their noise
 _EIGHTHS = FULL.bars[1:]
+
+Curve = Sequence[tuple[int, float | None]]  # of (step, value)
 
 
 def timeline_picture(
@@ -31,16 +39,18 @@ def timeline_picture(
     surface: Surface,
     *,
     baseline: tuple[float, str] | None = None,
-    drop: tuple[int, float] | None = None,
+    drop: LossDrop | None = None,
     target: str | None = None,
+    in_context: Curve = (),
 ) -> Lines:
-    """Draw every head's lift over training under the loss curve.
+    """Draw every head's lift over training under the loss curve, and the model's in-context score.
 
-    A cell holds the last snapshot up to its step. `drop` is the largest drop of the loss, (step, nats), to be marked.
-    `target` is given when all heads are scored against that one target.
+    A cell holds the last snapshot up to its step. `drop` is the largest drop of the loss, to be marked. `target` is
+    given when all heads are scored against that one target.
     """
+    measured = [(step, score) for step, score in in_context if score is not None and math.isfinite(score)]
     names = [history.name for history in histories]
-    left = max(map(len, names), default=0) + 1
+    left = max((len(name) for name in [*names, IN_CONTEXT * bool(measured)]), default=0) + 1
     beside = replace(surface, width=max(1, (surface.width - left - 1) // 2))  # the plot keeps half of the room
     columns, hidden, notes = _columns(histories, target, beside)
     side = table(columns, histories, beside)[: len(histories) + 1]
@@ -55,20 +65,23 @@ def timeline_picture(
     )
     if not histories:
         return curve + wrap_phrases(["no snapshots of heads"], surface.width, DIM)
-    frame, grid = curve.frame, Grid(surface.width, len(histories) + 1)
+    frame, grid = curve.frame, Grid(surface.width, len(histories) + 1 + bool(measured))
     for number, row in enumerate(side):
         grid.put(frame.margin + frame.columns + 2, number, row.plain, PLAIN if number else DIM)
     if drop is not None:
-        grid.put(frame.cell(drop[0], frame.y_axis.low)[0], 0, "^", DIM)
-    for number, (name, history) in enumerate(zip(names, histories, strict=True), 1):
-        grid.put(frame.margin - 1 - len(name), number, name)
-        grid.put(frame.margin, number, surface.glyphs.vertical, DIM)
-        _put_strip(grid, number, history, frame, surface)
+        grid.put(frame.cell(drop.step, frame.y_axis.low)[0], 0, "^", DIM)
+    for number, history in enumerate(histories, 1):
+        points = list(zip(history.steps, history.lifts, strict=False))
+        _put_strip(grid, number, history.name, points, frame, surface)
+    scale = max(LEAST_SCALE, -min((score for _, score in measured), default=0.0))
+    if measured:
+        shares = [(step, -score / scale) for step, score in measured]
+        _put_strip(grid, len(histories) + 1, IN_CONTEXT, shares, frame, surface, ABOVE)
     phrases: list[Phrase] = [*([(note, PLAIN)] for note in notes), *_scale(target, surface)]
-    phrases += _caption(histories, drop, surface)
+    phrases += _caption(histories, drop)
+    if measured:
+        phrases += _in_context_caption(measured, scale)
     phrases += [column.legend for column in columns if column.legend]
-    if any(column.title == "lead" for column in columns) and (apart := _apart(histories)):
-        phrases.append(f"an onset may be up to {step_text(apart)} steps earlier, between snapshots")
     if any(column.value(history) == surface.glyphs.dash for column in columns for history in histories):
         phrases.append(f"{surface.glyphs.dash} in a column: never, or unknown")
     if hidden:
@@ -87,27 +100,28 @@ def _columns(
     def number(name: str, drop: int, legend: str) -> Column[HeadHistory]:
         return Column(name, partial(_number, name, surface.glyphs.dash), "right", drop=drop, legend=legend)
 
-    labelled = target is None and any(history.label for history in histories)
-    aim: Column[HeadHistory] = Column(
-        "closest to" if target is None else "target", _aim, when=target in (None, "offset")
-    )
+    labelled = target is None and any(history.label not in ("", _aim(history)) for history in histories)
+    unlabelled = target is None and any(not history.label for history in histories)
+    label: Column[HeadHistory] = Column("label", lambda history: history.label, drop=5, when=labelled)
     columns = [
-        Column("label", _label) if labelled else aim,
-        number("lift", 3, "column lift: at the last snapshot"),
-        number("onset", 1, "onset: first of 3 consecutive snapshots with lift 0.5 or more"),
-        number("width", 4, "width: steps from lift 0.2 to 0.8"),
-        number("lead", 2, "lead: steps by which onset precedes the largest drop of the loss"),
+        Column(
+            "target",
+            _aim,
+            when=target in (None, "offset"),
+            legend="target: the pattern of the head's label" + ", else the closest one" * unlabelled,
+        ),
+        label,
+        number("lift", 3, "column lift: mean of the last 3 snapshots"),
+        number("onset", 1, "onset: the steps between which it comes to half of that lift"),
+        number("width", 4, "width: steps from 20% to 80% of that lift"),
+        number("lead", 2, "lead: steps by which the head's rise (20% to 80%) precedes the largest drop of the loss"),
     ]
-    notes = []
-    if labelled and len(visible(columns, histories, surface)) < len(columns):  # labels are long: below the picture
-        columns[0] = Column("target", _aim)
-        notes = [f"{history.name}: {history.label}" for history in histories if history.label]
     kept = visible(columns, histories, surface)
-    return kept, [column.title for column in columns if column.when and column not in kept], notes
-
-
-def _label(history: HeadHistory) -> str:
-    return history.label or f"closest to {_aim(history)}"
+    notes = []
+    if labelled and label not in kept:
+        notes = [f"{one.name}: {one.label}" for one in histories if one.label not in ("", _aim(one))]
+    hidden = [column.title for column in columns if column.when and column not in kept and column is not label]
+    return kept, hidden, notes
 
 
 def _aim(history: HeadHistory) -> str:
@@ -117,34 +131,43 @@ def _aim(history: HeadHistory) -> str:
 
 def _number(name: str, dash: str, history: HeadHistory) -> str:
     if name == "lift":
-        last = history.lifts[-1] if history.lifts else None
-        return dash if last is None or not math.isfinite(last) else fixed(last, 2)
-    value: int | None = getattr(history, name)
-    if value is None:
+        return dash if history.final is None or not math.isfinite(history.final) else fixed(history.final, 2)
+    if name == "width":
+        return dash if history.width is None else step_text(history.width)
+    interval: Interval | None = getattr(history, name)
+    if interval is None:
         return dash
-    sign = {-1: "-", 0: "", 1: "+"}[(value > 0) - (value < 0)] if name == "lead" else ""
-    return sign + step_text(abs(value))
+    low, high = interval.low, interval.high
+    if name == "onset":
+        return step_text(low) if low == high else f"{step_text(low)}{dash}{step_text(high)}"
+    return "not shown" if low <= 0 <= high else f"{_signed(low)} to {_signed(high)}"
+
+
+def _signed(steps: int) -> str:
+    return f"{'-' if steps < 0 else '+'}{step_text(abs(steps))}"
 
 
 # -- the strips -------------------------------------------------------------------------------------------------------
 
 
-def _put_strip(grid: Grid, y: int, history: HeadHistory, frame: Frame, surface: Surface) -> None:
-    """Paint one head's cells; nothing stands before its first snapshot and after its last."""
-    last: Mapping[int, float | None] = {
-        frame.cell(step, frame.y_axis.low)[0]: lift for step, lift in zip(history.steps, history.lifts, strict=False)
-    }
+def _put_strip(
+    grid: Grid, y: int, name: str, points: Curve, frame: Frame, surface: Surface, below: tuple[str, float] = BELOW
+) -> None:
+    """Paint one strip's name and cells; nothing stands before the first snapshot and after the last."""
+    grid.put(frame.margin - 1 - len(name), y, name)
+    grid.put(frame.margin, y, surface.glyphs.vertical, DIM)
+    last: Mapping[int, float | None] = {frame.cell(step, frame.y_axis.low)[0]: value for step, value in points}
     places = sorted(last)
     for place, stop in pairwise([*places, *(place + 1 for place in places[-1:])]):
-        text, style = _cell(last[place], surface)
+        text, style = _cell(last[place], surface, below)
         grid.put(place, y, text * (stop - place), style)
 
 
-def _cell(lift: float | None, surface: Surface) -> Piece:
+def _cell(lift: float | None, surface: Surface, below: tuple[str, float]) -> Piece:
     if lift is None or not math.isfinite(lift):
         return "?", DIM
-    if lift < AVOIDS:
-        return "-", ink_style(0, surface.depth) if surface.paints else PLAIN
+    if lift < below[1]:
+        return below[0], ink_style(0, surface.depth) if surface.paints else PLAIN
     if surface.paints:
         return " ", heat_style(None, level_of(lift), surface.depth)
     if surface.glyphs.braille:
@@ -153,28 +176,35 @@ def _cell(lift: float | None, surface: Surface) -> Piece:
     return (text, PLAIN) if text else (surface.glyphs.dot, DIM)
 
 
-def _caption(histories: Sequence[HeadHistory], drop: tuple[int, float] | None, surface: Surface) -> list[Phrase]:
+def _caption(histories: Sequence[HeadHistory], drop: LossDrop | None) -> list[Phrase]:
     """Explain the strips: what a cell holds, and its marks."""
     phrases: list[Phrase] = [f"{plural(len(histories[0].steps), 'snapshot')}; a cell holds the last one up to its step"]
+    phrases.append("measured on fewer rows than the scores of inspect-heads")
+    families = sorted({history.target for history in histories} & {"modulo", "token"})
+    if families:
+        phrases.append(f"{' and '.join(families)}: the best one at each snapshot")
     lifts = [lift for history in histories for lift in history.lifts]
-    if any(lift is not None and lift < AVOIDS for lift in lifts):
+    if any(lift is not None and lift < BELOW[1] for lift in lifts):
         phrases.append("- in a strip: below 0, avoids the target")
     if None in lifts:
         another = any(history.distance is not None and None in history.lifts for history in histories)
         phrases.append("?: not measured" + (", or another offset was best" if another else ""))
     if drop is not None:
-        phrases.append(f"^: largest drop of the loss, {short(drop[1])} nats at step {step_text(drop[0])} (log grid)")
+        where = f"somewhere in steps {step_text(drop.interval.low)} to {step_text(drop.interval.high)}"
+        phrases.append(f"^: largest drop of the loss between two cells of a log grid, {short(drop.nats)} nats, {where}")
     return phrases
 
 
-def _apart(histories: Sequence[HeadHistory]) -> int:
-    """Find how far before an onset the snapshot before it lies, at most: by so much the onset may be earlier."""
-    found = [0]
-    for history in histories:
-        onset, steps = history.onset, list(history.steps)
-        if onset is not None and history.lead is not None and onset in steps[1:]:
-            found.append(onset - steps[steps.index(onset) - 1])
-    return max(found)
+def _in_context_caption(measured: Sequence[tuple[int, float]], scale: float) -> list[Phrase]:
+    """Explain the model's strip."""
+    last = measured[-1][1]
+    phrases: list[Phrase] = [
+        f"{IN_CONTEXT}: in-context score, loss at late minus early positions of a row: a full cell is {short(-scale)} "
+        f"nats, the last snapshot {short(last)}"
+    ]
+    if any(-score / scale < ABOVE[1] for _, score in measured):
+        phrases.append(f"+ in {IN_CONTEXT}: the loss is higher at late positions")
+    return phrases
 
 
 def _scale(target: str | None, surface: Surface) -> list[Phrase]:
