@@ -51,7 +51,8 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
 def masked(line: str) -> str:
     """Blank what changes from run to run: seconds, speed, digests, times of day, the dots of a curve, and strips."""
     line = re.sub(r"[0-9a-f]{64}|(?<=sha256\": \")\.\.\.", "<digest>", line)
-    line = re.sub(r"\d+\.\d+ s\b", "<seconds>", line)
+    line = re.sub(r"\d+\.\d+ s\b|(?<=time: about )[\d.]+ (s|min|h)\b", "<seconds>", line)
+    line = re.sub(r"[\d.,]+ [KMGT]iB free", "<free>", line)
     line = re.sub(r'"seconds": \d+\.\d+', '"seconds": <seconds>', line)
     line = re.sub(r"(?<=%)\s+\d+\.\d(?=\s+\d{4}-|$)", "<seconds>", line)  # the last column of `mhsa runs`
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<time>", line)
@@ -190,7 +191,8 @@ def main() -> None:
             folder = Path(name)
             shutil.copytree(ROOT / "configs", folder / "configs")
             shutil.copytree(ROOT / "docs", folder / "docs")
-            shutil.copy(ROOT / "README.md", folder)
+            for file in ("README.md", "LICENSE"):
+                shutil.copy(ROOT / file, folder)
             text = page.read_text(encoding="utf-8")
             wrong += check_console(text, folder) + check_pictures(text, folder) + check_python(text, folder)
     if wrong:

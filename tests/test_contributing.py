@@ -21,7 +21,7 @@ TESTS = [
     "tests/core/test_tasks.py",
     "tests/core/test_positions.py",
     "tests/core/test_labels.py",
-    "tests/core/test_head_scores.py",
+    "tests/core/test_head_targets.py",
     "tests/check/test_laws.py::test_every_law_has_its_breaker_and_its_words",
     "tests/check/test_laws.py::test_a_law_sees_what_breaks_it[equal_rows]",
     "tests/check/test_laws.py::test_the_right_one_breaks_none_and_is_asked_all",

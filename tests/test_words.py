@@ -32,10 +32,16 @@ ALLOWED = {
     ("jobs/messages.py", "foreseen"): "shows the first line of a message of Python's",
     ("config/pydantic_errors.py", "_several"): "the text is what the user typed",
     ("check/call/instance.py", "is_numpy"): "the text is the code that is graded",
-    ("check/match/analyse.py", "case_of"): "the text is the code that is graded",
     ("check/source/packages.py", "error_text"): "writes our names of the user's modules as theirs",
     ("check/library_errors.py", "is_second_backward"): "torch says it in its message alone",
-    ("check/library_errors.py", "is_overflow"): "torch says it in its message alone",
+    **{
+        ("check/library_errors.py", name): "torch says it in its message alone"
+        for name in ("is_overflow", "is_overwritten", "is_view_of_other_strides", "is_about_device")
+    },
+    **{
+        ("check/library_errors.py", name): "Python says it in its message alone"
+        for name in ("is_about_none", "is_about_number")
+    },
     ("check/library_errors.py", "is_unknown_encoding"): "Python says it in its message alone",
     ("check/library_errors.py", "is_python_2"): "Python says it in its message alone",
     ("core/devices.py", "is_out_of_memory"): "NumPy, torch and the system say it in their messages alone",

@@ -56,7 +56,7 @@ MEASURE = {
         "Train a grid of settings with many seeds and compare",
         "--config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
         "Every combination of the comma lists is trained with every seed. The report states the differences that the "
-        "seeds support.",
+        "seeds support; `mhsa sweep show SWEEP` prints it again.",
     ),
     "compare": Help(
         "Compare two runs and match their heads",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -14,12 +14,16 @@ from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError, unwanted
-from mhsa_cli.jobs.grade.blocks import check_readable, expand, with_entry
+from mhsa_cli.jobs.grade.blocks import Row, check_readable, expand, is_passed
+from mhsa_cli.jobs.grade.reports import check_free, report_names, write_reports, write_table
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.check import Grade, GradeOptions
 from mhsa_cli.renderers.pictures.check import grade_picture, grades_table
+from mhsa_cli.renderers.pictures.check_csv import grades_csv
 from mhsa_cli.renderers.pictures.check_markdown import grade_markdown, grades_markdown
+from mhsa_cli.renderers.pictures.check_words import by_fault, faults_of
+from mhsa_cli.text import escape, plural
 
 
 def _at_most(largest: float) -> Callable[[float], float]:
@@ -38,6 +42,10 @@ def check(
     entry: Annotated[str | None, option("--entry", "NAME", "name of the block in every file of a folder")] = None,
     as_json: JsonOption = False,
     markdown: Annotated[bool, flag("--markdown", "print Markdown")] = False,
+    table: Annotated[
+        Path | None, option("--csv", "FILE", "write a table for a spreadsheet: a row for each block")
+    ] = None,
+    out: Annotated[Path | None, option("--out", "DIR", "write a Markdown report for each student")] = None,
     seconds: Annotated[
         float, option("--seconds", "N", "time limit for each block, in seconds", callback=_at_most(86_400))
     ] = 30.0,
@@ -66,29 +74,49 @@ def check(
     limits = Limits(seconds, memory)
     need_folder()
     many = len(blocks) > 1 or Path(blocks[0]).is_dir()
-    names = expand(blocks, entry) if many else [with_entry(blocks[0], entry)]
+    rows = expand(blocks, entry, [path for path in (table, out) if path is not None])
+    names = report_names(rows)
+    check_free(table, out, list(names.values()))
     numbers = count(1)
 
     def on_grade(grade: Grade) -> None:
-        faults = ", ".join(fault.id for fault in grade.faults)
+        faults = ", ".join(fault.id for fault in faults_of(grade))
         if many:
             result = f"{grade.block}  {grade.verdict}{f': {faults}' if faults else ''}"
-            tell(f"{next(numbers)}/{len(names)}  {result}")
+            tell(f"{next(numbers)}/{len(rows)}  {result}")
 
     alone = not (many or as_json)  # else a block that cannot be loaded gets a row or a document
     if alone:
-        check_readable(names[0])
+        check_readable(rows[0].block)
     try:
-        results = list(grade_all(names, options, limits, jobs, on_grade))
+        results = list(grade_all(rows, options, limits, jobs, on_grade))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if alone and results[0].error is not None:
         raise results[0].error
     grades = [result.grade for result in results]
-    _print(grades, many, as_json, markdown)
-    verdicts = {grade.verdict for grade in grades}
-    if verdicts != {"right"}:
-        raise typer.Exit(ANSWERED_NO if "wrong" in verdicts else UsageError.exit_code)
+    passed = is_passed(rows, grades)
+    _print(grades, many, as_json, markdown, passed)
+    if table is not None:
+        tell(f"wrote {escape(write_table(table, grades_csv(grades)))}")
+    if out is not None:
+        written = write_reports(out, _reports(rows, grades, names))
+        tell(f"wrote {plural(len(written), 'report')} in {escape(out)}")
+    if not passed:
+        wrong = any(grade.verdict == "wrong" for grade in grades)
+        raise typer.Exit(ANSWERED_NO if wrong else UsageError.exit_code)
+
+
+def _reports(rows: Sequence[Row], grades: Sequence[Grade], names: Mapping[str, str]) -> dict[str, str]:
+    """Write a report for each owner: the grade of the only block, or a table of all and then each."""
+    owned: dict[str, list[Grade]] = {}
+    for row, grade in zip(rows, grades, strict=True):
+        if row.owner in names:
+            owned.setdefault(row.owner, []).append(grade)
+    return {
+        names[owner]: "\n".join([*([grades_markdown(own)] if len(own) > 1 else []), *map(grade_markdown, own)])
+        for owner, own in owned.items()
+    }
 
 
 def _order(order: str | None) -> str | None:
@@ -115,11 +143,11 @@ def _pairs(given: Sequence[str]) -> Sequence[str]:
     return given
 
 
-def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -> None:
+def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool, passed: bool) -> None:
     if as_json:
-        passed = all(grade.passed for grade in grades)
         documents = [{"block": grade.block, **_document(grade)} for grade in grades]
-        print_json({"passed": passed, "blocks": documents} if many else _document(grades[0]))
+        counted = {fault.id: len(owners) for fault, owners in by_fault(grades)}
+        print_json({"passed": passed, "faults": counted, "blocks": documents} if many else _document(grades[0]))
         return
     paper = Paper()
     if markdown:
@@ -133,6 +161,13 @@ def _print(grades: Sequence[Grade], many: bool, as_json: bool, markdown: bool) -
 def _document(grade: Grade) -> dict[str, Any]:
     document = asdict(grade)
     del document["block"]
+    named = document["faults"]
+    document["faults"] = [fault for fault in named if not fault["edge"]]
     for key in ("notes", "tried"):
         document[key] = [note["text"] for note in document[key]]
-    return {"passed": grade.passed, **document}
+    return {
+        "passed": grade.passed,
+        **document,
+        "remarks": [fault for fault in named if fault["edge"]],
+        "failure": grade.failure,
+    }

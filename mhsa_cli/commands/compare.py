@@ -105,6 +105,10 @@ def _pairs(matching: Matching) -> dict[str, Any]:
         "unmatched_first": [str(head) for head in matching.unmatched_first],
         "unmatched_second": [str(head) for head in matching.unmatched_second],
         "cost": matching.cost,
-        "random_cost": matching.random_cost,
+        "status": matching.status,
+        "null_cost": matching.null_cost,
+        "p_value": matching.p_value,
+        "draws": matching.draws,
+        "untested": matching.untested,
         "inputs": matching.inputs,
     }

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, RunArgument, RunsOption
+from typing import Annotated
+
+from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, RunArgument, RunsOption, flag
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.commands.run_summary import show_model
-from mhsa_cli.jobs.load_heads import heading, measured_maps, read_addresses, report_of
+from mhsa_cli.jobs.load_heads import check_maps, heading, measured_maps, read_addresses, report_of, tell_other_weights
 from mhsa_cli.jobs.load_run import open_run
-from mhsa_cli.renderers.pictures.explain import explain_head, explain_model
+from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.renderers.pictures.explain import by_worth, explain_head, explain_model, explain_teamwork, head_lines
 from mhsa_cli.renderers.pictures.heads import LIFT
 from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.listing import run_argument
+from mhsa_cli.runs.run_dir import RunDir
 
 
 def explain(
     run: RunArgument = None,
     heads: HeadsOption = None,
+    why: Annotated[bool, flag("--why", "the figures behind every label")] = False,
+    more: Annotated[
+        bool, flag("--more", "measure what takes long as well, with torch, and keep it: all paths, many heads' shares")
+    ] = False,
     attention: AttentionOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
     folder = open_run(runs, run)
-    maps = measured_maps(folder, attention)
+    maps = _measured_more(folder, attention) if more else measured_maps(folder, attention)
+    if not more:
+        tell_other_weights(folder, maps)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
     report = report_of(maps)
-    heads_and_texts = [
-        (head, explain_head(head, summary))
-        for head, summary in zip(report.heads, maps.heads, strict=True)
-        if chosen is None or head.address in chosen
-    ]
+    asked = [head for head in report.heads if chosen is None or head.address in chosen]
+    texts = {head.address: explain_head(head) for head in asked}
     if as_json:
-        model = {**verdict_to_dict(report.verdict), "text": explain_model(report)}
+        model = {
+            **verdict_to_dict(report.verdict),
+            "text": f"{explain_model(report)}\n{explain_teamwork(report)}".rstrip(),
+        }
         documents = [
-            {"layer": head.layer, "head": head.head, **score_to_dict(head), "text": text}
-            for head, text in heads_and_texts
+            {"layer": head.layer, "head": head.head, **score_to_dict(head), "text": texts[head.address]}
+            for head in asked
         ]
         print_json(
             {"run": str(folder.path), "step": maps.step, "task": maps.task, "verdict": model, "heads": documents}
@@ -43,9 +53,26 @@ def explain(
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
     show_model(paper, report)
-    for _, text in heads_and_texts:
-        paper.say(f"\n{text}")
-    if any(head.label is not None and head.scores for head, _ in heads_and_texts):  # their evidence has lifts
-        paper.say(f"\n{LIFT}")
-        paper.say("a label requires lift 0.5, and an effect of 0.01 nats or 5% of what attention is worth (Shapley)")
+    paper.say()
+    teamwork = explain_teamwork(report)
+    if not why:
+        paper.draw(head_lines(asked, paper.surface.width))
+        if teamwork:
+            paper.say(f"\n{teamwork}")
+        paper.next(f"mhsa explain {run_argument(folder.path)} --why")
+        return
+    if teamwork:
+        paper.say(f"{teamwork}\n")
+    for head in by_worth(asked):
+        paper.say(f"{texts[head.address]}\n")
+    if any(head.label is not None and head.scores for head in asked):  # their evidence has lifts
+        paper.say(LIFT)
+        paper.say("a label requires lift 0.5 and more than random heads reach; +-: standard error")
     paper.next(f"mhsa inspect-heads {run_argument(folder.path)} --scores")
+
+
+def _measured_more(folder: RunDir, attention: str | None) -> HeadMaps:
+    check_maps(folder)
+    from mhsa_cli.jobs.trained_run import measure_more  # imports torch
+
+    return measure_more(folder, attention)

@@ -1,4 +1,4 @@
-"""`mhsa inspect-heads`: attention maps, scores, circuits and ablations of heads."""
+"""`mhsa inspect-heads`: attention maps, scores, circuits, ablations and patches of heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import heads_picture, show_heads
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.errors import UsageError, unwanted
-from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps
+from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps, tell_other_weights
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.run_config import run_config
 from mhsa_cli.records.heads import HeadMaps
@@ -31,6 +31,14 @@ from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
+
+# What these options do with the parts of a block, which custom attention does not have.
+BUILT_IN = {
+    "--circuits": "reads the weights",
+    "--ablate": "replaces the patterns",
+    "--patch": "replaces the queries, keys, values and outputs",
+    "--direct": "reads the outputs of heads",
+}
 
 
 def inspect_heads(
@@ -45,8 +53,16 @@ def inspect_heads(
     ablate: Annotated[
         str | None, option("--ablate", "HEADS", "loss with these heads ablated, such as L0.H3,L1.H0")
     ] = None,
+    patch: Annotated[
+        str | None,
+        option(
+            "--patch", "PATHS", "loss with paths patched, such as L0.H1:L1.H2.k (or .q, .v; L0.H1:logits), or heads"
+        ),
+    ] = None,
+    lens: Annotated[bool, flag("--lens", "loss of the stream after every layer (logit lens)")] = False,
+    direct: Annotated[bool, flag("--direct", "direct logits of every head by query position")] = False,
     definition: Annotated[
-        str | None, option("--definition", "olsson2022", "with --scores: add the score of Olsson et al. 2022")
+        str | None, option("--definition", "olsson2022", "with --scores: add the scores of Olsson et al. 2022")
     ] = None,
     attention: AttentionOption = None,
     output: OutputOption = None,
@@ -56,21 +72,26 @@ def inspect_heads(
     """Run `mhsa inspect-heads`."""
     folder = open_run(runs, run)
     given = {"--scores": scores, "--circuits": circuits, "--ablate": ablate is not None}
+    given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
     asked = [name for name, is_given in given.items() if is_given]
     _check(asked, tokens, definition)
-    if circuits:
-        refuse_block(run_config(folder).model.attention, "--circuits", "reads the weights of built-in attention")
-    if ablate is not None:
-        refuse_block(run_config(folder).model.attention, "--ablate", "replaces the patterns of built-in attention")
+    for name in asked:
+        if name in BUILT_IN:
+            refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
     maps = measured_maps(folder, attention) if tokens is None else _on_tokens(folder, tokens, attention)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
+        if tokens is None:
+            tell_other_weights(folder, maps)
         _show_maps(folder, maps, chosen, output, as_json)
         return
     tables = HeadTables(folder, maps, chosen, attention)
     wanted = [tables.scores(definition)] if scores else []
     wanted += [tables.circuits()] if circuits else []
     wanted += [tables.ablation(ablate)] if ablate is not None else []
+    wanted += tables.patches(patch) if patch is not None else []
+    wanted += [tables.lens()] if lens else []
+    wanted += [tables.direct()] if direct else []
     _show_tables(folder, maps, wanted, output, as_json)
 
 

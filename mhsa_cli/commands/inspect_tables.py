@@ -1,4 +1,4 @@
-"""The tables of `mhsa inspect-heads`: scores, circuits and ablations."""
+"""The tables of `mhsa inspect-heads`: scores, circuits, ablations, patches, logit lens and direct logits."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.jobs.load_heads import read_addresses, report_of
-from mhsa_cli.records.claim_words import sentences
+from mhsa_cli.jobs.patch_paths import read_patches
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
-from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.circuits import circuits_table
+from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
+from mhsa_cli.renderers.pictures.patching import activation_table, direct_table, lens_table, paper_table, path_table
+from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head
+from mhsa_cli.text import Head, plural
 
 if TYPE_CHECKING:
     from mhsa_cli.jobs.trained_run import TrainedRun
@@ -49,16 +52,22 @@ class HeadTables:
         report = report_of(self.maps)
         chosen = [head for head in report.heads if head.address in self.addresses]
         heads = [{"layer": h.layer, "head": h.head, **score_to_dict(h)} for h in chosen]
-        papers: dict[Head, float] | None = None
+        document: dict[str, Any] = {"verdict": verdict_to_dict(report.verdict), "heads": heads}
+        drawn: list[Callable[[Surface], Lines]] = [partial(score_table, replace(report, heads=chosen))]
         if definition is not None:
             from mhsa_cli.jobs.trained_run import score_prefix_matching  # torch comes with it
 
-            figures = score_prefix_matching(self._trained, self.maps.step)
-            papers = dict(zip([h.address for h in report.heads], figures, strict=True))
-            heads = [{**one, "olsson2022": papers[head.address]} for one, head in zip(heads, chosen, strict=True)]
-        draw = partial(score_table, replace(report, heads=chosen), papers=papers)
-        document = {"verdict": verdict_to_dict(report.verdict), "heads": heads}
-        return HeadTable(self.maps.step, sentences(report.verdict.claims), draw, document)
+            found = score_prefix_matching(self._trained, self.maps.step)
+            found = replace(found, heads=[head for head in found.heads if head.address in self.addresses])
+            for one, score in zip(heads, found.heads, strict=True):
+                one["olsson2022"] = score.prefix_matching
+            document["olsson2022"] = asdict(found)
+            drawn.append(partial(paper_table, found))
+
+        def draw(surface: Surface) -> Lines:
+            return stacked(part(surface) for part in drawn)
+
+        return HeadTable(self.maps.step, f"{explain_model(report)}\n", draw, document)
 
     def circuits(self) -> HeadTable:
         """Make the table of what the weights compute."""
@@ -66,7 +75,10 @@ class HeadTables:
 
         found = compute_circuits(self._trained)
         found = replace(found, heads=[head for head in found.heads if head.address in self.addresses])
-        return HeadTable(self._trained.step, "", partial(circuits_table, found), {"circuits": asdict(found)})
+        report = self.maps.report if self.maps.step == self._trained.step else None
+        return HeadTable(
+            self._trained.step, "", partial(circuits_table, found, report=report), {"circuits": plain(found)}
+        )
 
     def ablation(self, text: str) -> HeadTable:
         """Make the table of loss and accuracy with the heads in `text` ablated."""
@@ -78,3 +90,48 @@ class HeadTables:
         document = {"heads": names, "inputs": inputs, "step": step, "ways": [asdict(one) for one in found]}
         heading = f"ablation of {', '.join(names)} on {inputs}"
         return HeadTable(step, heading, partial(ablation_table, found), {"ablation": document})
+
+    def patches(self, text: str) -> list[HeadTable]:
+        """Make the tables of the paths and of the heads in `text`, each patched alone."""
+        paths, heads = read_patches(text, self.maps, "--patch")
+        from mhsa_cli.jobs.trained_run import measure_activations, measure_paths  # torch comes with it
+
+        step, tables = self._trained.step, []
+        if paths:
+            effects = measure_paths(self._trained, paths)
+            figures = [{**asdict(one), "path": str(one.path), "writer": str(one.writer)} for one in effects]
+            figures = [
+                {**one, "reader": str(path.reader or "logits")} for one, path in zip(figures, paths, strict=True)
+            ]
+            document = {"path_patching": {"step": step, "paths": figures}}
+            heading = f"path patching on {self._patched_rows(effects[0].n_pairs)}"
+            tables.append(HeadTable(step, heading, partial(path_table, effects), document))
+        if heads:
+            found = measure_activations(self._trained, heads)
+            document = {"activation_patching": {"step": step, "heads": [asdict(one) for one in found]}}
+            heading = f"activation patching on {self._patched_rows(found[0].n_pairs)}"
+            tables.append(HeadTable(step, heading, partial(activation_table, found), document))
+        return tables
+
+    def _patched_rows(self, n_pairs: int) -> str:
+        return f"{plural(n_pairs, 'row')} of {self.maps.task}, each with a corrupted row"
+
+    def lens(self) -> HeadTable:
+        """Make the table of loss and accuracy after every layer."""
+        from mhsa_cli.jobs.trained_run import measure_lens  # torch comes with it
+
+        found = measure_lens(self._trained)
+        heading = f"logit lens on {found.inputs}"
+        return HeadTable(self._trained.step, heading, partial(lens_table, found), {"logit_lens": asdict(found)})
+
+    def direct(self) -> HeadTable:
+        """Make the table of direct logits by query position."""
+        from mhsa_cli.jobs.trained_run import measure_direct  # torch comes with it
+
+        found = measure_direct(self._trained)
+        chosen = {head: figures for head, figures in found.heads.items() if head in self.addresses}
+        found = replace(found, heads=chosen)
+        heads = [{"layer": head.layer, "head": head.head, "by_position": list(chosen[head])} for head in chosen]
+        document = {"direct_logits": {**plain(replace(found, heads={})), "heads": heads}}
+        heading = f"direct logits by position on {found.inputs}"
+        return HeadTable(self._trained.step, heading, partial(direct_table, found), document)

@@ -24,7 +24,7 @@ from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
 from mhsa_cli.runs.metrics import records_of
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head, escape, shortened
+from mhsa_cli.text import Head, escape, plural, shortened
 
 
 def baseline_of(runs: Sequence[RunDir]) -> tuple[float, str] | None:
@@ -96,7 +96,7 @@ def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
     """Print size and time of the run, the chance level, and how many evaluation rows training also saw."""
     chance = info["chance"]
     device = f"{info['device']}, {info['seconds']:.1f} s"
-    paper.say(f"\n{info['parameters']:,} parameters, {info['step']:,} steps on {device}")
+    paper.say(f"\n{info['parameters']:,} parameters, {plural(info['step'], 'step')} on {device}")
     if info["step"] == 0:
         paper.say("untrained: initial weights")
     paper.say(f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}")

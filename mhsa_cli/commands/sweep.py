@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,9 +19,13 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
+from mhsa_cli.records.sweep import SweepPlan
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
+
+SHOW = "show"  # instead of settings: the report of a sweep again
 
 
 class Engines(StrEnum):
@@ -48,37 +53,74 @@ def sweep(
     ] = None,
     goal: Annotated[float | None, option("--goal", "SHARE", "accuracy that counts as success [default: 0.99]")] = None,
     skip_invalid: Annotated[bool, flag("--skip-invalid", "skip settings that cannot be trained")] = False,
+    dry_run: Annotated[
+        bool, flag("--dry-run", "print time, memory, disk and what the seeds could show; train and write nothing")
+    ] = False,
     attention: AttentionsOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
+    root = runs_root(runs)
+    if overrides and overrides[0] == SHOW:
+        given = (config, settings, seeds, jobs, address, name, resume, goal, attention)
+        alone = all(value is None for value in given) and not skip_invalid and not dry_run
+        if len(overrides) != 2 or not alone or engine is not Engines.LOCAL:
+            raise UsageError("sweep show: wanted one SWEEP, and only --runs and --json", "mhsa sweep show SWEEP")
+        _show(SweepDir.open(root, overrides[1]), as_json)
+        return
     if address is not None and engine is not Engines.RAY:
         raise UsageError("--address needs --engine ray", "add --engine ray")
     if goal is not None and not 0 < goal <= 1:
         raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
     if attention and resume is None:
         raise UsageError("--attention needs --resume", "in a new sweep: model.attention=FILE.py:CLASS")
-    root, options = runs_root(runs), EngineOptions(engine.value, jobs, address)
+    options = EngineOptions(engine.value, jobs, address)
     if resume is not None:
-        if any((overrides, settings, config, name, goal, seeds, skip_invalid)):
-            excluded = "settings, --config, --seeds, --name, --goal and --skip-invalid"
+        if any((overrides, settings, config, name, goal, seeds, skip_invalid, dry_run)):
+            excluded = "settings, --config, --seeds, --name, --goal, --skip-invalid and --dry-run"
             raise UsageError(f"--resume excludes {excluded}", "a resumed sweep keeps its plan")
         folder = SweepDir.open(root, resume, write=True)
     else:
-        from mhsa_cli.jobs.sweep.new import new_sweep  # not for help
+        from mhsa_cli.jobs.sweep.new import expand_grid, new_sweep  # not for help
+        from mhsa_cli.renderers.pictures.sweep_plan import too_few
 
-        folder = new_sweep(
-            config,
-            all_overrides("sweep", overrides, settings, runs),
-            seeds=8 if seeds is None else seeds,
-            skip_invalid=skip_invalid,
-            name=name,
-            goal=goal,
-            root=root,
-            options=options,
-            command=["mhsa", *sys.argv[1:]],
+        changes = all_overrides("sweep", overrides, settings, runs)
+        grid = expand_grid(config, changes, 8 if seeds is None else seeds, skip_invalid)
+        from mhsa_cli.jobs.sweep.arithmetic import (  # imports torch: only after the grid is checked
+            grid_power,
+            plan_sweep,
         )
+
+        if dry_run:
+            _show_plan(plan_sweep(grid, name=name, root=root, options=options), as_json)
+            return
+        folder = new_sweep(grid, name=name, goal=goal, root=root, options=options, command=["mhsa", *sys.argv[1:]])
+        if note := too_few(grid_power(grid)):
+            tell(note)
     from mhsa_cli.commands.sweep_output import show_training  # not for help
 
     show_training(folder, options, attention, as_json, resumed=resume is not None)
+
+
+def _show(folder: SweepDir, as_json: bool) -> None:
+    """Run `mhsa sweep show`: print the report of a sweep as it is now."""
+    from mhsa_cli.commands.sweep_output import show_sweep  # not for help
+    from mhsa_cli.jobs.sweep.run import read_sweep
+
+    results = read_sweep(folder)
+    show_sweep(folder, results, as_json)
+    for note in results.notes:
+        tell(note)
+
+
+def _show_plan(plan: SweepPlan, as_json: bool) -> None:
+    """Print the arithmetic of a sweep that is not started."""
+    from mhsa_cli.commands.output import Paper, print_json
+    from mhsa_cli.renderers.pictures.sweep_plan import plan_lines
+
+    if as_json:
+        print_json(asdict(plan))
+        return
+    paper = Paper()
+    paper.draw(plan_lines(plan, paper.surface))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,10 +16,10 @@ from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.plan import EngineOptions
-from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport
+from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport, TrialCurve
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
-from mhsa_cli.renderers.pictures.small_multiples import quartile_curve, small_multiples
+from mhsa_cli.renderers.pictures.small_multiples import Curve, quartile_curve, small_multiples
 from mhsa_cli.renderers.pictures.sweep import sweep_table
 from mhsa_cli.renderers.pictures.sweep_words import group_name, pair_words
 from mhsa_cli.runs.listing import run_argument
@@ -26,6 +27,7 @@ from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import plural
 
 if TYPE_CHECKING:
+    from mhsa_cli.jobs.sweep.report import SweepResults
     from mhsa_cli.jobs.sweep.run import SweepResult
 
 # What a sweep with such failed trials ends with, the worst first.
@@ -52,47 +54,53 @@ def show_training(
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
         ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resumed)
-        owned.write_report(ended.plan, ended.report, pair_words)
+        owned.write_report(ended.plan, ended.results.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):
-        show_sweep(owned, ended.report, ended.curves, as_json)
+        show_sweep(owned, ended.results, as_json, offered="wrote")
     _tell_ends(ended, owned, options)
     if stop.caught is not None:
         raise typer.Exit(128 + stop.caught)
-    if code := MhsaError.exit_code if ended.faults else exit_code(ended.report):
+    if code := MhsaError.exit_code if ended.faults else exit_code(ended.results.report):
         raise typer.Exit(code)
 
 
 def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> None:
     """Print notes, missing results and failures, each with its way out."""
-    for note in ended.notes:
+    report, again = ended.results.report, run_argument(sweep.path)
+    for note in ended.results.notes:
         tell(note)
-    again = run_argument(sweep.path)
-    left = sum(trial.status not in ("finished", "failed", *UNREAD) for trial in ended.report.trials)
+    left = sum(trial.is_pending for trial in report.trials)
     if left:
         missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
         tell(f"stopped; {missing}; continue: mhsa sweep --resume {again}")
-    tell_failed(ended.report, again, alone=options.engine == "local" and options.processes == 1)
+    tell_failed(report, again, alone=options.engine == "local" and options.processes == 1)
 
 
-def show_sweep(folder: SweepDir, report: SweepReport, curves: list[Any], as_json: bool) -> None:
+def show_sweep(folder: SweepDir, results: SweepResults, as_json: bool, offered: str = "folder:") -> None:
     """Print the report: the curves of each setting, the table, the folder and the next command."""
+    report = results.report
     if as_json:
         print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
-    pictures = []
-    for group, own in zip(report.groups, curves, strict=True):
-        if own:
-            losses = {int(step): [c[i][1] for c in own if i < len(c)] for i, (step, _) in enumerate(own[0])}
-            pictures.append(quartile_curve(group_name(report, group) or folder.name, losses))
+    groups = zip(report.groups, results.curves, strict=True)
+    pictures = [curve_of(group_name(report, group) or folder.name, own) for group, own in groups if own]
     if pictures:
-        paper.draw(small_multiples(pictures, paper.surface))
+        paper.draw(small_multiples(pictures, paper.surface, line="finished run of median loss"))
         paper.say()
     paper.draw(sweep_table(report, paper.surface))
-    paper.offer(f"\nwrote {folder.path}")
+    paper.offer(f"\n{offered} {folder.path}")
     if first := next((trial for trial in report.trials if trial.is_finished), None):
         paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(first.run).name)}")
+
+
+def curve_of(title: str, trials: Sequence[TrialCurve]) -> Curve:
+    """Draw the run of median final loss over the quartiles of all runs."""
+    curves = [points for _, points in sorted(trials, key=itemgetter(0))]
+    middle = curves[(len(curves) - 1) // 2]
+    losses = {int(step): [c[i][1] for c in curves if i < len(c)] for i, (step, _) in enumerate(middle)}
+    return quartile_curve(title, losses, [loss for _, loss in middle])
 
 
 def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:

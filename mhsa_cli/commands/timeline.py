@@ -15,12 +15,14 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import next_look, open_run
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
+from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.thinning import Thinned
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.replay import play
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
+from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
@@ -46,7 +48,15 @@ def timeline(
     drawn = [Thinned(one.points).series(one.name, one.role) for one in found.series]
 
     def picture(surface: Surface) -> Lines:
-        return timeline_picture(drawn, found.histories, surface, baseline=baseline, drop=found.drop, target=target)
+        return timeline_picture(
+            drawn,
+            found.histories,
+            surface,
+            baseline=baseline,
+            drop=found.drop,
+            target=target,
+            in_context=[(one.step, one.in_context) for one in found.snapshots],
+        )
 
     write_picture(output, picture, f"heads of {folder.name} over training")
     if as_json:
@@ -56,7 +66,7 @@ def timeline(
         _replay(paper, found)
     else:
         paper.draw(picture(paper.surface))
-        for note in found.notes:
+        for note in [*map(words, found.orders), *found.notes]:
             paper.say(note)
     moves = paper.surface.animate and not replay
     paper.next(f"mhsa timeline {run_argument(folder.path)} --replay" if moves else next_look(folder.path))
@@ -75,7 +85,9 @@ def _check_replay(paper: Paper, as_json: bool, name: str) -> None:
 def _replay(paper: Paper, found: Timeline) -> None:
     """Play the maps. Raises: typer.Exit on Ctrl-C, with the code of a command that was interrupted."""
     task, tokens = ("heads", ()) if found.maps is None else (found.maps.task, found.maps.tokens)
-    frames = [(snapshot_maps(one, task, tokens), _loss_at(one.step, found.series)) for one in found.snapshots]
+    frames = [
+        (snapshot_maps(one, task, tokens), _loss_at(one.step, found.series)) for one in found.snapshots if one.maps
+    ]
     try:
         play(paper.console, paper.surface, frames)
     except KeyboardInterrupt:
@@ -90,7 +102,7 @@ def _loss_at(step: int, series: Sequence[Series]) -> float | None:
 
 def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
     heads, drop = [], found.drop
-    for number, one in enumerate(found.histories):
+    for number, (one, claims) in enumerate(zip(found.histories, found.claims, strict=True)):
         over = [snapshot.heads[number] for snapshot in found.snapshots]
         names = dict.fromkeys(name for head in over for name in head.lifts)
         scores = {name: [head.lifts.get(name) for head in over] for name in names}
@@ -99,7 +111,8 @@ def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
             {
                 **{key: getattr(one, key) for key in ("layer", "head", "name")},
                 **{key: getattr(one, key) or None for key in ("target", "label")},
-                **{key: getattr(one, key) for key in ("lifts", "onset", "width", "lead")},
+                **{key: plain(getattr(one, key)) for key in ("lifts", "final", "onset", "rise", "width", "lead")},
+                "claims": plain(claims),
                 "scores": scores,
                 "offset_distances": [head.distance for head in over],
             }
@@ -107,6 +120,8 @@ def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
     return {
         "run": str(folder.path),
         "steps": [snapshot.step for snapshot in found.snapshots],
-        "largest_drop": None if drop is None else {"step": drop[0], "nats": drop[1]},
+        "in_context": [snapshot.in_context for snapshot in found.snapshots],
+        "largest_drop": None if drop is None else {"step": drop.step, "nats": drop.nats, **plain(drop.interval)},
+        "order": plain(found.orders),
         "heads": heads,
     }

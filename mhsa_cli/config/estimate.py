@@ -95,7 +95,9 @@ def trial_disk(task: Any, model: Any, train: Any) -> int:
     checkpoint = 3 * (8 if train.dtype == "float64" else 4) * estimate(task, model, train).parameters
     records = total // train.log_every if train.log_every else min(total, 2000)
     curve = 120 * (records + 2 * train.epochs)
-    snapshots = min(48, max(8, total // 45)) + total.bit_length()
+    with_maps = min(48, max(8, total // 45)) + total.bit_length()
+    without = min(total // 4, 16 * total.bit_length())
     size = min(task.seq_len, 32)
-    heads = model.n_layers * model.n_heads * (snapshots * (700 + 2 * size * size) + 20 * task.seq_len**2)
+    lines = with_maps * (700 + 2 * size * size) + without * (200 + 12 * min(task.seq_len, 64))
+    heads = model.n_layers * model.n_heads * (lines + 20 * task.seq_len**2)
     return int(checkpoint + curve + heads + 50_000)

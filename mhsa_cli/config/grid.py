@@ -44,6 +44,11 @@ class Grid:
         """The number of runs: cells times seeds."""
         return sum(len(cell.configs) for cell in self.cells)
 
+    @property
+    def seeds(self) -> int:
+        """The number of runs of each cell."""
+        return len(self.cells[0].configs)
+
 
 def expand(config_path: str | None, overrides: Sequence[str], seeds: int, *, skip_invalid: bool = False) -> Grid:
     """Expand `KEY=V1,V2,...` overrides times `seeds` seeds, counted up from the config's `train.seed`.

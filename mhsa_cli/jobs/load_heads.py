@@ -8,11 +8,13 @@ from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.weights_digest import weights_digest
 from mhsa_cli.text import Head, escape
 
 NO_MAPS = "no_maps"  # in run.json: why a run has no maps
@@ -28,6 +30,14 @@ def stored_maps(folder: RunDir) -> HeadMaps | None:
         return None
     tell_edited(folder)
     return maps_from_dict(content)
+
+
+def tell_other_weights(folder: RunDir, maps: HeadMaps) -> None:
+    """Warn if the checkpoint holds other weights than those that were measured, without loading it."""
+    info = folder.read_run_json()
+    measured = info.get(WEIGHTS) if info.get("step") == maps.step else None
+    if measured is not None and weights_digest(folder.path, maps.step) not in (None, measured):
+        tell(f"warning: the checkpoint of step {maps.step} holds other weights than those measured here ({HEADS})")
 
 
 def is_stale(folder: RunDir, heads: Mapping[str, Any]) -> bool:

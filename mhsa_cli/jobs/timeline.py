@@ -6,13 +6,15 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mhsa_cli.core.heads.history import histories, largest_drop
+from mhsa_cli.core.heads.history import head_claims, histories, largest_drop, order_claims
 from mhsa_cli.errors import MhsaError, RunError, unwanted
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import check_maps, is_stale
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.claim_words import sentences
-from mhsa_cli.records.heads import HeadHistory, HeadMaps, SnapshotRecord
+from mhsa_cli.records.claims import Claim
+from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.timeline import HeadHistory, LossDrop, SnapshotRecord
 from mhsa_cli.records.training import Series
 from mhsa_cli.runs.heads import maps_from_dict, snapshots_from_lines
 from mhsa_cli.runs.listing import HEADS, SCORES, run_argument
@@ -24,14 +26,16 @@ from mhsa_cli.text import either
 class Timeline:
     """A run's heads over training. `series` are its losses, each at the number of updates before it.
 
-    `drop` is the step of the largest drop of the loss, and its size; `maps` are those of heads.json, `notes` its notes
-    on the task unless training continued after it.
+    `drop` is the largest drop of the loss. `claims` are those of each head, and `orders` those of pairs of heads.
+    `maps` are those of heads.json, `notes` its notes on the task unless training continued after it.
     """
 
     snapshots: Sequence[SnapshotRecord]
     histories: Sequence[HeadHistory]
     series: Sequence[Series]
-    drop: tuple[int, float] | None
+    drop: LossDrop | None
+    claims: Sequence[Sequence[Claim]]
+    orders: Sequence[Claim]
     maps: HeadMaps | None
     notes: Sequence[str]
 
@@ -52,7 +56,8 @@ def timeline_of(folder: RunDir, target: str | None) -> Timeline:
     found = histories(snapshots, _points(series), labels, target)
     notes = [sentences(report.verdict.claims)] if report is not None and report.verdict.pattern_matters is False else []
     notes += [maps.note] if maps is not None and not stale and maps.note else []
-    return Timeline(snapshots, found, series, largest_drop(_points(series)), maps, notes)
+    claims, drop = [head_claims(history) for history in found], largest_drop(_points(series))
+    return Timeline(snapshots, found, series, drop, claims, order_claims(found), maps, notes)
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:

@@ -27,7 +27,8 @@ from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.trained_run import measure_model
-from mhsa_cli.records.heads import HeadMaps, SnapshotRecord
+from mhsa_cli.records.heads import HeadMaps
+from mhsa_cli.records.timeline import SnapshotRecord
 from mhsa_cli.records.training import EvalRecord, Record, SaveRecord
 from mhsa_cli.runs.heads import maps_to_dict, snapshot_to_dict
 from mhsa_cli.runs.listing import CONFIG, METRICS, SCORES, WEIGHTS, run_argument

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,8 +14,12 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.capture import head_maps, read_tokens
 from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.circuits import circuits
+from mhsa_cli.core.heads.logit_attribution import direct_by_position, direct_notes
+from mhsa_cli.core.heads.logit_lens import logit_lens
+from mhsa_cli.core.heads.path_patching import activation_patch, path_error, path_patch
 from mhsa_cli.core.heads.prefix_matching import prefix_matching
-from mhsa_cli.core.heads.probe import build_probe
+from mhsa_cli.core.heads.probe import Probe, build_probe
+from mhsa_cli.core.heads.random_baseline import Limits
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -27,7 +31,11 @@ from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
-from mhsa_cli.records.heads import Ablation, Circuits, HeadMaps
+from mhsa_cli.records.circuits import Circuits
+from mhsa_cli.records.heads import Ablation, ActivationEffect, HeadMaps, Path, PathEffect
+from mhsa_cli.records.inspection import DirectLogits, LogitLens, PaperScores
+from mhsa_cli.runs.heads import maps_to_dict
+from mhsa_cli.runs.listing import WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head
 
@@ -58,17 +66,23 @@ def load_trained_run(folder: RunDir, attention: str | None) -> TrainedRun:
 
 
 def measure_model(
-    config: Config, task: Task, model: TransformerLM, step: int, limits: Mapping[str, float] | None = None
+    config: Config,
+    task: Task,
+    model: TransformerLM,
+    step: int,
+    limits: Limits | None = None,
+    more: bool = False,
 ) -> HeadMaps:
     """Measure the heads of a trained model. `limits` are those of untrained heads, shared by runs of one shape.
 
+    `more` adds what takes long.
     Custom attention that returns no weights has no maps; the note says so.
     """
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
         return HeadMaps(step, task.name, [], [], [], f"{custom.attention.name}: {custom.findings.reason}")
-    seed = config.train.seed
-    return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits))
+    seed, training = config.train.seed, (step, config.train.batch_size)
+    return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits, training, more))
 
 
 def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None = None) -> HeadMaps:
@@ -85,7 +99,20 @@ def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
-def score_prefix_matching(run: TrainedRun, step: int) -> list[float]:
+def measure_more(folder: RunDir, attention: str | None) -> HeadMaps:
+    """Measure what takes long too, and write it to the run folder. Raises: BusyError, StorageError."""
+    with RunDir.open(folder.path.parent, folder.path, write=True) as run:
+        model, task, config, step = load_trained_run(run, attention)
+        maps = measure_model(config, task, model, step, more=True)
+        if maps.report is None:
+            raise UsageError(f"{run.name} has no maps of heads: {maps.note}", FOR_MAPS)
+        status = run.read_run_json()["status"]
+        run.write_heads({"run": run.name, WEIGHTS: weights_sha256(model), **maps_to_dict(maps)})
+        run.update(status=status)
+    return maps
+
+
+def score_prefix_matching(run: TrainedRun, step: int) -> PaperScores:
     """Score every head as Olsson et al. 2022 do. Raises: RunError if the checkpoint is not of `step`."""
     if run.step != step:
         message = f"the newest whole checkpoint is of step {run.step}, the stored scores are of step {step}"
@@ -100,13 +127,59 @@ def compute_circuits(run: TrainedRun) -> Circuits:
 
 def measure_ablation(run: TrainedRun, heads: Sequence[Head]) -> tuple[list[Ablation], str]:
     """Measure loss and accuracy with these heads ablated; also names the rows. Raises: UsageError, RunError."""
-    probe = build_probe(run.model, run.task, run.config.train.seed)
-    if probe is None:
-        raise UsageError(f"--ablate: rows of {run.task.seq_len} tokens are too long to measure heads on")
+    probe = _probe(run, "--ablate")
     found = ablate(run.model, probe.batch, heads)
     if not all(math.isfinite(one.loss) for one in found):
         raise RunError("the loss with these heads ablated is not finite: weights are NaN, infinite or huge")
     return found, probe.inputs
+
+
+def measure_paths(run: TrainedRun, paths: Sequence[Path]) -> list[PathEffect]:
+    """Patch paths of a model. Raises: UsageError for one that it does not have, RunError."""
+    for path in paths:
+        error = path_error(run.model, path)
+        if error is not None:
+            raise UsageError(f"--patch: {error.message}", error.hint, error.code)
+    found = path_patch(run.model, run.task, run.config.train.seed, paths)
+    _check_finite([effect.delta_nats for effect in found], "--patch")
+    return found
+
+
+def measure_activations(run: TrainedRun, heads: Sequence[Head]) -> list[ActivationEffect]:
+    """Patch the whole output of heads. Raises: UsageError, RunError."""
+    found = activation_patch(run.model, run.task, run.config.train.seed, heads)
+    _check_finite([effect.delta_nats for effect in found], "--patch")
+    return found
+
+
+def measure_lens(run: TrainedRun) -> LogitLens:
+    """Read the stream after every layer as if it were the last. Raises: UsageError, RunError."""
+    probe, task = _probe(run, "--lens"), run.task
+    steps = logit_lens(run.model, probe.batch)
+    _check_finite([step.loss for step in steps], "--lens")
+    return LogitLens(steps, probe.inputs, task.chance_loss, task.chance_accuracy)
+
+
+def measure_direct(run: TrainedRun) -> DirectLogits:
+    """Compute every head's direct logits by query position. Raises: UsageError, RunError."""
+    probe = _probe(run, "--direct")
+    counts, heads = direct_by_position(run.model, probe.batch)
+    _check_finite([figure for figures in heads.values() for figure in figures if figure is not None], "--direct")
+    return DirectLogits(counts, heads, probe.inputs, direct_notes(run.model, probe.batch))
+
+
+def _probe(run: TrainedRun, option: str) -> Probe:
+    """Build the rows that heads are measured on. Raises: UsageError if they are too long."""
+    probe = build_probe(run.model, run.task, run.config.train.seed)
+    if probe is None:
+        raise UsageError(f"{option}: rows of {run.task.seq_len} tokens are too long to measure heads on")
+    return probe
+
+
+def _check_finite(figures: Sequence[float], option: str) -> None:
+    """Refuse figures of damaged weights. Raises: RunError."""
+    if not all(map(math.isfinite, figures)):
+        raise RunError(f"{option}: a figure is not finite: weights are NaN, infinite or huge")
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ def test_two_runs_beside_each_other(tiny: Path, other: Path) -> None:
     for text in (
         "loss (nats), log scale",
         "chance 2.40",
-        "64 held-out rows of shift,",
+        "32 rows of shift,",
         "unmatched in tiny: ",
-        "random pairings: ",
         "next: mhsa inspect-heads other",
     ):
         assert text in said.out, text
@@ -67,18 +66,20 @@ def test_the_document_has_what_the_picture_has(other: Path) -> None:
         "parameters": info["parameters"],
     }
     matches = document["matches"]
-    assert set(matches) == {"pairs", "unmatched_first", "unmatched_second", "cost", "random_cost", "inputs"}
+    figures = {"cost", "status", "null_cost", "p_value", "draws", "untested"}
+    assert set(matches) == {"pairs", "unmatched_first", "unmatched_second", "inputs", *figures}
     assert len(matches["pairs"]) == 4 and len(matches["unmatched_first"]) == 2 and matches["unmatched_second"] == []
     seconds = sorted(pair["second"] for pair in matches["pairs"])
     assert seconds == ["L0.H0", "L0.H1", "L1.H0", "L1.H1"]
     assert matches["cost"] == pytest.approx(sum(pair["cost"] for pair in matches["pairs"]) / 4)
-    assert 0 < matches["cost"] <= matches["random_cost"] <= 1
+    assert 0 < matches["cost"] < 1 and 0 < matches["null_cost"] < 1 and matches["p_value"] >= 1 / 40
+    assert (matches["draws"], matches["untested"]) == (39, None) and matches["status"] in ("shown", "not shown")
 
 
 def test_a_run_is_equal_to_itself(tiny: Path) -> None:
     matches = mhsa("compare", "tiny", tiny, "--json").json["matches"]
     assert all(pair["first"] == pair["second"] and pair["cost"] == 0 for pair in matches["pairs"])
-    assert len(matches["pairs"]) == 6 and matches["random_cost"] > 0
+    assert len(matches["pairs"]) == 6 and matches["p_value"] == 1 / 40
     said = mhsa("compare", "tiny", "tiny")
     assert said.code == 0 and "model.n_heads" not in said.out and "mean cost 0.00" in said.out
     assert said.out.count("tiny eval") == 1  # one line, not two over each other
@@ -122,7 +123,7 @@ def test_where_heads_cannot_be_matched_the_rest_is_compared_without_torch(
 def test_other_tasks_are_compared_on_random_ids(tiny: Path) -> None:
     assert mhsa("train", *OTHER, "task.name=copy", "seq_len=4", "epochs=0").code == 0
     inputs = mhsa("compare", "tiny", "other", "--json").json["matches"]["inputs"]
-    assert "64 rows of 4 random ids, because shift and copy have no rows in common" in inputs
+    assert "32 rows of 4 random ids, because shift and copy have no rows in common" in inputs
     assert "longer rows of 6 tokens" in inputs
 
 
@@ -138,7 +139,7 @@ def test_texts_that_differ_in_their_characters_cannot_be_matched(here: Path) -> 
     assert mhsa("train", "task.name=text", "task.path=moved.txt", "seq_len=5", "epochs=0", "--name", "c").code == 0
     document = mhsa("compare", "a", "c", "--json").json
     assert "task.path" not in document["differences"]  # the same text
-    assert "held-out rows of text" in document["matches"]["inputs"]
+    assert "rows of text" in document["matches"]["inputs"]
 
 
 def test_a_broken_model_is_said_and_gives_no_figure(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -15,6 +16,7 @@ import pytest
 
 from mhsa_cli.check.build import load_block
 from mhsa_cli.config.tasks import TASK_SCHEMAS
+from mhsa_cli.core.heads import random_baseline
 from mhsa_cli.core.model.custom import Sizes
 from mhsa_cli.errors import UsageError
 from tests.check.kinds import FUSED, written
@@ -24,6 +26,13 @@ from tests.commands.shell import TINY, Said, at_step, facts, metrics, mhsa
 MINE = "model.attention=mine.py:Mine"
 NAMED = ("--attention", "mine.py:Mine")
 RUN = Path("runs/own")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_untrained_heads() -> Iterator[None]:
+    """Labels are not asked here, and those of a file's block are measured anew after every training."""
+    with mock.patch.object(random_baseline, "HEADS", 8), mock.patch.object(random_baseline, "RANDOM_HEADS", 8):
+        yield
 
 
 @pytest.fixture
@@ -190,9 +199,10 @@ def test_heads_are_matched_with_ours_where_the_block_is_named(own: Path) -> None
     assert not Marker().exists()
     with_it = mhsa("compare", "own", "ours", "--json", *NAMED).json
     assert len(with_it["matches"]["pairs"]) == 6
+    assert (with_it["matches"]["status"], with_it["matches"]["untested"]) == ("not measured", "custom")
 
 
-@pytest.mark.parametrize("option", ["--circuits", "--ablate=L0.H0"])
+@pytest.mark.parametrize("option", ["--circuits", "--ablate=L0.H0", "--patch=L0.H0", "--direct"])
 def test_what_changes_or_reads_its_inside_is_not_measured(option: str, own: Path) -> None:
     said = mhsa("inspect-heads", "own", option)
     assert said.code == 2 and "model.attention is mine.py:Mine" in said.err and not Marker().exists()

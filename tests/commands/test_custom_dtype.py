@@ -30,6 +30,8 @@ WORKING = {  # what loads the model, or measures a fresh one
     "a paper's score": ["inspect-heads", "r", "--scores", "--definition", "olsson2022"],
     "circuits": ["inspect-heads", "r", "--circuits"],
     "ablation": ["inspect-heads", "r", "--ablate", "L0"],
+    "patches": ["inspect-heads", "r", "--patch", "L0.H1:L1.H2.k,L0.H1"],
+    "lens": ["inspect-heads", "r", "--lens", "--direct"],
     "compare": ["compare", "r", "r"],
     "generate": ["generate", "r", "--prompt", "3 1"],
     "npz": ["export", "r", "--to", "npz", "-o", "r.npz"],

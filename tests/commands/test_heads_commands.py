@@ -42,14 +42,31 @@ def test_json_of_inspect_heads_keeps_its_promise(copying: Path) -> None:
 
 def test_tables_and_sentences_of_a_run_with_named_heads(copying: Path) -> None:
     maps = mhsa("inspect-heads", copying).out
-    assert "offset 5" in maps and "The pattern matters" in maps
+    assert "offset 5" in maps
     scores = mhsa("inspect-heads", copying, "--scores").out
     assert "induction at" in scores and "random" in scores
-    told = mhsa("explain", copying).out
-    assert told.count("attends 5 tokens back") == 3 and "held-out rows" in told
-    assert told.count("\n\n") == 6  # a paragraph for the model, one for each head, the legend, the next command
-    one = mhsa("explain", copying, "--heads", "L0.H1").out
-    assert "L0.H1 attends" in one and "L0.H2" not in one
+    lines = [line for line in mhsa("explain", copying).out.splitlines() if line.startswith("L0.H")]
+    assert sorted(line[:5] for line in lines if line[5:7] == "  ") == ["L0.H0", "L0.H1", "L0.H2"]
+    one = mhsa("explain", copying, "--heads", "L0.H1", "--why").out
+    assert sorted({line[:5] for line in one.splitlines() if line[5:6] == ":"}) == ["L0.H1"]
+
+
+def test_the_verdict_is_claims_as_data(copying: Path) -> None:
+    claims = {claim["id"]: claim for claim in document("explain", copying)["verdict"]["claims"]}
+    assert claims["pattern matters"]["status"] == "shown" and claims["pattern matters"]["se"] > 0
+    assert claims["labels account"]["estimate"] == pytest.approx(1.0, abs=0.05)
+    (label,) = claims["solved by"]["evidence"]["groups"]
+    assert label == "offset:5:shown" and claims["solved by"]["evidence"]["accuracy"] >= 0.99
+    assert all(claim["text"] for claim in claims.values())
+
+
+def test_what_takes_long_is_measured_on_demand_and_kept(copying: Path) -> None:
+    first, status = document("explain", copying), facts(copying)["status"]
+    more = document("explain", copying, "--more")
+    assert more == document("explain", copying) != first and facts(copying)["status"] == status
+    paths = [claim["evidence"]["path"] for claim in more["verdict"]["claims"] if claim["id"] == "path"]
+    assert paths and all(path.endswith(":logits") for path in paths)
+    assert mhsa("verify", copying).code == 0
 
 
 def test_ablation_tells_what_is_lost(copying: Path) -> None:
@@ -71,15 +88,52 @@ def test_circuits_and_parts_together(copying: Path) -> None:
     assert [head["head"] for head in found["heads"]] == [head["head"] for head in found["circuits"]["heads"]] == [2]
     shares = found["circuits"]["heads"][0]["qk_shares"]
     assert sum(shares.values()) == pytest.approx(1.0, abs=1e-6) and shares["pos-pos"] > 0.5
-    assert found["circuits"]["residual_error"] < 1e-4
-    assert "direct" in mhsa("inspect-heads", copying, "--circuits").out
+    assert found["circuits"]["residual_error"] < 1e-4 and found["circuits"]["heads"][0]["direct_se"] > 0
+    assert 0 < found["circuits"]["null_top1"] < found["circuits"]["heads"][0]["ov_top1"]
+    shown = mhsa("inspect-heads", copying, "--circuits").out.splitlines()
+    columns = next(line.split() for line in shown if line.startswith("head "))
+    assert {"positionality", "position", "copies", "direct"} <= {*columns}  # stored scores beside the weights' circuits
 
 
-def test_where_the_pattern_does_not_matter_nothing_is_named(tiny: Path) -> None:
-    for found in (document("inspect-heads", "tiny"), document("explain", "tiny")):
+def test_patched_paths_and_heads(copying: Path) -> None:
+    """A layer between embedding and logits: a head patched whole is its path to the logits."""
+    asked = "l0.h1:LOGITS L0.H1, embed:L0.H0, L0.H0+L0.H1+L0.H2:logits,L0.H1:logits"
+    found = document("inspect-heads", copying, "--patch", asked)
+    paths = {one["path"]: one for one in found["path_patching"]["paths"]}
+    assert list(paths) == ["L0.H1:logits", *(f"embedding:L0.H0.{part}" for part in "qkv"), "L0.H0+L0.H1+L0.H2:logits"]
+    one, (head,) = paths["L0.H1:logits"], found["activation_patching"]["heads"]
+    assert (one["writer"], one["reader"], one["part"], one["n_pairs"]) == ("L0.H1", "logits", None, 64)
+    assert (head["layer"], head["head"]) == (0, 1)
+    assert head["delta_nats"] == pytest.approx(one["delta_nats"], abs=1e-5) and one["delta_se"] > 0
+    together = paths["L0.H0+L0.H1+L0.H2:logits"]
+    assert together["delta_nats"] > max(5.0, together["null"], one["delta_nats"])  # answers of another row
+    keys = paths["embedding:L0.H0.k"]
+    assert (keys["writer"], keys["reader"], keys["part"]) == ("embedding", "L0.H0", "k")
+    drawn = mhsa("inspect-heads", copying, "--patch", asked).out
+    assert "L0.H0+L0.H1+L0.H2" in drawn and f"{together['delta_nats']:+.4f}" in drawn
+
+
+def test_the_lens_and_direct_logits(copying: Path) -> None:
+    found = document("inspect-heads", copying, "--lens", "--direct", "--circuits", "--head", "1,2")
+    steps = found["logit_lens"]["steps"]
+    assert [step["layer"] for step in steps] == [None, 0]
+    loss = document("explain", copying)["verdict"]["loss_nats"]
+    assert steps[1]["loss"] == pytest.approx(loss, abs=1e-6) and steps[0]["loss"] > 2
+    direct = found["direct_logits"]
+    assert direct["counts"] == [0] * 5 + [64] * 5 and [head["head"] for head in direct["heads"]] == [1, 2]
+    for head, circuit in zip(direct["heads"], found["circuits"]["heads"], strict=True):
+        figures = [figure for figure in head["by_position"] if figure is not None]
+        assert len(figures) == 5 and sum(figures) / 5 == pytest.approx(circuit["direct_logits"], abs=1e-4)
+
+
+def test_where_no_effect_is_shown_nothing_is_labelled(tmp_path: Path) -> None:
+    assert mhsa("train", "epochs=1", "steps_per_epoch=60", "--runs", tmp_path, "--name", "r").code == 0
+    for found in (document("inspect-heads", tmp_path / "r"), document("explain", tmp_path / "r")):
         assert found["verdict"]["pattern_matters"] is False
-        assert all(head["label"] is None and "not labelled" in head["evidence"] for head in found["heads"])
-    assert "weight  " not in mhsa("inspect-heads", "tiny").out
+        assert {claim["id"]: claim["status"] for claim in found["verdict"]["claims"]}["no effect shown"] == "not shown"
+        for head in found["heads"]:
+            assert head["label"] is None and head["claims"][0]["id"] == "not labelled"
+    assert "weight  " not in mhsa("inspect-heads", tmp_path / "r").out
 
 
 def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:
@@ -103,6 +157,29 @@ def test_looking_leaves_the_run_as_it_is(tiny: Path) -> None:
         (["inspect-heads", "tiny", "--definition", "olsson2022"], "--scores"),
         (["inspect-heads", "tiny", "--scores", "--definition", "mine"], "--definition: found `mine`"),
         (["inspect-heads", "tiny", "--scores", "--definition", "olsson2022"], "needs rows of 101 tokens"),
+        (["inspect-heads", "tiny", "--lens", "--tokens", "1 2"], "--tokens"),
+        *(
+            (["inspect-heads", "tiny", "--patch", text], f"--patch: found `{text}`")
+            for text in (
+                "L0.H9:L1.H0.k",
+                "L0.H0:L1.H9.q",
+                "L0.H0:L1.H0.x",
+                "L0.H0:L1.H0k",
+                "L0.H0:",
+                "L0.H0:L1",
+                ":logits",
+                "L0:L1.H0.v",
+                "x:logits",
+                "L0.H0+:logits",
+                "L9.H0",
+                "L0.H0:L1.H0.k:v",
+                "L0.H0+L9.H0:logits",
+            )
+        ),
+        (["inspect-heads", "tiny", "--patch", "L1.H0:L0.H0.k"], "--patch: L1.H0:L0.H0.k"),
+        (["inspect-heads", "tiny", "--patch", "L0.H0,L1.MLP:L1.H2.v"], "--patch: L1.MLP:L1.H2.v"),
+        (["inspect-heads", "tiny", "--patch", "L2.mlp:logits"], "--patch: L2.MLP:logits"),
+        (["inspect-heads", "tiny", "--patch", ","], "--patch"),
     ],
 )
 def test_wrong_questions(arguments: list[str], words: str, tiny: Path) -> None:
@@ -129,7 +206,10 @@ def test_a_run_of_an_older_version_is_measured_anew(tiny: Path) -> None:
         ("verdict", {"text": 1}),
         ("label_id", 7),
         ("label_id", "nose"),
-        ("evidence_parts", 7),
+        ("claims", 7),
+        ("claims", [{"id": "effect", "text": 3}]),
+        ("claims", [{"id": "effect", "text": "x", "subject": "L0.H0", "status": "seen", "evidence": {}}]),
+        ("role", "nose"),
         ("scores", {"previous": 1}),
         ("scores", None),
         ("shapley_nats", "x"),

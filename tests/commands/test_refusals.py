@@ -126,7 +126,7 @@ def test_a_chunk_that_breaks_off_before_its_first_step_says_why() -> None:
         info = facts(Path(f"runs/s/seed={seed}"))
         assert (info["status"], info["step"]) == ("interrupted", 0) and "a bug" in info["sweep"]["message"]
     assert mhsa("verify", "s").code == 0 and mhsa("sweep", "--resume", "s").code == 0
-    kept = {"cell", "seed", "steps_to_goal", "labels", "label_ids", "curve"}  # and no message any more
+    kept = {"cell", "seed", "reached", "labels", "label_ids", "formed", "curve"}  # and no message any more
     assert facts(Path("runs/s/seed=42"))["sweep"].keys() == kept
 
 

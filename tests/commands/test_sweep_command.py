@@ -40,8 +40,9 @@ def test_json_keeps_its_promise_and_the_files_say_the_same() -> None:
         assert group["models"] == group["success"]["n"] == 2
         low, high = group["success"]["wilson95"]
         assert 0 <= low <= group["success"]["k"] / 2 <= high <= 1
-        assert {"median", "q25", "q75"} == group["steps_to_goal"].keys() == group["final_loss"].keys()
-    assert {pair["measure"] for pair in found["pairs"]} == {"steps", "loss"} and len(found["runs"]) == 4
+        assert {"estimate", "low", "high", "n", "watched"} == group["steps_to_goal"].keys()
+        assert {"estimate", "low", "high", "n"} == group["final_loss"].keys()
+    assert [pair["measure"] for pair in found["pairs"]] == ["steps", "loss", "success"] and len(found["runs"]) == 4
     folder = Path(found["sweep"])
     kept = json.loads((folder / "sweep.json").read_text())
     assert kept["report"]["groups"] == found["groups"]
@@ -107,6 +108,7 @@ def test_a_trial_that_explodes_is_told_and_the_others_finish() -> None:
     status = [run["status"] for run in said.json["runs"]]
     assert status[:2] == ["finished"] * 2 and "failed" in status[2:]
     failed = next(run for run in said.json["runs"] if run["status"] == "failed")
+    assert "reached" in facts(Path(failed["run"]))["sweep"]
     assert failed["cause"] == "nonfinite" and said.json["failed"] == status.count("failed")
 
 

@@ -17,7 +17,7 @@ import torch
 
 from mhsa_cli.commands.sweep_output import tell_failed
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.statistics import report
+from mhsa_cli.core.sweep_report import report
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.core.training.stack import Stack
 from mhsa_cli.errors import StorageError
@@ -91,7 +91,7 @@ def test_a_trial_without_memory_has_failed_and_is_tried_again_by_resume(unbroken
 
 def test_where_several_processes_had_too_little_memory_one_may_do(capsys: pytest.CaptureFixture[str]) -> None:
     trial = TrialResult("s/seed=1", 0, 1, "failed", None, None, None, None, (), "", "memory")
-    tell_failed(report([{}], [trial], 0.9, 1), "s", alone=False)
+    tell_failed(report([{}], [trial], 0.9), "s", alone=False)
     assert "mhsa sweep --resume s --jobs 1" in capsys.readouterr().err
 
 

@@ -113,7 +113,7 @@ def test_other_jobs_and_other_chunks_go_on_all_the_same(
     unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_off(13, 4, 11)
-    monkeypatch.setattr("mhsa_cli.jobs.sweep.scheduler.MAX_STACK", 2)
+    monkeypatch.setattr("mhsa_cli.jobs.sweep.capacity.MAX_STACK", 2)
     _, made = resume()
     assert [step for models, step in made if models == 2][:13] == list(range(12, 25))
     assert kept(Path("runs/s")) == unbroken

@@ -68,8 +68,8 @@ def test_the_strips_of_all_heads_under_the_curve(told: Path) -> None:
         assert text in said.out, text
     rows = {row.split()[0]: row for row in said.out.splitlines() if "│" in row and row.startswith("L")}
     assert list(rows) == [f"L{layer}.H{head}" for layer in range(2) for head in range(3)]
-    assert "previous" in rows["L0.H0"] and rows["L0.H0"].split()[-3] == "4" and "previous token" in said.out
-    assert "self" in rows["L1.H2"] and rows["L1.H2"].count("–") >= 3
+    assert "previous" in rows["L0.H0"] and "2–4" in rows["L0.H0"].split() and "previous token" in said.out
+    assert "self" in rows["L1.H2"] and rows["L1.H2"].count("–") >= 2
 
 
 def test_the_document_by_hand(told: Path) -> None:
@@ -78,9 +78,13 @@ def test_the_document_by_hand(told: Path) -> None:
     assert said.err == "" and document["run"] == "runs/tiny" and document["steps"] == STEPS
     first, last = document["heads"][0], document["heads"][-1]
     assert (first["name"], first["target"], first["label"]) == ("L0.H0", "previous", "previous token")
-    assert first["lifts"] == RISE and first["onset"] == 4
-    assert first["width"] == 4  # 0.2 half way from 1 to 2, 0.8 at 6: 4.5, to the even number
-    assert first["lead"] == document["largest_drop"]["step"] - 4
+    assert first["lifts"] == RISE and first["final"] == pytest.approx((0.8 + 0.9 + 0.95) / 3)
+    assert (first["onset"], first["rise"]) == ({"low": 2, "high": 4}, {"low": 1, "high": 6})
+    assert first["width"] == 4  # 20% of 0.883 at 1.38, 80% at 5.07
+    drop = document["largest_drop"]
+    assert first["lead"] == {"low": drop["low"] - first["rise"]["high"], "high": drop["high"] - first["rise"]["low"]}
+    assert [claim["id"] for claim in first["claims"]] == ["onset", "lead"] and first["claims"][0]["subject"] == "L0.H0"
+    assert document["order"] == [] and len(document["in_context"]) == 7
     assert first["scores"]["previous"] == RISE and first["scores"]["induction"] == [None] * 7
     assert first["scores"]["entropy"] == [0.25] * 7 and first["scores"]["positionality"] == [None] * 7
     assert (last["name"], last["target"], last["label"], last["onset"]) == ("L1.H2", "self", None, None)
@@ -94,7 +98,7 @@ def test_a_loss_stands_at_the_updates_before_it(told: Path) -> None:
     ]
     (told / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*steps, *kept]))
     document = mhsa("timeline", "--json").json
-    assert document["largest_drop"] == {"step": 5, "nats": 1.0} and document["heads"][0]["lead"] == 1
+    assert document["largest_drop"] == {"step": 5, "nats": 1.0, "low": 4, "high": 5}
 
 
 def test_one_score_for_all_heads(told: Path) -> None:
@@ -152,7 +156,7 @@ def test_a_picture_in_a_file_beside_the_document(told: Path) -> None:
 
 def test_what_the_task_says_stands_below(told: Path) -> None:
     stored = json.loads((told / "heads.json").read_text())
-    verdict = {**stored["verdict"], "pattern_matters": False, "text": "The pattern does not matter on shift."}
+    verdict = {**stored["verdict"], "pattern_matters": False, "claims": ["The pattern does not matter on shift."]}
     (told / "heads.json").write_text(json.dumps({**stored, "note": "A note.", "verdict": verdict}))
     shown = mhsa("timeline").out
     assert "A note." in shown and "does not matter" in shown

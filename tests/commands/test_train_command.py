@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from hashlib import sha256
@@ -106,6 +107,11 @@ def test_the_end_tells_curve_epochs_heads_files_and_the_next_command() -> None:
     places = [said.out.find(text) for text in expected]
     assert -1 not in places, dict(zip(expected, places, strict=True))
     assert places == sorted(places)
+
+
+def test_one_step_is_counted_as_one() -> None:
+    said = mhsa(*TRAIN, "--name", "once", "train.epochs=1", "train.steps_per_epoch=1", "train.warmup_steps=0")
+    assert (said.code, re.findall(r"\b1 steps?\b", said.out)) == (0, ["1 step"])
 
 
 def test_the_weights_depend_on_seed_and_config_only(trained: Path) -> None:

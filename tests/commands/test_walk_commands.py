@@ -96,10 +96,9 @@ class Stream:
 
 
 ENCODINGS, WIDTHS = ("ascii", "latin-1", "utf-8"), (20, 40, 60)
+# Each encoding and each width, and a terminal; tests/long has the others.
 SOME = [Stream(*pair, terminal=False) for pair in zip(ENCODINGS, WIDTHS, strict=True)] + [Stream("latin-1", 40, True)]
 ALL = [Stream(*one) for one in itertools.product(ENCODINGS, WIDTHS, (False, True))]
-# Each encoding at each width, pipes and terminals in turn; tests/long has the others.
-HALF = [ALL[2 * at + (at + 1) % 2] for at in range(len(ALL) // 2)]
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +155,7 @@ KINDS = [pytest.param(c, run, id=f"look-{c}-{kind}") for c in LOOKING for kind, 
 
 @pytest.mark.parametrize(("command", "run"), KINDS)
 def test_looking_back(command: WalkedCommand, run: str, place: Path) -> None:
-    look(command, run, HALF if run == NORMAL else SOME)
+    look(command, run, SOME)
 
 
 def look(command: WalkedCommand, run: str, streams: Iterable[Stream]) -> None:

@@ -22,6 +22,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "timeline --target": ("previous",),
     "check --entry": ("Five",),
     "check --with": ("x=5",),
+    "check --csv": ("a-table-of-grades-as-people-name-it-for-the-spreadsheet-that-reads-it.csv",),
+    "check --out": ("a-folder-of-reports-as-people-name-it-for-those-who-get-them",),
     "check --seconds": ("0.1", "9"),  # the least ends every grade; nothing is measured against it
     "check --memory": ("0.1", "4"),
     "FILE": ("tiny.yaml",),
@@ -35,6 +37,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "HEADS": ("L0.H0", "L0"),
     "LAYER": ("L0", "0"),
     "TOKENS": ("1", "2 1 0"),
+    "PATHS": ("L0.H0:logits", "L0.H0,embedding:L0.H0.k"),
     "olsson2022": ("olsson2022",),
     "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
     "ADDRESS": ("localhost:1",),

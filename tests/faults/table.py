@@ -6,6 +6,7 @@ from tests.faults.row import Row
 from tests.faults.rows import (
     attention,
     bad_configs,
+    claims,
     clock,
     control,
     damage,
@@ -57,6 +58,7 @@ ROWS: dict[str, Row] = {
     "observers": observers.ROW,
     "control": control.ROW,
     "attention": attention.ROW,
+    "claims": claims.ROW,
     "edge-models": edge_models.ROW,
     "renders": renders.ROW,
     "environment": environment.ROW,

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from mhsa_cli.jobs.sweep import chunk, local, scheduler
+from mhsa_cli.jobs.sweep import capacity, chunk, local
 from mhsa_cli.jobs.sweep.plan import planned_trials
 from tests.commands.shell import SMALL, digests, facts, mhsa, tree
 from tests.commands.test_sweep_resume import kept
@@ -44,7 +44,7 @@ def test_a_trial_is_itself_in_any_order_and_any_stack(size: int, shuffle: int | 
             random.Random(shuffle).shuffle(found)
         return found
 
-    with mock.patch.object(scheduler, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned_trials", trials):
+    with mock.patch.object(capacity, "MAX_STACK", size), mock.patch("mhsa_cli.jobs.sweep.run.planned_trials", trials):
         assert mhsa("sweep", *GRID, "--name", "s").code == 0
     assert digests() == alone
 
@@ -63,9 +63,7 @@ def often(_: pytest.MonkeyPatch) -> None:
 LONG = [*SMALL[:4], "batch_size=5", "eval_sequences=9", "n_heads=1,2,4", "steps_per_epoch=50"]
 
 
-@pytest.mark.parametrize(
-    ("kills", "epochs", "seeds", "seed"), [(2, 1, 4, 5), pytest.param(10, 32, 12, 7, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kills", "epochs", "seeds", "seed"), [(2, 1, 4, 5), (10, 32, 12, 7)])
 def test_a_sweep_killed_at_random_moments_is_completed_and_no_result_is_touched(
     kills: int, epochs: int, seeds: int, seed: int, here: Path, server: ForkServer
 ) -> None:

@@ -12,7 +12,7 @@ from mhsa_cli.config.estimate import trial_disk, trial_memory
 from mhsa_cli.config.load import load_config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.sweep import capacity
-from mhsa_cli.jobs.sweep.scheduler import largest_stack
+from mhsa_cli.jobs.sweep.capacity import largest_stack
 from tests.commands.shell import mhsa
 
 MIB, GIB = 2**20, 2**30

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import test_walk_commands, test_walk_settings
-from tests.commands.test_walk_commands import ALL, HALF, LOOKING, NORMAL, look, prepared
+from tests.commands.test_walk_commands import ALL, LOOKING, NORMAL, SOME, look, prepared
 from tests.commands.test_walk_settings import WALKED, Case, walk
 from tests.commands.walk import WalkedCommand
 
@@ -23,4 +23,4 @@ def test_each_setting(case: Case, stand_alone: Path) -> None:
 
 @pytest.mark.parametrize("command", LOOKING, ids=str)
 def test_looking_back(command: WalkedCommand, stand_among_runs: Path) -> None:
-    look(command, NORMAL, [stream for stream in ALL if stream not in HALF])
+    look(command, NORMAL, [stream for stream in ALL if stream not in SOME])

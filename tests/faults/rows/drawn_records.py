@@ -7,13 +7,10 @@ import random
 from functools import cache
 from typing import Any
 
-from mhsa_cli.records.claims import stored
+from mhsa_cli.records.circuits import Circuits, Composition, HeadCircuits
+from mhsa_cli.records.claims import Claim, Status, stored
 from mhsa_cli.records.heads import (
     Ablation,
-    Circuits,
-    Composition,
-    HeadCircuits,
-    HeadHistory,
     HeadMaps,
     HeadReport,
     HeadScore,
@@ -21,11 +18,14 @@ from mhsa_cli.records.heads import (
     TargetScore,
     Verdict,
 )
-from mhsa_cli.records.labels import Label, Role
-from mhsa_cli.records.sweep import Difference, GroupStats, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.labels import Extent, Label, Role
+from mhsa_cli.records.sweep import FormedStats, GroupStats, Median, PairStats, SweepReport, TrialResult
+from mhsa_cli.records.timeline import HeadHistory, Interval
 from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.records.training import Series, TaskInfo
 
+EFFECTS = [f"{way}_delta_{part}" for way in ("uniform", "zero", "mean", "resample") for part in ("nats", "se")]
+EFFECTS += ["shapley_nats", "shapley_se", "share", "share_se", "kept", "kept_se"]
 SHAPES = ["ordinary", "one", "nothing", "NaN", "infinite", "huge", "tiny", "wide", "odd text", "long"]
 SIZES = {"one": (1, 1, 1), "wide": (2, 9, 66), "long": (3, 5, 9)}  # layers, heads, tokens; of the others (1, 3, 7)
 ODD = [
@@ -110,6 +110,11 @@ class Made:
         self.seen(three[1])
         return tuple(self.maybe(one) for one in three)
 
+    def median(self, whole: bool = False) -> Median:
+        """Give a median with its interval."""
+        low, middle, high = self.quartiles(whole)
+        return Median(middle, low, high, 6)
+
 
 def maps(m: Made) -> HeadMaps:
     """Make maps with a report."""
@@ -136,11 +141,14 @@ def score(m: Made, layer: int, head: int) -> HeadScore:
         distance = m.count() if name == "offset" else None
         targets[name] = TargetScore(m.share(), m.share(), m.share(), distance, m.maybe(m.share()))
     gaps = [{gap: m.share() for gap in gaps} for gaps in ((5, 7), (2, 4), (2,))]
-    deltas = [m.maybe(m.number()) for _ in range(7)]
-    label = m.maybe(Label("previous", m.draw.choice(list(Role))))
+    effects = {name: m.maybe(m.number()) for name in EFFECTS}
+    role = m.draw.choice([*Role, None])
+    label = m.maybe(Label("previous", role or Role.PATTERN, extent=m.maybe(m.draw.choice([*Extent]))))
+    name, figures = f"L{layer}.H{head}", (m.number(), m.maybe(m.number()), m.maybe(m.number()))
+    evidence = [stored(m.text("lift 0.93")), *(Claim(name, "effect", *figures, status) for status in Status)]
     return HeadScore(
-        layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps, *deltas,
-        label, (stored(m.text("lift 0.93")), stored(m.text("it alone changes the loss"))),
+        layer, head, targets, *(m.maybe(m.share()) for _ in range(4)), *gaps,
+        **effects, role=role, label=label, evidence=evidence,
     )  # fmt: skip
 
 
@@ -148,20 +156,27 @@ def history(m: Made, layer: int, head: int) -> HeadHistory:
     """Make one head's history."""
     steps = m.steps()[:: 1 + len(m.steps()) // 18]
     lifts = [m.maybe(m.share()) for _ in steps]
-    figures = [m.maybe(m.count()) for _ in range(3)]
-    return HeadHistory(layer, head, "offset", m.text("offset 6"), steps, lifts, *figures, m.maybe(m.count()))
+    onset, rise, lead = (m.maybe(Interval(*sorted((m.count(), m.count())))) for _ in range(3))
+    figures = [m.maybe(m.share()), onset, rise, m.maybe(m.count()), lead, m.maybe(m.count())]
+    return HeadHistory(layer, head, "offset", m.text("offset 6"), steps, lifts, *figures)
 
 
 def swept(m: Made) -> SweepReport:
     """Make a sweep's report."""
     key = m.text("n_heads")
     groups = [
-        GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.quartiles(whole=True),
-                     m.quartiles(), [([Label("offset", Role.SHOWN, 6)], 2)])
+        GroupStats({key: m.text(str(2**i))}, 3, 2, 3, (m.share(), m.share()), m.median(whole=True), m.count(),
+                     m.median(), [([Label("offset", Role.SHOWN, 6)], 2)],
+                     [FormedStats(Label("induction", Role.SHOWN), m.count(), m.count(), m.median(whole=True), i == 0)])
         for i in range(4 if m.shape == "long" else 2)
     ]  # fmt: skip
-    difference = Difference(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), 3)
-    pairs = [PairStats(0, 1, key, "steps", difference, 0, 0)]
+    found = [Median(m.maybe(m.number()), m.maybe(m.number()), m.maybe(m.number()), m.count()) for _ in Status]
+    pairs = [
+        PairStats(0, 1, key, measure, m.share(), m.share(), status, middle, m.maybe(m.number()))
+        for measure, status, middle in zip(("steps", "loss", "steps", "loss"), Status, found, strict=True)
+    ]
+    counts = (m.count(), m.count()), (m.count(), m.count())
+    pairs.append(PairStats(0, 1, key, "success", m.share(), m.share(), Status.NOT_SHOWN, counts=counts))
     failed = TrialResult(m.text("s/a"), 1, 4, "failed", None, None, None, None, [], m.text("NaN"))
     return SweepReport(groups, pairs, [failed], m.share())
 
@@ -186,10 +201,12 @@ def circuit(m: Made) -> Circuits:
     """Make the circuits of every head."""
     shares = {"tok-tok": m.share(), "pos-pos": m.share(), "bias-tok": m.share()}
     found = [
-        HeadCircuits(*place, m.maybe(shares), *(m.maybe(m.seen(m.share())) for _ in range(3))) for place in m.places
+        HeadCircuits(*place, m.maybe(shares), *(m.maybe(m.seen(m.share())) for _ in range(4))) for place in m.places
     ]
     pairs = [Composition((0, i), (1, j), m.share(), m.share(), m.share()) for i in range(3) for j in range(2)]
-    return Circuits(m.count(), found, pairs, m.maybe(m.number()), m.text("64 rows"), [m.text("No shares.")])
+    notes = [stored(m.text("No shares."))]
+    limits = [m.maybe(m.share()) for _ in range(3)]
+    return Circuits(m.count(), found, pairs, m.maybe(m.number()), m.text("64 rows"), notes, *limits)
 
 
 def curves(m: Made, count: int) -> list[Any]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from mhsa_cli.records import bench as b
 from mhsa_cli.records.check import Grade, Law, NamedFault, Note
-from mhsa_cli.records.heads import HeadMaps, HeadScore, Matching
+from mhsa_cli.records.claims import Status
+from mhsa_cli.records.heads import HeadMaps, HeadScore, Matching, Untested
+from mhsa_cli.records.timeline import Interval, LossDrop
 from mhsa_cli.records.verify import Check, Verification
 from mhsa_cli.renderers.kit import table
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
@@ -60,7 +62,9 @@ def compared(m: Made, surface: Any) -> Lines:
     names = (m.text("copy-h4"), m.text("copy-h8"))
     first, second = ({m.text("n_heads"): m.count(), "lr": m.number(), "path": m.text("p")} for _ in range(2))
     pairs = [(place, place, m.share()) for place in m.places]
-    matching = Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.share(), m.text("64 rows"))
+    status, reason = m.draw.choice(list(Status)), m.maybe(m.draw.choice(list(Untested)))
+    test = status, m.maybe(m.share()), m.maybe(m.share()), m.count(), reason
+    matching = Matching(pairs, [(0, 9)], [(1, 9)], m.share(), m.text("32 rows"), *test)
     labels = ({place: m.text("offset 6") for place in m.places}, {(0, 0): m.text("itself")})
     final = [["eval loss", short(m.number(spot=True)), short(m.number(spot=True))]]
     return stacked(
@@ -126,8 +130,8 @@ def sentences(maps: HeadMaps) -> list[str]:
     """Write the paragraphs of `mhsa explain`."""
     if maps.report is None:
         return []
-    heads_ = zip(maps.report.heads, maps.heads, strict=True)
-    return [explain.explain_model(maps.report), *(explain.explain_head(head, summary) for head, summary in heads_)]
+    report = maps.report
+    return [explain.explain_model(report), explain.explain_teamwork(report), *map(explain.explain_head, report.heads)]
 
 
 def lines(texts: Sequence[str], width: int) -> Lines:
@@ -147,7 +151,8 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
         [drawn.history(m, *place) for place in m.places],
         s,
         baseline=drawn.guess(m),
-        drop=m.maybe((m.count(), m.number())),
+        drop=m.maybe(LossDrop(m.count(), m.number(), Interval(0, m.count()))),
+        in_context=[(step, m.maybe(m.number())) for step in m.steps()],
         target=m.draw.choice([None, "previous"]),
     ),  # fmt: skip
     "multiples": lambda m, s: small_multiples.small_multiples(drawn.curves(m, 0 if m.shape == "nothing" else 5), s),
@@ -157,6 +162,7 @@ RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
     "scores": looked(heads.score_table, lambda head: [score.lift for score in head.scores.values()]),
     "gaps": looked(heads.gap_table, lambda head: [*head.trained_gaps.values(), *head.unseen_gaps.values()]),
     "ablations": lambda m, s: heads.ablation_table(drawn.ablated(m), s),
+    "head lines": looked(lambda report, s: explain.head_lines(report.heads, s.width), lambda head: []),
     "sentences": lambda m, s: lines(sentences(drawn.report_maps(m)), s.width),
     "circuits": lambda m, s: circuits.circuits_table(drawn.circuit(m), s),
     "comparison": compared,

@@ -25,6 +25,7 @@ ALLOWED = {
     ("mhsa_cli/check/source/execute.py", "exec"): "the same; only what it needs is run, and never from a run folder",
     ("mhsa_cli/check/source/read_file.py", "compile"): "asks whether a text is Python; nothing is run",
     ("mhsa_cli/jobs/grade/child.py", "importlib.import_module of a name made at run time"): "a module of ours by name",
+    ("mhsa_cli/jobs/grade/judge.py", "importlib.import_module of a name made at run time"): "a module of ours by name",
     (
         "mhsa_cli/core/export/__init__.py",
         "importlib.import_module of a name made at run time",
