@@ -215,10 +215,13 @@ def find_one_fault(cases: Sequence[Case]) -> tuple[Case, Match] | None:
 def find_several_faults(cases: Sequence[Case]) -> tuple[Case, Match] | None:
     """Find a scale, several faults at once, or one in a layout that the block does not confirm, within the tries."""
     tries = Tries(TRIES)
+    # Layouts are confirmed by the numbers that make values: not those of a block that projects these with others.
+    projected = [name for name, fault in FAULTS.items() if any("project" in form for form in fault.forms)]
     searches: list[Callable[[Case], Match | None]] = [
+        lambda case: _single_fault(case, _unconfirmed(case), tries, projected),
         lambda case: _constant(case, (), tries),
         lambda case: find_common_faults(case, tries),
-        lambda case: _single_fault(case, range(case.n_confirmed, len(case.layouts)), tries),
+        lambda case: _single_fault(case, _unconfirmed(case), tries),
         lambda case: _two_faults(case, tries),
         lambda case: _constant(case, WITH_CONSTANT, tries),
     ]
@@ -229,21 +232,29 @@ def find_several_faults(cases: Sequence[Case]) -> tuple[Case, Match] | None:
     return None
 
 
-def _single_fault(case: Case, layouts: range, tries: Tries | None = None) -> Match | None:
+def _unconfirmed(case: Case) -> range:
+    return range(case.n_confirmed, len(case.layouts))
+
+
+def _single_fault(
+    case: Case, layouts: range, tries: Tries | None = None, names: Iterable[str] = FAULTS
+) -> Match | None:
     for at in layouts:  # the faults of the layout alone
         for base in case.bases(at) if add_layout_faults(case.layouts[at], ()) else ():
             if match := case.match(at, base):
                 return match
     for at in layouts:
         for base in case.bases(at):
-            if match := single_fault(case, at, base, tries):
+            if match := single_fault(case, at, base, tries, names):
                 return match
     return None
 
 
-def single_fault(case: Case, at: int, base: Spec, tries: Tries | None = None) -> Match | None:
+def single_fault(
+    case: Case, at: int, base: Spec, tries: Tries | None = None, names: Iterable[str] = FAULTS
+) -> Match | None:
     """Find the one fault of the table that, in a right form, explains the block; within the tries, if they count."""
-    for name, form in fault_forms(case.layouts[at], base, len(case.ropes) > 1):
+    for name, form in fault_forms(case.layouts[at], base, len(case.ropes) > 1, names):
         if tries is not None and not tries.take(case, 0):
             return None
         if match := case.match(at, base._replace(**form), name):
