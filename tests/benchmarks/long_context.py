@@ -101,7 +101,7 @@ def main() -> None:
     config = load_config(None, [f"task.seq_len={T}", f"model.d_model={H * D_HEAD}", f"model.n_heads={H}"])
     task = build_task(config.task)
     model = build_model(config, task).eval()
-    ids = task.sample(1, torch.Generator().manual_seed(1)).inputs
+    ids = task.sample(torch.Generator().manual_seed(1), 1).inputs
     with torch.no_grad():
         compare(
             f"exact weights a few rows at a time, T={T}, against none",

@@ -233,9 +233,9 @@ class ProgramTask(Task):
         found = [self.program.answer(row, q) for q in range(len(row))]
         return [IGNORE if a is None else a for a in found]
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        rows = self._rows(n, random.Random(int(torch.randint(2**62, (), generator=generator))))
-        return Batch(torch.tensor(rows), torch.tensor([self.answers(row) for row in rows]))
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        drawn = self._rows(rows, random.Random(int(torch.randint(2**62, (), generator=generator))))
+        return Batch(torch.tensor(drawn), torch.tensor([self.answers(row) for row in drawn]))
 
     def source(self, inputs: Tensor) -> Tensor | None:
         if self.program.source is None:

@@ -151,9 +151,9 @@ class Attended(Task):
     def rows(self, n: int, generator: Generator) -> Tensor:
         return torch.randint(self.vocab_size, (n, self.seq_len), generator=generator)
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        inputs = self.rows(n, generator)
-        keys = self.target(inputs).expand(n, -1, -1).clone()
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        inputs = self.rows(rows, generator)
+        keys = self.target(inputs).expand(rows, -1, -1).clone()
         keys[:, 0] = False  # query 0 has one key
         answers = inputs.unsqueeze(1).masked_fill(~keys, -1)  # (n, T, T)
         highest = answers.amax(-1)

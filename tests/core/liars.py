@@ -86,14 +86,15 @@ class Memory(Noise):
     def __init__(self, seed: int = 0, held_out: bool = True, rows: int = 12) -> None:
         super().__init__(vocab_size=11, seq_len=9)
         self.chance_loss, self.chance_accuracy = 2.3979, 1 / 11
-        self.kept = super().sample(rows, stream_generator(seed, "memory", 0))
-        self.held_out, self.n_rows = held_out, None if held_out else rows
+        self.kept = super().sample(stream_generator(seed, "memory", 0), rows)
+        self.others, self.n_rows = held_out, None if held_out else rows
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        if split == "eval" and self.held_out:
-            return super().sample(n, generator)
-        chosen = torch.randint(len(self.kept.inputs), (n,), generator=generator)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        chosen = torch.randint(len(self.kept.inputs), (rows,), generator=generator)
         return Batch(self.kept.inputs[chosen], self.kept.targets[chosen])
+
+    def held_out(self, generator: Generator, rows: int) -> Batch:
+        return super().sample(generator, rows) if self.others else self.sample(generator, rows)
 
 
 STEPS, BATCH = 120, 12

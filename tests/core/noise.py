@@ -21,10 +21,10 @@ class Noise(Task):
     def __init__(self, vocab_size: int = V, seq_len: int = T, unscored: int = 2) -> None:
         self.vocab_size, self.seq_len, self.unscored = vocab_size, seq_len, unscored
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        rows = torch.randint(self.vocab_size, (2, n, self.seq_len), generator=generator)
-        rows[1, :, : self.unscored] = IGNORE
-        return Batch(rows[0], rows[1])
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        ids = torch.randint(self.vocab_size, (2, rows, self.seq_len), generator=generator)
+        ids[1, :, : self.unscored] = IGNORE
+        return Batch(ids[0], ids[1])
 
 
 def small(seed: int = 0, vocab_size: int = V, **settings: object) -> TransformerLM:

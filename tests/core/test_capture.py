@@ -88,7 +88,7 @@ def test_source_mass_by_hand() -> None:
 def test_the_weight_on_the_answer_is_that_of_rows_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other computation: whole maps and a loop over queries with an answer; rows may be split in any way."""
     model, task = copy_model("model.window=5", "task.vocab_size=5")
-    rows = task.sample(9, torch.Generator().manual_seed(3)).inputs
+    rows = task.sample(torch.Generator().manual_seed(3), 9).inputs
     source, uniform, mass = task.source(rows), 0.0, torch.zeros(2, 3)
     assert source is not None
     queries = source.any(-1).nonzero().tolist()
@@ -126,7 +126,7 @@ def test_blocks_of_rows_are_the_rows_of_the_whole(
 
 def test_a_long_sample_is_pooled_and_its_figures_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     model, task = copy_model()
-    rows = task.sample(1, torch.Generator().manual_seed(3)).inputs[0]
+    rows = task.sample(torch.Generator().manual_seed(3), 1).inputs[0]
     full, entropy, pool = sample_maps(model, rows)
     assert pool == 1
     monkeypatch.setattr("mhsa_cli.core.heads.capture.MAX_CELLS", 6 * 4 * 4)

@@ -25,7 +25,7 @@ LENGTH = 6
 
 
 def batch_of(task: Noise | Attended, n: int = 5, seed: int = 4) -> Batch:
-    return task.sample(n, torch.Generator().manual_seed(seed))
+    return task.sample(torch.Generator().manual_seed(seed), n)
 
 
 def uneven(n: int = 5) -> Batch:

@@ -48,7 +48,7 @@ def test_every_form_has_circuits_or_says_why_not(form: Form) -> None:
         assert head.direct_logits is not None and math.isfinite(head.direct_logits)
         assert head.direct_se is not None and head.direct_se > 0
     with torch.no_grad():
-        size = float(model(Noise().sample(64, torch.Generator()).inputs).abs().max())
+        size = float(model(Noise().sample(torch.Generator(), 64).inputs).abs().max())
     assert found.residual_error is not None and 0 < found.residual_error < 1e-5 * max(1, size)
     assert len(found.compositions) == (0 if form.n_layers == 1 else H * H)
     by_scores = [math.isfinite(pair.queries) and math.isfinite(pair.keys) for pair in found.compositions]

@@ -167,8 +167,8 @@ class Wrong(Copy):
         super().__init__(vocab_size=17, seq_len=10)
         self.part, self.wrong = part, wrong
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        batch = super().sample(n, generator, split=split)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        batch = super().sample(generator, rows)
         getattr(batch, self.part)[-1, 8] = self.wrong
         return batch
 

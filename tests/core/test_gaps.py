@@ -174,8 +174,8 @@ def test_the_distances_of_a_file_are_those_at_which_it_repeats(tmp_path: Path) -
 
 def test_no_row_is_drawn_for_a_task_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     class Same(Attended):
-        def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-            return Batch(*[torch.zeros(2, n, 5, dtype=torch.long)][0])
+        def sample(self, generator: Generator, rows: int) -> Batch:
+            return Batch(*[torch.zeros(2, rows, 5, dtype=torch.long)][0])
 
     found = gap_lifts(model_of(1, 5), Same("self", vocab_size=1, seq_len=5), 1)
     assert (found.trained, found.unseen, found.duplicate) == ({}, {}, {}) and found.limit is not None

@@ -15,7 +15,7 @@ from mhsa_cli.core.tasks.induction import distinct
 
 def test_a_row_is_one_block_of_different_symbols_repeated() -> None:
     task = TASKS["induction"](vocab_size=13, seq_len=11, min_period=3, max_period=7)
-    batch = task.sample(400, stream_generator(1, "test", 0))
+    batch = task.sample(stream_generator(1, "test", 0), 400)
     periods = set()
     for inputs, targets in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
         period = inputs.index(inputs[0], 1)
@@ -31,7 +31,7 @@ def test_a_row_is_one_block_of_different_symbols_repeated() -> None:
 def test_the_source_is_every_place_that_says_the_answer() -> None:
     """By search in the row itself: all places of the symbol that followed the query's symbol before."""
     task = TASKS["induction"](vocab_size=12, seq_len=14, min_period=2, max_period=9)
-    batch = task.sample(200, stream_generator(2, "test", 0))
+    batch = task.sample(stream_generator(2, "test", 0), 200)
     source = task.source(batch.inputs)
     assert source is not None
     for inputs, targets, rows in zip(batch.inputs.tolist(), batch.targets.tolist(), source, strict=True):
@@ -51,7 +51,7 @@ def test_a_row_without_a_repeat_has_no_source() -> None:
 
 def test_every_period_is_as_likely() -> None:
     task = TASKS["induction"](vocab_size=9, seq_len=8, min_period=2, max_period=5)
-    inputs = task.sample(8000, stream_generator(3, "test", 0)).inputs
+    inputs = task.sample(stream_generator(3, "test", 0), 8000).inputs
     periods = ((inputs == inputs[:, :1]) & (torch.arange(8) > 0)).int().argmax(1)
     assert (torch.bincount(periods).double()[2:] / 8000).tolist() == pytest.approx([0.25] * 4, abs=0.02)
 

@@ -43,7 +43,7 @@ SHAPES = {
 @torch.no_grad()
 def test_direct_logits_are_those_of_whole_logits_written_out(norm: str, settings: dict[str, object]) -> None:
     model = small(6, norm=norm, **settings).double()
-    batch = Noise(unscored=3).sample(4, torch.Generator().manual_seed(1))
+    batch = Noise(unscored=3).sample(torch.Generator().manual_seed(1), 4)
     logits, contexts, x = run_with_hooks(model, batch.inputs)
     figures, error = direct_logits(model, batch, logits)
     assert error is not None and error < 1e-12
@@ -86,7 +86,7 @@ def test_the_lessons_heads_add_up_to_its_answers() -> None:
 @torch.no_grad()
 def test_by_position_the_figures_are_those_of_the_rows_scored_there(settings: dict[str, object]) -> None:
     """Each position alone is the whole measurement on targets that are scored there alone; together their mean."""
-    model, batch = small(3, **settings), Noise().sample(9, torch.Generator().manual_seed(2))
+    model, batch = small(3, **settings), Noise().sample(torch.Generator().manual_seed(2), 9)
     targets = batch.targets.masked_fill(
         torch.rand(batch.targets.shape, generator=torch.Generator().manual_seed(1)) < 0.4, IGNORE
     )
@@ -113,7 +113,7 @@ def test_by_position_the_figures_are_those_of_the_rows_scored_there(settings: di
 @torch.no_grad()
 def test_the_residual_error_sees_a_wrong_sum() -> None:
     model = small(1, residual=True, norm="layernorm").double()
-    batch = Noise().sample(4, torch.Generator().manual_seed(1))
+    batch = Noise().sample(torch.Generator().manual_seed(1), 4)
     logits = model(batch.inputs)
     logits[2, 3, 5] += 0.25
     assert direct_logits(model, batch, logits)[1] == pytest.approx(0.25)
@@ -137,7 +137,7 @@ def test_where_nothing_is_direct_it_is_said() -> None:
         "no composition without residuals",
     ]
 
-    rows = Noise(unscored=9).sample(2, torch.Generator())
+    rows = Noise(unscored=9).sample(torch.Generator(), 2)
     assert direct_logits(small(), rows, small()(rows.inputs))[0] == {}
     unscored = circuits(small(), Noise(unscored=9), 0, 0)
     assert {h.direct_logits for h in unscored.heads} == {None} and unscored.residual_error is not None
@@ -157,7 +157,7 @@ def test_rows_with_more_scored_tokens_count_for_more() -> None:
 @torch.no_grad()
 def test_long_rows_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(4, window=4, positions="alibi").double()
-    batch = Noise(seq_len=13).sample(3, torch.Generator().manual_seed(1))
+    batch = Noise(seq_len=13).sample(torch.Generator().manual_seed(1), 3)
     logits = model(batch.inputs)
     whole = direct_logits(model, batch, logits)
     monkeypatch.setattr("mhsa_cli.core.heads.stream.BLOCK_CELLS", 3 * 3 * 13 * 5)

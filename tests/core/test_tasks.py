@@ -33,7 +33,7 @@ LENGTHS: dict[str, Callable[[], Task]] = {
 
 
 def row(task: Task, seed: int = 3) -> tuple[list[int], list[int]]:
-    batch = task.sample(1, stream_generator(seed, "test", 0))
+    batch = task.sample(stream_generator(seed, "test", 0), 1)
     return batch.inputs[0].tolist(), batch.targets[0].tolist()
 
 
@@ -156,7 +156,7 @@ def test_reverse_says_the_prefix_backwards() -> None:
 
 def test_lengths_vary_within_their_range_and_padding_is_never_scored() -> None:
     task = TASKS["copy"](vocab_size=12, seq_len=10, min_length=2)
-    batch = task.sample(300, stream_generator(1, "test", 0))
+    batch = task.sample(stream_generator(1, "test", 0), 300)
     lengths = (batch.inputs == 11).int().argmax(1)
     assert set(lengths.tolist()) == {2, 3, 4, 5}
     for inputs, targets, length in zip(batch.inputs.tolist(), batch.targets.tolist(), lengths.tolist(), strict=True):
@@ -189,7 +189,7 @@ OTHERS: dict[str, Callable[[], Task]] = {
 def test_chance_is_what_guessing_by_position_scores(name: str) -> None:
     """Over many rows, with what the task says of itself, and with what is counted for a task that says nothing."""
     task = OTHERS[name]() if name in OTHERS else TASKS[name].small()
-    rows = task.sample(10_000, stream_generator(2, "test", 0), split="eval").targets.tolist()
+    rows = task.held_out(stream_generator(2, "test", 0), 10_000).targets.tolist()
     loss, accuracy = constant_guess(rows)
     assert loss == pytest.approx(task.chance_loss, abs=0.01) and accuracy == pytest.approx(
         task.chance_accuracy, abs=0.02
@@ -212,12 +212,12 @@ class Ordered(Task):
     def __init__(self, n_symbols: int, length: int) -> None:
         self.vocab_size, self.seq_len, self.length = n_symbols + 1, 2 * length, length
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        drawn = torch.randint(self.vocab_size - 1, (n, self.length), generator=generator)
-        rows = torch.cat([drawn, torch.full((n, 1), self.vocab_size - 1), drawn.sort(1).values], 1)
-        targets = rows[:, 1:].clone()
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        drawn = torch.randint(self.vocab_size - 1, (rows, self.length), generator=generator)
+        ids = torch.cat([drawn, torch.full((rows, 1), self.vocab_size - 1), drawn.sort(1).values], 1)
+        targets = ids[:, 1:].clone()
         targets[:, : self.length] = IGNORE
-        return Batch(rows[:, :-1], targets)
+        return Batch(ids[:, :-1], targets)
 
 
 @pytest.mark.parametrize(("n_symbols", "length"), [(5, 3), (2, 4), (7, 2)])
@@ -238,10 +238,10 @@ def test_a_task_of_ones_own_is_refused_where_it_leaves_the_vocabulary(part: str,
     class Own(Task):
         vocab_size, seq_len = 7, 3
 
-        def sample(self, n: int, generator: torch.Generator, *, split: str = "train") -> Batch:
-            rows = {"inputs": torch.full((n, 3), 6), "targets": torch.tensor([0, IGNORE, 6]).expand(n, 3).clone()}
-            rows[part][-1, 1] = wrong
-            return Batch(**rows)
+        def sample(self, generator: torch.Generator, rows: int) -> Batch:
+            ids = {"inputs": torch.full((rows, 3), 6), "targets": torch.tensor([0, IGNORE, 6]).expand(rows, 3).clone()}
+            ids[part][-1, 1] = wrong
+            return Batch(**ids)
 
     for draw in (lambda: TrainBatches(Own(), 1, 4)[1], lambda: fixed_batch(Own(), 1, "eval", 5)):
         with pytest.raises(ValueError) as caught:
@@ -289,8 +289,8 @@ def text(path: str, seq_len: int = 4, eval_fraction: float = 0.25) -> Task:
 def test_text_takes_its_vocabulary_from_the_file_and_keeps_its_end_for_evaluation(tmp_path: Path) -> None:
     task = text(write(tmp_path, b"\xef\xbb\xbfabcabcabcabcab\r\nxyzxy"))
     assert task.vocab_size == 7 and task.symbols(range(7)) == ["↵", "a", "b", "c", "x", "y", "z"]
-    trained = task.sample(200, stream_generator(1, "test", 0)).inputs
-    held = task.sample(200, stream_generator(1, "test", 0), split="eval").inputs
+    trained = task.sample(stream_generator(1, "test", 0), 200).inputs
+    held = task.held_out(stream_generator(1, "test", 0), 200).inputs
     assert set(trained.unique().tolist()) <= {0, 1, 2, 3} and set(held.unique().tolist()) <= {4, 5, 6}
 
 

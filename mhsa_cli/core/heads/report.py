@@ -214,7 +214,7 @@ class Report:
         probe, ablator, gap = self.probe, self.ablator, None
         if self.task.n_rows is None:  # fresh rows of a task that draws them are no training data
             generator = stream_generator(self.seed, "probe-train", 0)
-            drawn = Ablator(self.model, self.task.draw(len(probe.ids), generator, split="train"))
+            drawn = Ablator(self.model, self.task.draw(len(probe.ids), generator))
             held_out, trained = (one.means(one.clean_rows.unsqueeze(0))[0] for one in (ablator, drawn))
             gap = Effect(held_out.delta - trained.delta, math.hypot(held_out.se, trained.se))
         inputs, n = _inputs(probe, self.seen), len(probe.ids)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -19,8 +18,7 @@ BLOCK = 32  # steps whose batches are drawn together
 COUNTED = 2**19  # answers counted for the chance level
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Input ids and target ids, both (B, T) int64; targets are IGNORE where there is no answer."""
 
     inputs: Tensor
@@ -75,9 +73,13 @@ class Task:
         """Build one whose rows fit on a line."""
         return cls(vocab_size=10, seq_len=8)
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        """Draw n rows from `generator` alone. Only tasks over given data read `split` ("train" or "eval")."""
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        """Draw rows from `generator` alone: ids and targets, both (rows, T) int64."""
         raise NotImplementedError
+
+    def held_out(self, generator: Generator, rows: int) -> Batch:
+        """Draw rows to evaluate on. Tasks over given data hold some back; here they are drawn as for training."""
+        return self.sample(generator, rows)
 
     def source(self, inputs: Tensor) -> Tensor | None:
         """Return all keys that hold each query's answer, (B, T, T) boolean; none where a query has no answer.
@@ -109,9 +111,9 @@ class Task:
         """Write one id as in generated text."""
         return self.symbols([i])[0]
 
-    def draw(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
+    def draw(self, n: int, generator: Generator, *, held_out: bool = False) -> Batch:
         """Draw n rows and check on the CPU that every id is in the vocabulary. Raises: ValueError naming the first."""
-        batch = self.sample(n, generator, split=split)
+        batch = self.held_out(generator, n) if held_out else self.sample(generator, n)
         check_indices("id", batch.inputs, self.vocab_size)
         check_targets(batch.targets, self.vocab_size)
         return batch
@@ -128,15 +130,15 @@ def counted_chance(task: Task) -> tuple[float, float]:
     Both are measured on evaluation rows. Counts start at one, so that no answer has probability zero.
     """
     V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
-    train, held_out = (_answer_counts(task, n, index, split) for index, split in enumerate(("train", "eval")))
-    best, total = train.argmax(-1, keepdim=True), held_out.sum()
+    train, evaluated = (_answer_counts(task, n, index) for index in range(2))
+    best, total = train.argmax(-1, keepdim=True), evaluated.sum()
     log_p = (train + 1).log() - (train.sum(-1, keepdim=True) + V).log()
-    return float(-(held_out * log_p).sum() / total), float(held_out.gather(-1, best).sum() / total)
+    return float(-(evaluated * log_p).sum() / total), float(evaluated.gather(-1, best).sum() / total)
 
 
-def _answer_counts(task: Task, n: int, index: int, split: str) -> Tensor:
-    """Count over n rows how often each answer occurs at each position: (T, V), float64."""
-    targets = task.draw(n, stream_generator(0, "chance", index), split=split).targets
+def _answer_counts(task: Task, n: int, index: int) -> Tensor:
+    """Count over n rows, with index 0 of training, with 1 held out, how often each answer occurs at each position: (T, V), float64."""
+    targets = task.draw(n, stream_generator(0, "chance", index), held_out=index == 1).targets
     place = torch.arange(targets.size(1)) * task.vocab_size
     cells = (targets + place)[targets != IGNORE]
     counts = torch.bincount(cells, minlength=targets.size(1) * task.vocab_size)
@@ -169,7 +171,7 @@ class TrainBatches:
 
 def fixed_batch(task: Task, seed: int, stream: str, n: int) -> Batch:
     """Draw the n held-out rows of a stream, the same ones at every call."""
-    return task.draw(n, stream_generator(seed, stream, 0), split="eval")
+    return task.draw(n, stream_generator(seed, stream, 0), held_out=True)
 
 
 def next_token_rows(rows: Tensor) -> Batch:

@@ -32,9 +32,9 @@ class Induction(Task):
         self.gaps = range(self.min_period, self.max_period + 1)
         self.n_rows = sum(math.perm(vocab_size, period) for period in self.gaps)
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        block = distinct(n, self.max_period, self.vocab_size, generator)
-        period = torch.randint(self.min_period, self.max_period + 1, (n, 1), generator=generator)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        block = distinct(rows, self.max_period, self.vocab_size, generator)
+        period = torch.randint(self.min_period, self.max_period + 1, (rows, 1), generator=generator)
         t = torch.arange(self.seq_len + 1)
         batch = next_token_rows(block.gather(1, t % period))
         # At t = period - 1 the row does not yet show that the block ends.

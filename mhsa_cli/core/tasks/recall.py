@@ -39,21 +39,21 @@ class Recall(Task):
         """
         raise NotImplementedError
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        prefix = torch.randint(self.n_symbols, (n, self.max_length), generator=generator)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        prefix = torch.randint(self.n_symbols, (rows, self.max_length), generator=generator)
         if self.padding is None:
-            length = torch.full((n, 1), self.max_length)
+            length = torch.full((rows, 1), self.max_length)
         else:
-            length = torch.randint(self.min_length, self.max_length + 1, (n, 1), generator=generator)
-        t = torch.arange(self.seq_len + 1).expand(n, -1)  # the row has one token more than inputs or targets
+            length = torch.randint(self.min_length, self.max_length + 1, (rows, 1), generator=generator)
+        t = torch.arange(self.seq_len + 1).expand(rows, -1)  # the row has one token more than inputs or targets
         i = t - length - 1  # which answer stands at t; negative in the prefix and on the separator
         answered = (i >= 0) & (i < length)
         index = torch.where(answered, self._index(prefix, length, i), t).clamp(0, self.max_length - 1)
-        rows = prefix.gather(1, index).masked_fill(t == length, self.separator)
+        ids = prefix.gather(1, index).masked_fill(t == length, self.separator)
         if self.padding is not None:
-            rows = rows.masked_fill(i >= length, self.padding)
-        targets = rows.masked_fill(~answered, IGNORE)
-        return Batch(rows[:, :-1].contiguous(), targets[:, 1:].contiguous())
+            ids = ids.masked_fill(i >= length, self.padding)
+        targets = ids.masked_fill(~answered, IGNORE)
+        return Batch(ids[:, :-1].contiguous(), targets[:, 1:].contiguous())
 
     def source(self, inputs: Tensor) -> Tensor:
         """Return the prefix position that each query's answer repeats, and all others with the same symbol."""

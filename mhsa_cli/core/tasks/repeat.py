@@ -30,6 +30,6 @@ class Repeat(Task):
         self.n_rows = vocab_size
         self.gaps = (1,)
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        ids = torch.randint(self.vocab_size, (n, 1), generator=generator)
-        return next_token_rows(ids.expand(n, self.seq_len + 1))
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        ids = torch.randint(self.vocab_size, (rows, 1), generator=generator)
+        return next_token_rows(ids.expand(rows, self.seq_len + 1))

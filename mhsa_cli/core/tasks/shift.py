@@ -27,6 +27,6 @@ class Shift(Task):
         self.n_rows = vocab_size
         self.gaps = (vocab_size,)
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        start = torch.randint(self.vocab_size, (n, 1), generator=generator)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        start = torch.randint(self.vocab_size, (rows, 1), generator=generator)
         return next_token_rows((start + torch.arange(self.seq_len + 1)) % self.vocab_size)

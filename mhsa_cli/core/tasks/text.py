@@ -76,7 +76,7 @@ class Text(Task):
 
         More than twice as often as at the median distance and as by chance.
         """
-        rows = self.sample(max(1, COUNTED // self.seq_len), stream_generator(0, "gaps", 0)).inputs
+        rows = self.sample(stream_generator(0, "gaps", 0), max(1, COUNTED // self.seq_len)).inputs
         pairs = rows[:, 1:] * self.vocab_size + rows[:, :-1]
         if pairs.size(1) < 2:
             return ()
@@ -85,9 +85,15 @@ class Text(Task):
         usual = max(median(rates), float(share.square().sum()))
         return [gap for gap, rate in enumerate(rates, 1) if rate > 2 * usual]
 
-    def sample(self, n: int, generator: Generator, *, split: str = "train") -> Batch:
-        ids = self.parts[split]
-        start = torch.randint(len(ids) - self.seq_len, (n, 1), generator=generator)
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        return self._rows("train", generator, rows)
+
+    def held_out(self, generator: Generator, rows: int) -> Batch:
+        return self._rows("eval", generator, rows)
+
+    def _rows(self, part: str, generator: Generator, rows: int) -> Batch:
+        ids = self.parts[part]
+        start = torch.randint(len(ids) - self.seq_len, (rows, 1), generator=generator)
         return next_token_rows(ids[start + torch.arange(self.seq_len + 1)])
 
     def symbols(self, ids: Sequence[int]) -> list[str]:

@@ -40,7 +40,7 @@ def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int,
     for index in range(-(-steps // BLOCK)):
         if index * BLOCK * batch_size > MAX_ROWS:
             return None
-        rows = task.sample(BLOCK * batch_size, stream_generator(seed, "train", index)).inputs
+        rows = task.sample(stream_generator(seed, "train", index), BLOCK * batch_size).inputs
         missing.difference_update(row_keys(rows[: (steps - index * BLOCK) * batch_size]).tolist())
         if not missing:
             break
