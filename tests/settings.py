@@ -5,7 +5,7 @@ from __future__ import annotations
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 
 # A small value for each setting that a task may have without a default, and for its sizes.
-SMALL = {"vocab_size": "4", "seq_len": "4", "path": "text.txt"}
+SMALL = {"vocab_size": "4", "seq_len": "4", "path": "text.txt", "rows": "rows.txt"}
 
 
 def small_task(name: str) -> list[str]:

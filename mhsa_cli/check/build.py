@@ -27,7 +27,8 @@ from mhsa_cli.check.read.reference import Reference
 from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.source.load import Source, load
 from mhsa_cli.check.tensors import max_difference, slots
-from mhsa_cli.config.custom_attention import file_problem, form_problem, split
+from mhsa_cli.config.custom_attention import ATTENTION
+from mhsa_cli.config.own_file import file_problem, form_problem, split
 from mhsa_cli.core.model.custom import FIXED_SEED, CustomAttention, CustomBlock, Sizes, check_hint, seeded
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import GradeOptions
@@ -99,7 +100,7 @@ def load_block(block: str) -> CustomAttention:
 
     Raises: UsageError if it does not exist, its file fails, or its arguments cannot be inferred.
     """
-    problem = form_problem(block) or file_problem(block)
+    problem = form_problem(block, ATTENTION) or file_problem(block, ATTENTION)
     if problem is not None:
         raise UsageError(problem.message, problem.hint)
     with seeded(FIXED_SEED):

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, argument
+from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, TasksOption, argument
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of
+from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.compare import Comparison, compare_runs
 from mhsa_cli.jobs.history import History
@@ -34,6 +35,7 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and forma
 def compare(
     names: Annotated[list[str] | None, argument("RUN RUN", "name or path of a run")] = None,
     attention: AttentionsOption = None,
+    task: TasksOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -47,7 +49,7 @@ def compare(
         )
     root = runs_root(runs)
     first, second = (RunDir.open(root, name) for name in names or ())
-    comparison = compare_runs(first, second, attention or [])
+    comparison = compare_runs(first, second, OwnCodes(attention or (), task or ()))
     write_picture(output, lambda surface: _picture(comparison, surface), f"{first.name} and {second.name}")
     if as_json:
         print_json(_document(comparison))

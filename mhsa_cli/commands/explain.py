@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from mhsa_cli.commands.options import AttentionOption, HeadsOption, JsonOption, RunArgument, RunsOption, flag
+from mhsa_cli.commands.options import (
+    AttentionOption,
+    HeadsOption,
+    JsonOption,
+    RunArgument,
+    RunsOption,
+    TaskOption,
+    flag,
+)
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.commands.run_summary import show_model
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.load_heads import check_maps, heading, measured_maps, read_addresses, report_of, tell_other_weights
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.records.heads import HeadMaps
@@ -25,12 +34,14 @@ def explain(
         bool, flag("--more", "measure what takes long as well, with torch, and keep it: all paths, many heads' shares")
     ] = False,
     attention: AttentionOption = None,
+    task: TaskOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
     folder = open_run(runs, run)
-    maps = _measured_more(folder, attention) if more else measured_maps(folder, attention)
+    own = OwnCode(attention, task)
+    maps = _measured_more(folder, own) if more else measured_maps(folder, own)
     if not more:
         tell_other_weights(folder, maps)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
@@ -71,8 +82,8 @@ def explain(
     paper.next(f"mhsa inspect-heads {run_argument(folder.path)} --scores")
 
 
-def _measured_more(folder: RunDir, attention: str | None) -> HeadMaps:
+def _measured_more(folder: RunDir, own: OwnCode) -> HeadMaps:
     check_maps(folder)
     from mhsa_cli.jobs.trained_run import measure_more  # imports torch
 
-    return measure_more(folder, attention)
+    return measure_more(folder, own)

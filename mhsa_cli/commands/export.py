@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, option
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, TaskOption, option
 from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.export import check_format, export_run
 from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.jobs.load_run import open_run
@@ -38,13 +39,14 @@ def export(
         Path | None, option("--output, -o", "PATH", "file or folder to write [default: named after RUN]")
     ] = None,
     attention: AttentionOption = None,
+    task: TaskOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa export`."""
     check_format(to)
     folder = open_run(runs, run)
-    path, written = export_run(folder, to, output, attention)
+    path, written = export_run(folder, to, output, OwnCode(attention, task))
     if as_json:
         print_json({"run": str(folder.path), "to": to, "files": [str(file) for file in written]})
         return

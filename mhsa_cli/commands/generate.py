@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Annotated, Any
 
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, flag, option
+from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, TaskOption, flag, option
 from mhsa_cli.commands.output import print_json
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.messages import tell, writable
@@ -31,6 +32,7 @@ def generate(
     seed: Annotated[int, option("--seed", "N", "seed of the sampling", min=0, max=2**63 - 1)] = 0,
     cache: Annotated[bool, flag("--cache/--no-cache", "cache keys and values")] = True,
     attention: AttentionOption = None,
+    task: TaskOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,18 +52,18 @@ def generate(
         top_k=top_k,
         seed=seed,
         cache=cache,
-        attention=attention,
+        own=OwnCode(attention, task),
     )
-    task = result.task
+    made = result.task
     if result.beyond:
-        tell(f"note: trained on rows of {task.seq_len} tokens; positions beyond them were never trained")
+        tell(f"note: trained on rows of {made.seq_len} tokens; positions beyond them were never trained")
     if as_json:
         tokens = list(result.tokens)
-        document = {"run": folder.name, "prompt": result.prompt, "tokens": tokens, "symbols": task.symbols(tokens)}
-        text = {"text": "".join(map(task.write, tokens))} if not task.space else {}
+        document = {"run": folder.name, "prompt": result.prompt, "tokens": tokens, "symbols": made.symbols(tokens)}
+        text = {"text": "".join(map(made.write, tokens))} if not made.space else {}
         print_json({**document, **text})
         return
-    _stream(task, result.prompt, result.tokens)
+    _stream(made, result.prompt, result.tokens)
 
 
 def _stream(task: Any, prompt: Iterable[int], tokens: Iterable[int]) -> None:

@@ -14,12 +14,14 @@ from mhsa_cli.commands.options import (
     OutputOption,
     RunArgument,
     RunsOption,
+    TaskOption,
     flag,
     option,
 )
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import heads_picture, show_heads
 from mhsa_cli.config.custom_attention import refuse_block
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps, tell_other_weights
 from mhsa_cli.jobs.load_run import open_run
@@ -65,6 +67,7 @@ def inspect_heads(
         str | None, option("--definition", "olsson2022", "with --scores: add the scores of Olsson et al. 2022")
     ] = None,
     attention: AttentionOption = None,
+    task: TaskOption = None,
     output: OutputOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -78,14 +81,15 @@ def inspect_heads(
     for name in asked:
         if name in BUILT_IN:
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
-    maps = measured_maps(folder, attention) if tokens is None else _on_tokens(folder, tokens, attention)
+    own = OwnCode(attention, task)
+    maps = measured_maps(folder, own) if tokens is None else _on_tokens(folder, tokens, own)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
         if tokens is None:
             tell_other_weights(folder, maps)
         _show_maps(folder, maps, chosen, output, as_json)
         return
-    tables = HeadTables(folder, maps, chosen, attention)
+    tables = HeadTables(folder, maps, chosen, own)
     wanted = [tables.scores(definition)] if scores else []
     wanted += [tables.circuits()] if circuits else []
     wanted += [tables.ablation(ablate)] if ablate is not None else []
@@ -95,11 +99,11 @@ def inspect_heads(
     _show_tables(folder, maps, wanted, output, as_json)
 
 
-def _on_tokens(folder: RunDir, tokens: str, attention: str | None) -> HeadMaps:
+def _on_tokens(folder: RunDir, tokens: str, own: OwnCode) -> HeadMaps:
     check_maps(folder)
     from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
-    return measure_run(folder, attention, tokens)
+    return measure_run(folder, own, tokens)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:

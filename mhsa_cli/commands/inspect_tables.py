@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.load_heads import read_addresses, report_of
 from mhsa_cli.jobs.patch_paths import read_patches
 from mhsa_cli.records.heads import HeadMaps
@@ -38,14 +39,14 @@ class HeadTable:
 class HeadTables:
     """Tables of the heads at `addresses` of one run; its checkpoint is loaded only if needed."""
 
-    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Head], attention: str | None) -> None:
-        self.folder, self.maps, self.addresses, self.attention = folder, maps, addresses, attention
+    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Head], own: OwnCode) -> None:
+        self.folder, self.maps, self.addresses, self.own = folder, maps, addresses, own
 
     @cached_property
     def _trained(self) -> TrainedRun:
         from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
 
-        return load_trained_run(self.folder, self.attention)
+        return load_trained_run(self.folder, self.own)
 
     def scores(self, definition: str | None) -> HeadTable:
         """Make the table of all scores; with a definition also the induction score of that paper."""

@@ -64,6 +64,10 @@ OutputOption = Annotated[
 AttentionOption = Annotated[
     str | None, option("--attention", "FILE.py:CLASS", "custom attention of the run, to import")
 ]
+TaskOption = Annotated[str | None, option("--task", "FILE.py:NAME", "your own task of the run, to import")]
+TasksOption = Annotated[
+    list[str] | None, option("--task", "FILE.py:NAME", "your own task of a run, to import; repeatable")
+]
 AttentionsOption = Annotated[
     list[str] | None,
     option("--attention", "FILE.py:CLASS", "custom attention of a run, to import; repeatable"),

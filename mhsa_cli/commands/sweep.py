@@ -14,10 +14,12 @@ from mhsa_cli.commands.options import (
     Overrides,
     RunsOption,
     SetOption,
+    TasksOption,
     all_overrides,
     flag,
     option,
 )
+from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
@@ -57,13 +59,14 @@ def sweep(
         bool, flag("--dry-run", "print time, memory, disk and what the seeds could show; train and write nothing")
     ] = False,
     attention: AttentionsOption = None,
+    task: TasksOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
     root = runs_root(runs)
     if overrides and overrides[0] == SHOW:
-        given = (config, settings, seeds, jobs, address, name, resume, goal, attention)
+        given = (config, settings, seeds, jobs, address, name, resume, goal, attention, task)
         alone = all(value is None for value in given) and not skip_invalid and not dry_run
         if len(overrides) != 2 or not alone or engine is not Engines.LOCAL:
             raise UsageError("sweep show: wanted one SWEEP, and only --runs and --json", "mhsa sweep show SWEEP")
@@ -75,6 +78,8 @@ def sweep(
         raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
     if attention and resume is None:
         raise UsageError("--attention needs --resume", "in a new sweep: model.attention=FILE.py:CLASS")
+    if task and resume is None:
+        raise UsageError("--task needs --resume", "in a new sweep: task.name=FILE.py:NAME")
     options = EngineOptions(engine.value, jobs, address)
     if resume is not None:
         if any((overrides, settings, config, name, goal, seeds, skip_invalid, dry_run)):
@@ -100,7 +105,7 @@ def sweep(
             tell(note)
     from mhsa_cli.commands.sweep_output import show_training  # not for help
 
-    show_training(folder, options, attention, as_json, resumed=resume is not None)
+    show_training(folder, options, OwnCodes(attention or (), task or ()), as_json, resumed=resume is not None)
 
 
 def _show(folder: SweepDir, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from mhsa_cli.commands.output import Paper, print_json
+from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
@@ -44,16 +45,14 @@ _REASONS: Mapping[Cause, str] = {
 }
 
 
-def show_training(
-    folder: SweepDir, options: EngineOptions, attention: list[str] | None, as_json: bool, *, resumed: bool
-) -> None:
+def show_training(folder: SweepDir, options: EngineOptions, named: OwnCodes, as_json: bool, *, resumed: bool) -> None:
     """Train the missing trials of a sweep, redrawing curves; then write and print the report of all trials."""
     console = make_console(stderr=True)
     surface = surface_of(console)
     with folder as owned, StopSignal(animated=surface.animate) as stop:
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
-        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), attention, resumed)
+        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), named, resumed)
         owned.write_report(ended.plan, ended.results.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):

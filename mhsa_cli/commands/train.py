@@ -12,10 +12,12 @@ from mhsa_cli.commands.options import (
     Overrides,
     RunsOption,
     SetOption,
+    TaskOption,
     all_overrides,
     flag,
     option,
 )
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
@@ -29,6 +31,7 @@ def train(
     name: Annotated[str | None, option("--name", "NAME", "name of the run [default: TASK-hN, such as copy-h4]")] = None,
     resume: Annotated[str | None, option("--resume", "RUN", "continue a run from its newest checkpoint")] = None,
     attention: AttentionOption = None,
+    task: TaskOption = None,
     allow_inexact: Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")] = False,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -36,9 +39,9 @@ def train(
     """Run `mhsa train`."""
     changes, root = all_overrides("train", overrides, settings, runs), runs_root(runs)
     if resume is None:
-        if attention is not None:
-            hint = f"in a new run: mhsa train model.attention={quoted(attention)}"
-            raise UsageError("--attention needs --resume", hint)
+        for option_name, key, given in (("--attention", "model.attention", attention), ("--task", "task.name", task)):
+            if given is not None:
+                raise UsageError(f"{option_name} needs --resume", f"in a new run: mhsa train {key}={quoted(given)}")
         from mhsa_cli.config.load import load_config  # not for help
 
         new_config = load_config(config, changes)
@@ -57,4 +60,4 @@ def train(
     if point.is_done(folder):
         tell_done(folder, point, as_json)
     else:
-        show_training(resumed_run(root, folder.path, changes, attention, allow_inexact), as_json)
+        show_training(resumed_run(root, folder.path, changes, OwnCode(attention, task), allow_inexact), as_json)

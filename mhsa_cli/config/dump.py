@@ -7,7 +7,7 @@ from typing import Any
 
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
-from mhsa_cli.config.tasks import Section
+from mhsa_cli.config.section import Section
 
 _HEAD = """\
 # A config of mhsa with every default; lines that you do not change can be deleted.

@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.schema import ModelConfig, TrainConfig
-from mhsa_cli.config.tasks import TASK_SCHEMAS, Expected
+from mhsa_cli.config.section import Expected
+from mhsa_cli.config.tasks import TASK_SCHEMAS
 from mhsa_cli.config.yaml_events import Path
 
 

@@ -172,13 +172,13 @@ def _hashable(value: Any) -> Any:
 
 def _refuse_unknown(document: Document, axes: Mapping[str, Values]) -> None:
     """Report unknown keys once, not for each of their values. Raises: ConfigError."""
-    known = set(all_keys())
+    known, task = set(all_keys()), [axes["task.name"][0][1]] if "task.name" in axes else []
     problems: list[Problem] = []
     for key, values in axes.items():
         if key not in known:
             override = values[0][1]
             try:
-                _config(document, [override])
+                _config(document, [*task, override])
             except ConfigError as error:
                 problems += [problem for problem in error.problems if problem.file == override.key.source.name]
     if problems:

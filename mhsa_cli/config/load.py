@@ -12,7 +12,7 @@ from mhsa_cli.config import pydantic_errors
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.reader import read_document, read_file
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
+from mhsa_cli.config.tasks import schema_of, task_name
 from mhsa_cli.config.yaml_events import INVALID, Document, Path
 
 
@@ -75,7 +75,7 @@ def _is_unicode(text: str) -> bool:
 def _seq_len(data: dict[str, Any]) -> int | None:
     """Return the task's seq_len if it is known, even if the task has problems."""
     task = data.get("task", {})
-    schema = TASK_SCHEMAS.get(task_name(task))
+    schema = schema_of(task_name(task))
     if task is INVALID or not isinstance(task, dict) or schema is None:
         return None
     value = task.get("seq_len", schema.model_fields["seq_len"].default)

@@ -11,8 +11,9 @@ from mhsa_cli.config.aliases import list_keys, normalise, suggest
 from mhsa_cli.config.fields import all_keys, base_type, describe, expected, field_of, options
 from mhsa_cli.config.problems import Mark, Problem, clip
 from mhsa_cli.config.scalars import MAX_DIGITS, NULLS, ScalarError, resolve, write
+from mhsa_cli.config.section import Section
 from mhsa_cli.config.spelling import did_you_mean
-from mhsa_cli.config.tasks import TASK_SCHEMAS, task_name
+from mhsa_cli.config.tasks import TASK_SCHEMAS, schema_of, task_name
 from mhsa_cli.config.yaml_events import Document, Path
 
 SPELLINGS = {
@@ -27,7 +28,7 @@ _THOUSANDS = re.compile(r"[0-9]{1,3}([_,][0-9]{3})+")
 
 def _field(path: Path, task: str) -> FieldInfo:
     """Return the field at a path; of a task's key, that of this task, or of the default task if it is unknown."""
-    schema = TASK_SCHEMAS.get(task, TASK_SCHEMAS["repeat"])
+    schema: type[Section] = schema_of(task) or TASK_SCHEMAS["repeat"]
     return schema.model_fields[str(path[1])] if path[0] == "task" else field_of(f"{path[0]}.{path[1]}")
 
 
@@ -76,7 +77,7 @@ def _is_bad(path: Path, document: Document) -> bool:
 def unknown(path: Path, document: Document) -> Problem | None:
     """Return the problem of an unknown key; None if its value or its task has a problem already."""
     task = task_name(document.data.get("task", {}))
-    if _is_bad(path, document) or (path[0] == "task" and len(path) > 1 and task not in TASK_SCHEMAS):
+    if _is_bad(path, document) or (path[0] == "task" and len(path) > 1 and schema_of(task) is None):
         return None
     *home, key = (str(part) for part in path)
     section = ".".join(home)
@@ -134,7 +135,7 @@ def _wrong_value(path: Path, document: Document, task: str) -> Problem:
         return mark.problem("section", f"`{name}`: found {describe(value)}, wanted a mapping of its keys", hint)
     if path == ("task", "name"):
         mark = find(document, path)
-        message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}"
+        message = f"`task.name`: found {describe(value)}, wanted one of {', '.join(TASK_SCHEMAS)}, or FILE.py:Name"
         return mark.problem("unknown-task", message, _several(value, mark) or did_you_mean(str(value), TASK_SCHEMAS))
     field = _field(path, task)
     known = _get(document.data, path[:1])

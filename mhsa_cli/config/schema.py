@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
-from mhsa_cli.config import custom_attention, estimate
+from mhsa_cli.config import custom_attention, estimate, own_file
 from mhsa_cli.config.problems import clip
+from mhsa_cli.config.section import Expected, Section, SeqLen, rule
 from mhsa_cli.config.spelling import did_you_mean
-from mhsa_cli.config.tasks import AnyTask, Expected, Repeat, Section, SeqLen, rule
+from mhsa_cli.config.tasks import AnyTask, Repeat
 
 Norm = Literal["none", "layernorm", "rmsnorm"]
 Mlp = Literal["gelu", "swiglu"]
@@ -43,14 +44,14 @@ def _device(value: str) -> str:
 def _attention(value: str, info: ValidationInfo) -> str:
     if not custom_attention.is_file(value):
         return value
-    if ":" not in value and not value.lower().endswith(custom_attention.SUFFIXES):  # not meant as a file
+    if ":" not in value and not value.lower().endswith(custom_attention.ATTENTION.suffixes):  # not meant as a file
         hint = did_you_mean(value, custom_attention.KINDS)
         raise rule("value", f"found the text `{clip(value)}`, wanted {_ATTENTION}", hint)
-    problem = custom_attention.form_problem(value)
+    problem = own_file.form_problem(value, custom_attention.ATTENTION)
     if problem is None and (info.context or {}).get("files"):  # a run is readable without its file
-        problem = custom_attention.file_problem(value)
+        problem = own_file.file_problem(value, custom_attention.ATTENTION)
     if problem is not None:
-        raise rule(*problem, at=("attention",) if problem.code == custom_attention.FILE else ())
+        raise rule(*problem, at=("attention",) if problem.code == custom_attention.ATTENTION.file_code else ())
     return value
 
 
@@ -264,6 +265,6 @@ class Config(Section):
 
 
 def _section(section: Section) -> dict[str, Any]:
-    pairs = ((name, getattr(section, name)) for name in type(section).model_fields)
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+    values = {**{name: getattr(section, name) for name in type(section).model_fields}, **(section.model_extra or {})}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     return {"name": plain.pop("name"), **plain} if "name" in plain else plain

@@ -7,39 +7,12 @@ from operator import or_
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, field_validator
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-MAX_VOCAB = 2**20
-MAX_SEQ_LEN = 65536
-
-
-class Section(BaseModel):
-    """A section of a config: strict types, no unknown keys, frozen."""
-
-    model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        validate_default=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=False,
-    )
-
-
-class Expected(str):
-    """The values that a field takes, in words, where its type does not tell."""
-
-    __slots__ = ()
-
-
-def rule(code: str, message: str, hint: str | None = None, at: tuple[str, ...] = ()) -> PydanticCustomError:
-    """Make the error of a rule, at the first field of `at` in the file, or about the value of the field itself."""
-    return PydanticCustomError("rule", "{message}", {"code": code, "message": message, "hint": hint, "at": at})
-
-
-VocabSize = Annotated[int, Field(ge=2, le=MAX_VOCAB)]
-SeqLen = Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)]
+from mhsa_cli.config.own_task import OwnTask, is_own
+from mhsa_cli.config.row_file import RowFileError, read_row_file
+from mhsa_cli.config.section import MAX_SEQ_LEN, Expected, Section, SeqLen, VocabSize, rule
 
 
 class Repeat(Section):
@@ -153,15 +126,43 @@ def _path(value: Any) -> str:
     return value
 
 
+Path = Annotated[str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"})]
+EvalFraction = Annotated[float, Field(gt=0, le=0.5)]
+
+
 class Text(Section):
     """Next-character prediction on a text file."""
 
     name: Literal["text"] = Field(default="text", description="predict the next character of a text file")
-    path: Annotated[
-        str, PlainValidator(_path), pydantic.WithJsonSchema({"type": "string"}), Expected("the path of a text file")
-    ] = Field(description="text file, relative to the working directory")
+    path: Annotated[Path, Expected("the path of a text file")] = Field(
+        description="text file, relative to the working directory"
+    )
     seq_len: SeqLen = Field(default=64, description="characters in a row")
-    eval_fraction: Annotated[float, Field(gt=0, le=0.5)] = Field(default=0.1, description="held-out end of the file")
+    eval_fraction: EvalFraction = Field(default=0.1, description="held-out end of the file")
+
+
+class Rows(Section):
+    """Rows of the user's own: inputs with their targets, a line each."""
+
+    name: Literal["rows"] = Field(default="rows", description="rows of your own, from a file")
+    rows: Annotated[Path, Expected("the path of a file of rows")] = Field(
+        description="lines `input -> target`, or JSON lines, or CSV"
+    )
+    seq_len: SeqLen = Field(description="tokens in a row [default: those of the longest]")
+    eval_fraction: EvalFraction = Field(default=0.1, description="held-out part of the different rows")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_long_as_the_longest(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in seq_len from the file; of a run it is written."""
+        path = data.get("rows") if isinstance(data, dict) else None
+        if not isinstance(path, str) or not path or not (info.context or {}).get("files"):
+            return data
+        try:
+            longest = read_row_file(path).seq_len
+        except RowFileError as error:
+            raise rule("rows", error.message, error.hint, at=("rows",)) from error
+        return {"seq_len": longest, **data}
 
 
 # Every task, in the order in which they are listed; core.tasks.TASKS implements them.
@@ -172,21 +173,50 @@ TaskConfig = (
     | Induction
     | Shift
     | Text
+    | Rows
 )  # fmt: skip
 TASK_SCHEMAS: dict[str, type[TaskConfig]] = {
     schema.model_fields["name"].default: schema for schema in get_args(TaskConfig)
 }
 
 
+# The setting of a task that names its file of data, which is copied into every run.
+DATA_FILES = {"text": "path", "rows": "rows"}
+
+
+def data_file(task: TaskConfig | OwnTask) -> str | None:
+    """Return the path of a task's file of data; None if it has none."""
+    return getattr(task, DATA_FILES[task.name]) if task.name in DATA_FILES else None
+
+
+def with_data_file(task: TaskConfig | OwnTask, path: str) -> TaskConfig | OwnTask:
+    """Return the task with its file of data at another path."""
+    return task.model_copy(update={DATA_FILES[task.name]: path})
+
+
+def schema_of(name: str) -> type[TaskConfig | OwnTask] | None:
+    """Return the schema of a task, built in or in a file of the user's; None if there is no such task."""
+    return OwnTask if is_own(name) else TASK_SCHEMAS.get(name)
+
+
 def task_name(value: Any) -> str:
-    """Return the task whose schema applies; the default task without a name."""
-    name = value.get("name", "repeat") if isinstance(value, dict) else getattr(value, "name", "")
+    """Return the task whose schema applies; without a name that of a file of rows, or the default task."""
+    if isinstance(value, dict):
+        name = value.get("name", "rows" if "rows" in value else "repeat")
+    else:
+        name = getattr(value, "name", "")
     return name if isinstance(name, str) else ""
 
 
+def _tag(value: Any) -> str:
+    name = task_name(value)
+    return OWN if is_own(name) else name
+
+
 def _by_name(union: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
-    tagged = [Annotated[schema, pydantic.Tag(name)] for name, schema in TASK_SCHEMAS.items()]
-    return handler(Annotated[reduce(or_, tagged), pydantic.Discriminator(task_name)])
+    tagged = [Annotated[schema, pydantic.Tag(name)] for name, schema in {**TASK_SCHEMAS, OWN: OwnTask}.items()]
+    return handler(Annotated[reduce(or_, tagged), pydantic.Discriminator(_tag)])
 
 
-AnyTask = Annotated[TaskConfig, pydantic.GetPydanticSchema(_by_name)]
+OWN = "FILE.py:Name"
+AnyTask = Annotated[TaskConfig | OwnTask, pydantic.GetPydanticSchema(_by_name)]

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.custom_attention import find_block, is_file
+from mhsa_cli.config.own_file import OwnCode, OwnCodes
+from mhsa_cli.config.own_task import find_task, is_own
 from mhsa_cli.config.schema import Config
+from mhsa_cli.config.tasks import DATA_FILES
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_heads import stored_maps, without_maps
@@ -36,11 +39,11 @@ class Comparison:
     labels: tuple[Labels, Labels]
 
 
-def compare_runs(first: RunDir, second: RunDir, attentions: list[str]) -> Comparison:
-    """Compare two runs. `attentions` names the custom attention that may be imported. Raises: RunError."""
+def compare_runs(first: RunDir, second: RunDir, named: OwnCodes) -> Comparison:
+    """Compare two runs. `named` is the user's code that may be imported. Raises: RunError."""
     runs = first, second
     configs = run_config(first), run_config(second)
-    matching, note = _match(runs, configs, attentions)
+    matching, note = _match(runs, configs, named)
     labels: tuple[Labels, Labels] = ({}, {}) if matching is None or note else (_labels(first), _labels(second))
     return Comparison(runs, _differences(runs, configs), (_final(first), _final(second)), matching, note, labels)
 
@@ -49,7 +52,9 @@ def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) ->
     first, second = map(flat, configs)
     texts = [run.read_run_json().get("text_sha256") for run in runs]
     if texts[0] is not None and texts[0] == texts[1]:  # the same text, from any path
-        del first["task.path"], second["task.path"]
+        for settings in (first, second):
+            for field in DATA_FILES.values():
+                settings.pop(f"task.{field}", None)
     missing = object()
     keys = [key for key in {**first, **second} if first.get(key, missing) != second.get(key, missing)]
     return {key: first[key] for key in keys if key in first}, {key: second[key] for key in keys if key in second}
@@ -68,27 +73,25 @@ def _final(run: RunDir) -> dict[str, Any]:
     }
 
 
-def _match(
-    runs: tuple[RunDir, RunDir], configs: tuple[Config, Config], attentions: list[str]
-) -> tuple[Matching | None, str]:
+def _match(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config], may: OwnCodes) -> tuple[Matching | None, str]:
     """Match the heads of both runs, or give the reason why not. Imports torch only if they can be matched."""
-    tasks = configs[0].task, configs[1].task
-    sizes = [getattr(task, "vocab_size", None) for task in tasks]  # unknown for a text before it is read
-    reason = why_not_comparable((sizes[0], sizes[1]), (tasks[0].seq_len, tasks[1].seq_len))
+    named = configs[0].task, configs[1].task
+    sizes = [getattr(task, "vocab_size", None) for task in named]  # unknown for a text before it is read
+    reason = why_not_comparable((sizes[0], sizes[1]), (named[0].seq_len, named[1].seq_len))
     if reason is not None:
         return None, reason
     for run in runs:
         if why := without_maps(run):
             return None, f"{escape(run.name)} has no maps of heads: {why}"
     try:
-        blocks = [_block(run, config, attentions) for run, config in zip(runs, configs, strict=True)]
+        own = [_own_code(run, config, may) for run, config in zip(runs, configs, strict=True)]
     except UsageError as error:
         return None, f"{error.message}; {error.hint}"
     from mhsa_cli.core.heads.match import compare_models  # imports torch
     from mhsa_cli.jobs.trained_run import load_trained_run
 
-    first = load_trained_run(runs[0], blocks[0])
-    second = load_trained_run(runs[1], blocks[1]) if runs[1].path != runs[0].path else first
+    first = load_trained_run(runs[0], own[0])
+    second = load_trained_run(runs[1], own[1]) if runs[1].path != runs[0].path else first
     older = [
         f"the maps of {escape(run.name)} are of step {step}, its newest whole checkpoint"
         for run, step in zip(runs, (first.step, second.step), strict=True)
@@ -101,10 +104,13 @@ def _match(
         return None, error.message
 
 
-def _block(run: RunDir, config: Config, attentions: list[str]) -> str | None:
-    """Find the custom attention of a run among `attentions`; None if it has none. Raises: UsageError."""
-    attention = config.model.attention
-    return find_block(attention, attentions, run.name) if is_file(attention) else None
+def _own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
+    """Find the user's code that a run needs among what is named. Raises: UsageError."""
+    attention, task = config.model.attention, config.task.name
+    return OwnCode(
+        find_block(attention, may.attentions, run.name) if is_file(attention) else None,
+        find_task(task, may.tasks, run.name) if is_own(task) else None,
+    )
 
 
 def _labels(run: RunDir) -> Labels:

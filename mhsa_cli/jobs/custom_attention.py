@@ -7,14 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.custom_attention import find_block, is_file, split, way
+from mhsa_cli.config.custom_attention import find_block, is_file, way
+from mhsa_cli.config.own_file import split
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.text import escape
 
 KEY = "attention"  # in run.json: file, name and sha256 of the custom attention
@@ -112,7 +114,7 @@ def try_blocks(configs: Sequence[Config], engine: str) -> dict[str, str]:
     loaded = {name: _load(name) for name in names}
     for config in configs:
         if config.model.attention in loaded:
-            build_model(config, build_task(config.task), custom=loaded[config.model.attention])
+            build_model(config, make_task(config), custom=loaded[config.model.attention])
     for custom in loaded.values():
         _note(custom)
     return {name: custom.sha256 for name, custom in loaded.items()}

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.config.own_file import OwnCode
+from mhsa_cli.config.own_task import is_own
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.export import EXPORTS, SINGLE, Source, exported
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_run import check_weights
@@ -30,18 +33,18 @@ def check_format(to: str) -> None:
         )
 
 
-def export_run(folder: RunDir, to: str, output: Path | None, attention: str | None) -> tuple[Path, list[Path]]:
+def export_run(folder: RunDir, to: str, output: Path | None, own: OwnCode) -> tuple[Path, list[Path]]:
     """Write a run in a format, to `output` or to a new path named after run and format; returns path and files.
 
     Raises: UsageError if the path exists, RunError, StorageError.
     """
     path = output or Path(folder.name + SINGLE[to] if to in SINGLE else f"{folder.name}-{to}")
     check_new(path)
-    return path, write_new(path, exported(_source(folder, attention), to))
+    return path, write_new(path, exported(_source(folder, own), to))
 
 
-def _source(folder: RunDir, attention: str | None) -> Source:
-    """Read a run's data. Its model is loaded by the formats that need it, unless its custom attention is not named."""
+def _source(folder: RunDir, own: OwnCode) -> Source:
+    """Read a run's data. Its model is loaded by the formats that need it, unless code of the user's is not named."""
     config, info = run_config(folder), folder.read_run_json()
     heads = folder.read_heads() if (folder.path / HEADS).exists() else None
     if heads is not None:
@@ -53,8 +56,15 @@ def _source(folder: RunDir, attention: str | None) -> Source:
         heads=heads,
         metrics=folder.records(METRICS),
         head_scores=folder.records(SCORES),
-        trained=lambda: _trained(folder, attention),
-        checkpoint=_checkpoint(folder) if is_file(config.model.attention) and attention is None else None,
+        trained=lambda: _trained(folder, own),
+        checkpoint=_checkpoint(folder) if _is_unnamed(config, own) else None,
+    )
+
+
+def _is_unnamed(config: Config, own: OwnCode) -> bool:
+    """Whether a run has code of the user's that may not run here."""
+    return (is_file(config.model.attention) and own.attention is None) or (
+        is_own(config.task.name) and own.task is None
     )
 
 
@@ -66,7 +76,7 @@ def _checkpoint(folder: RunDir) -> dict[str, bytes]:
     return dict(loaded.files)
 
 
-def _trained(folder: RunDir, attention: str | None) -> TrainedRun:
+def _trained(folder: RunDir, own: OwnCode) -> TrainedRun:
     from mhsa_cli.jobs.trained_run import load_trained_run  # imports torch
 
-    return load_trained_run(folder, attention)
+    return load_trained_run(folder, own)

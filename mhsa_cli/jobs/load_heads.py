@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import tell_edited
@@ -59,10 +60,10 @@ def check_maps(run: RunDir) -> None:
         raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
 
 
-def measured_maps(folder: RunDir, attention: str | None) -> HeadMaps:
+def measured_maps(folder: RunDir, own: OwnCode) -> HeadMaps:
     """Return maps and scores: the stored ones, without torch, else those of the newest checkpoint.
 
-    `attention` names the run's custom attention. Raises: UsageError if it returns no weights.
+    Raises: UsageError if its custom attention returns no weights.
     """
     check_maps(folder)
     stored = stored_maps(folder)
@@ -70,7 +71,7 @@ def measured_maps(folder: RunDir, attention: str | None) -> HeadMaps:
         return stored
     from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
-    return measure_run(folder, attention)
+    return measure_run(folder, own)
 
 
 def heading(folder: RunDir, step: int) -> str:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mhsa_cli.config.dump import dump_yaml
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import Config
-from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.checkpoint import digest, read_state, weights_of
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.core.training.stack import learning_rate
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import UNREPORTED
 from mhsa_cli.jobs.train import TrainingSetup, check_room, machine, noting_failure, prepare_device
@@ -49,21 +50,22 @@ def read_resume_point(run: RunDir, changes: list[str]) -> ResumePoint:
 
 @contextlib.contextmanager
 def resumed_run(
-    root: Path, path: Path, changes: list[str], attention: str | None, allow_inexact: bool
+    root: Path, path: Path, changes: list[str], own: OwnCode, allow_inexact: bool
 ) -> Iterator[TrainingSetup]:
     """Lock a run and truncate its records to its newest checkpoint.
 
-    `attention` names the run's custom attention; `allow_inexact` accepts a machine on which bits may differ.
+    `own` names the user's code of the run; `allow_inexact` accepts a machine on which bits may differ.
     Raises: RunError, UsageError, StorageError.
     """
     with RunDir.open(root, path, write=True) as run:
         before, config, checkpoint = read_resume_point(run, changes)
         for note in checkpoint.notes:
             tell(f"note: {note}")
-        custom = load_block(config, run.read_run_json(), attention, who=run.name, allow_changed=allow_inexact)
+        custom = load_block(config, run.read_run_json(), own.attention, who=run.name, allow_changed=allow_inexact)
         device = prepare_device(config)
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
-        task = build_task(own_text(config, run).task)
+        info = run.read_run_json()
+        task = load_task(own_text(config, run), info, own.task, who=run.name, allow_changed=allow_inexact)
         model = None if custom is None else build_model(config, task, custom=custom)
         check_room(config, run.path)
         with noting_failure(run):

@@ -11,13 +11,14 @@ from typing import Any
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.load import first_difference
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.custom_attention import build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import new_task
 from mhsa_cli.jobs.train import machine, prepare_device, train_and_keep
 from mhsa_cli.runs.listing import METRICS
 from mhsa_cli.runs.run_dir import RunDir
@@ -39,7 +40,7 @@ def check_resume(config: Config) -> ResumeCheck:
     total, half = config.total_steps, config.total_steps // 2
     if half == 0:
         raise UsageError(f"found {plural(total, 'step')} of training, wanted 2 or more", "add train.epochs=2")
-    device, task = prepare_device(config), build_task(config.task)
+    device, task = prepare_device(config), new_task(config)
     model = build_custom_model(config, task)
     tell(f"training {total} steps without a stop, then {half} + {total - half}")
     with TemporaryDirectory(prefix="mhsa-") as folder:

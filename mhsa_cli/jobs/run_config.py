@@ -12,7 +12,7 @@ from typing import Any
 from mhsa_cli import __version__
 from mhsa_cli.config.load import load_config, parse
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.tasks import Text
+from mhsa_cli.config.tasks import DATA_FILES, data_file, with_data_file
 from mhsa_cli.errors import IS, DamageError, OtherVersionError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.runs.atomic import write_file_atomic
@@ -27,7 +27,7 @@ from mhsa_cli.text import escape
 # Settings that a resume may change: the length of the training, and what is recorded.
 CHANGEABLE = {"train.epochs", "train.log_every", "train.eval_every", "train.save_every", "train.keep"}
 # Compared with run.json, which knows the device behind `auto`, and the text wherever its file is now.
-ELSEWHERE = {"train.device", "train.threads", "task.path"}
+ELSEWHERE = {"train.device", "train.threads", *(f"task.{field}" for field in DATA_FILES.values())}
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -97,11 +97,12 @@ def _check_settings(config: Config, run: RunDir, changed: ChangedError) -> None:
 
 
 def own_text(config: Config, run: RunDir) -> Config:
-    """Point a text task to the run's copy of its file. Raises: RunError if that text changed."""
-    if not isinstance(config.task, Text):
+    """Point a task over a file to the run's copy of it. Raises: RunError if that text changed."""
+    given = data_file(config.task)
+    if given is None:
         return config
     wanted = run.read_run_json().get("text_sha256")
-    copy, original = run.path / TEXT, Path(config.task.path)
+    copy, original = run.path / TEXT, Path(given)
     if os.path.lexists(copy):
         path, data = copy, read_file(copy, LIMIT)
     elif wanted is None or not original.is_file():
@@ -110,35 +111,40 @@ def own_text(config: Config, run: RunDir) -> Config:
         path, data = original, original.read_bytes()
     if sha256(data).hexdigest() != wanted:
         raise DamageError((path, IS, "not the text the run was trained on"), "restore the original", "other-text")
-    return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
+    return _from_file(config, path)
+
+
+def _from_file(config: Config, path: Path) -> Config:
+    return config.model_copy(update={"task": with_data_file(config.task, str(path))})
 
 
 def keep_text(config: Config, run: RunDir) -> None:
-    """Copy a text task's file into the run folder, so that the folder is complete."""
-    if isinstance(config.task, Text):
-        data = Path(config.task.path).read_bytes()
+    """Copy the file of a task over a file into the run folder, so that the folder is complete."""
+    if (given := data_file(config.task)) is not None:
+        data = Path(given).read_bytes()
         write_file_atomic(run.path / TEXT, data)
         run.update(text_sha256=sha256(data).hexdigest())
 
 
 def text_digests(configs: Iterable[Config]) -> dict[str, str]:
     """Map the path of each text, as in the configs, to its SHA-256."""
-    paths = {config.task.path for config in configs if isinstance(config.task, Text)}
+    paths = {path for config in configs if (path := data_file(config.task)) is not None}
     return {path: sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths)}
 
 
 def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Config:
-    """Point a trial's text task to the text of its sweep's plan: the file itself, else a trial's copy.
+    """Point a trial's task over a file to the text of its sweep's plan: the file itself, else a trial's copy.
 
     `digests` are those of the plan; older plans have none. Raises: RunError if the text is not found.
     """
-    if not isinstance(config.task, Text) or config.task.path not in digests:
+    given = data_file(config.task)
+    if given is None or given not in digests:
         return config
-    wanted = digests[config.task.path]
-    for path in (Path(config.task.path), *sorted(sweep.glob(f"*/{TEXT}"))):
+    wanted = digests[given]
+    for path in (Path(given), *sorted(sweep.glob(f"*/{TEXT}"))):
         if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
-            return config.model_copy(update={"task": config.task.model_copy(update={"path": str(path)})})
-    message = f"{escape(config.task.path)} is not the text of the sweep's plan, and no trial has a copy"
+            return _from_file(config, path)
+    message = f"{escape(given)} is not the text of the sweep's plan, and no trial has a copy"
     raise RunError(message, "restore the original")
 
 

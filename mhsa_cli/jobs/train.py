@@ -12,10 +12,11 @@ from typing import Any
 
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.estimate import estimate
+from mhsa_cli.config.own_task import short_name
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.lockstep import Group, records_of
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
@@ -24,6 +25,7 @@ from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import NO_MAPS
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import new_task, task_facts
 from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.trained_run import measure_model
@@ -82,14 +84,16 @@ class TrainingSetup:
 @contextlib.contextmanager
 def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[TrainingSetup]:
     """Create and lock the folder of a new run. Raises: UsageError, StorageError."""
-    device, task = prepare_device(config), build_task(config.task)
+    device, task = prepare_device(config), new_task(config)
     model = build_custom_model(config, task)
     check_room(config, prepare_root(root))
-    with RunDir.create(root, name, stem=f"{config.task.name}-h{config.model.n_heads}", command=command) as run:
+    with RunDir.create(
+        root, name, stem=f"{short_name(config.task.name).lower()}-h{config.model.n_heads}", command=command
+    ) as run:
         with noting_failure(run):
             run.write_config(dump_yaml(config))
             keep_text(config, run)
-            run.update(**block_facts(model))
+            run.update(**block_facts(model), **task_facts(config))
         yield TrainingSetup(config, task, device, run, model=model)
 
 

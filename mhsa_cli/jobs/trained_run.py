@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
+from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.capture import head_maps, read_tokens
 from mhsa_cli.core.heads.causal import ablate
@@ -23,13 +24,14 @@ from mhsa_cli.core.heads.random_baseline import Limits
 from mhsa_cli.core.heads.report import head_report
 from mhsa_cli.core.model.generate import generate
 from mhsa_cli.core.model.transformer import TransformerLM
-from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.load import load_trained
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.records.circuits import Circuits
 from mhsa_cli.records.heads import Ablation, ActivationEffect, HeadMaps, Path, PathEffect
@@ -49,17 +51,17 @@ class TrainedRun(NamedTuple):
     step: int
 
 
-def load_trained_run(folder: RunDir, attention: str | None) -> TrainedRun:
-    """Load the newest whole checkpoint. `attention` names the run's custom attention.
+def load_trained_run(folder: RunDir, own: OwnCode) -> TrainedRun:
+    """Load the newest whole checkpoint.
 
-    Raises: RunError if none is whole or it does not fit the config; UsageError if the custom attention is not named.
+    Raises: RunError if none is whole or it does not fit the config; UsageError if code that it needs is not named.
     """
     config = own_text(run_config(folder), folder)
-    custom = load_block(config, folder.read_run_json(), attention, who=folder.name, allow_changed=None)
+    custom = load_block(config, folder.read_run_json(), own.attention, who=folder.name, allow_changed=None)
     step, files, notes = folder.load_checkpoint(for_training=False)
     for note in notes:
         tell(f"note: {note}")
-    task = build_task(config.task)
+    task = load_task(config, folder.read_run_json(), own.task, who=folder.name, allow_changed=None)
     model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
     check_weights(folder, step, weights_sha256(model))
     return TrainedRun(model, task, config, step)
@@ -85,12 +87,12 @@ def measure_model(
     return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits, training, more))
 
 
-def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None = None) -> HeadMaps:
+def measure_run(folder: RunDir, own: OwnCode, tokens: str | None = None) -> HeadMaps:
     """Measure the newest checkpoint: maps and scores on the task's rows, or maps on given tokens.
 
     Raises: UsageError if its custom attention returns no weights.
     """
-    model, task, config, step = load_trained_run(folder, attention)
+    model, task, config, step = load_trained_run(folder, own)
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
         raise UsageError(f"{custom.attention.name} has no maps of heads: {custom.findings.reason}", FOR_MAPS)
@@ -99,10 +101,10 @@ def measure_run(folder: RunDir, attention: str | None = None, tokens: str | None
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
-def measure_more(folder: RunDir, attention: str | None) -> HeadMaps:
+def measure_more(folder: RunDir, own: OwnCode) -> HeadMaps:
     """Measure what takes long too, and write it to the run folder. Raises: BusyError, StorageError."""
     with RunDir.open(folder.path.parent, folder.path, write=True) as run:
-        model, task, config, step = load_trained_run(run, attention)
+        model, task, config, step = load_trained_run(run, own)
         maps = measure_model(config, task, model, step, more=True)
         if maps.report is None:
             raise UsageError(f"{run.name} has no maps of heads: {maps.note}", FOR_MAPS)
@@ -201,10 +203,10 @@ def continue_prompt(
     top_k: int | None,
     seed: int,
     cache: bool,
-    attention: str | None,
+    own: OwnCode,
 ) -> Generation:
     """Generate `max_new_tokens`, or as many as fit, from a prompt. Raises: UsageError."""
-    model, task, _, _ = load_trained_run(folder, attention)
+    model, task, _, _ = load_trained_run(folder, own)
     with contextlib.suppress(UnicodeError):
         prompt = os.fsencode(prompt).decode()  # as it was typed, in any locale
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
-from mhsa_cli.core.tasks import build_task, examples
+from mhsa_cli.core.tasks import examples
 from mhsa_cli.core.trace.run import run_trace
+from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.jobs.train import prepare_device
 from mhsa_cli.records.bench import BenchRecord
 from mhsa_cli.records.trace import Trace
@@ -23,4 +24,4 @@ def measure_speed(config: Config, quick: bool) -> Iterator[BenchRecord]:
 def trace_model(config: Config, rows: int, forward_only: bool) -> Trace:
     """Follow so many rows through the model, and check on the way what must be true. Raises: UsageError."""
     device = prepare_device(config)
-    return run_trace(config, build_task(config.task), batch=rows, forward_only=forward_only, device=device)
+    return run_trace(config, make_task(config), batch=rows, forward_only=forward_only, device=device)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.custom_attention import is_file
+from mhsa_cli.config.own_task import OwnTask
 from mhsa_cli.config.problems import ConfigError
 from mhsa_cli.config.schema import Config
-from mhsa_cli.config.tasks import Text
+from mhsa_cli.config.tasks import data_file
 from mhsa_cli.errors import MhsaError, RunError, StorageError, UsageError
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
@@ -146,7 +147,7 @@ def _plan(config: Config, info: Mapping[str, Any]) -> Plan:
     # The last resume that changed settings: records before it may have other intervals.
     changed_at = max((change.get("step") or 0 for change in info.get("changes") or ()), default=0)
     rhythm = Rhythm(log_every(config.train), config.train.steps_per_epoch, changed_at)
-    return Plan(rhythm, heads, isinstance(config.task, Text))
+    return Plan(rhythm, heads, data_file(config.task) is not None)
 
 
 @dataclass
@@ -175,6 +176,8 @@ class _Fit:
         """The task, built once for all checkpoints. Raises: RunError, StorageError."""
         from mhsa_cli.core.tasks import build_task
 
+        if isinstance(self.config.task, OwnTask):  # its sizes are in the config; building it would run its file
+            return self.config.task
         try:
             return build_task(own_text(self.config, self.run).task)
         except UsageError as error:

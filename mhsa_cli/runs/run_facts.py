@@ -26,7 +26,7 @@ RUN_FACTS: dict[str, Schema] = {
     "chance": {"loss": NUMBER, "accuracy": NUMBER},
     "final": {"eval_loss": NUMBER, "eval_accuracy": NUMBER, "step": COUNT},
     "changes": [{"step": COUNT, "settings": [TEXT]}],
-    "attention": {"file": TEXT, "name": TEXT, "sha256": TEXT},
+    **dict.fromkeys(("attention", "own_task"), {"file": TEXT, "name": TEXT, "sha256": TEXT}),
     "sweep": {
         **dict.fromkeys(("cell", "seed", "reached", "steps_to_goal"), COUNT),  # the last: of older versions
         "formed": {"onsets": {"*": SPAN}, "drop": {"step": COUNT, "nats": NUMBER, "interval": SPAN}, "circuit": TEXT},
@@ -42,8 +42,7 @@ SWEEP_FACTS: dict[str, Schema] = {
     "command": [TEXT],
     "goal": NUMBER,
     "started": NUMBER,
-    "attention": {"*": TEXT},
-    "texts": {"*": TEXT},
+    **dict.fromkeys(("attention", "texts", "tasks"), {"*": TEXT}),
     "cells": [{"overrides": {"*": TEXT}, "config": SETTINGS, "seeds": COUNT}],
     "report": {"runs": [{"run": TEXT, "weights_sha256": TEXT}]},
 }

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.config.custom_attention import file_problem, is_file, split
+from mhsa_cli.config.custom_attention import ATTENTION, is_file
 from mhsa_cli.config.load import load_config, parse
+from mhsa_cli.config.own_file import file_problem, split
 from mhsa_cli.config.problems import ConfigError, Problem
 from mhsa_cli.config.schema import Config
 
@@ -54,7 +55,7 @@ def test_a_file_in_another_folder_and_with_a_colon_in_its_name() -> None:
 @pytest.mark.parametrize("name", ["notes.ipynb", "notes.md"])
 def test_notebooks_and_markdown_are_searched_for_the_word(name: str) -> None:
     Path(name).write_text("class Mine(nn.Module)")
-    assert file_problem(f"{name}:Mine") is None
+    assert file_problem(f"{name}:Mine", ATTENTION) is None
     (fault,) = wrong(f"{name}:Yours")
     assert fault.code == "custom-attention-file" and "`Yours`" in fault.message
 

@@ -87,7 +87,7 @@ class Memory(Noise):
         super().__init__(vocab_size=11, seq_len=9)
         self.chance_loss, self.chance_accuracy = 2.3979, 1 / 11
         self.kept = super().sample(stream_generator(seed, "memory", 0), rows)
-        self.others, self.n_rows = held_out, None if held_out else rows
+        self.others = self.holds_back = held_out
 
     def sample(self, generator: Generator, rows: int) -> Batch:
         chosen = torch.randint(len(self.kept.inputs), (rows,), generator=generator)

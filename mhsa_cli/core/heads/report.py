@@ -212,7 +212,7 @@ class Report:
     def _rows(self) -> Rows:
         """Measure the loss on as many rows of the training data."""
         probe, ablator, gap = self.probe, self.ablator, None
-        if self.task.n_rows is None:  # fresh rows of a task that draws them are no training data
+        if self.task.holds_back:  # fresh rows of a task that draws them are no training data
             generator = stream_generator(self.seed, "probe-train", 0)
             drawn = Ablator(self.model, self.task.draw(len(probe.ids), generator))
             held_out, trained = (one.means(one.clean_rows.unsqueeze(0))[0] for one in (ablator, drawn))

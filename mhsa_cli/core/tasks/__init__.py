@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from mhsa_cli.config.own_task import OwnTask
 from mhsa_cli.config.tasks import TaskConfig
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, TrainBatches, fixed_batch, stream_generator
 from mhsa_cli.core.tasks.copy import Copy
 from mhsa_cli.core.tasks.induction import Induction
 from mhsa_cli.core.tasks.repeat import Repeat
 from mhsa_cli.core.tasks.reverse import Reverse
+from mhsa_cli.core.tasks.rows import Rows
 from mhsa_cli.core.tasks.shift import Shift
 from mhsa_cli.core.tasks.text import Text
+from mhsa_cli.errors import UsageError
 from mhsa_cli.records.training import TaskInfo
+from mhsa_cli.text import escape
 
 __all__ = ["IGNORE", "TASKS", "Batch", "Task", "TrainBatches", "build_task", "example", "examples", "fixed_batch"]
 
@@ -21,11 +25,17 @@ TASKS: dict[str, type[Task]] = {
     "induction": Induction,
     "shift": Shift,
     "text": Text,
+    "rows": Rows,
 }
 
 
-def build_task(config: TaskConfig) -> Task:
-    """Build the task of a config."""
+def build_task(config: TaskConfig | OwnTask) -> Task:
+    """Build a built-in task. Raises: UsageError for the user's own, whose file only some commands run."""
+    if isinstance(config, OwnTask):
+        same = f"task.name=copy task.vocab_size={config.vocab_size} task.seq_len={config.seq_len}"
+        raise UsageError(
+            f"{escape(config.name)} is not built here, wanted a built-in task", f"of the same sizes: {same}"
+        )
     return TASKS[config.name](**config.model_dump(exclude={"name"}))
 
 

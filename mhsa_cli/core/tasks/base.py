@@ -30,21 +30,22 @@ class Task:
 
     `chance_loss` (nats) and `chance_accuracy` are what ignoring the input scores when the position of a query is known.
     With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
-    `note` is a caution printed below this task's attention maps. `n_rows` is the number of different rows, or None if
-    unknown. `gaps` are the distances at which its rows favour repeats. `separator` is the id of one, if any.
+    `note` is a caution printed below this task's attention maps. With `holds_back` evaluation rows are other
+    data than those of training. `gaps` are the distances at which its rows favour repeats. `separator` is the id of
+    one, if any.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    note: ClassVar[str] = ""
+    name: str
+    summary: str
+    note: str = ""
     vocab_size: int
     seq_len: int
     uniform_answers: ClassVar[bool] = False
-    n_rows: int | None = None
+    holds_back: bool = False
     gaps: Sequence[int] = ()
     separator: int | None = None
-    space: ClassVar[str] = " "  # between tokens in generated text
-    goal_accuracy: ClassVar[float] = 0.99  # of a run that has learned the task
+    space: str = " "  # between tokens in generated text
+    goal_accuracy: float = 0.99  # of a run that has learned the task
 
     @property
     def n_symbols(self) -> int:
@@ -124,12 +125,12 @@ def check_targets(targets: Tensor, vocab_size: int) -> None:
     check_indices("target", targets.masked_fill(targets == IGNORE, 0), vocab_size)
 
 
-def counted_chance(task: Task) -> tuple[float, float]:
+def counted_chance(task: Task, answers: int = COUNTED) -> tuple[float, float]:
     """Predict by the frequency of each answer at each position of training rows: loss (nats) and accuracy.
 
     Both are measured on evaluation rows. Counts start at one, so that no answer has probability zero.
     """
-    V, n = task.vocab_size, max(1, COUNTED // task.seq_len)
+    V, n = task.vocab_size, max(1, answers // task.seq_len)
     train, evaluated = (_answer_counts(task, n, index) for index in range(2))
     best, total = train.argmax(-1, keepdim=True), evaluated.sum()
     log_p = (train + 1).log() - (train.sum(-1, keepdim=True) + V).log()
@@ -137,7 +138,7 @@ def counted_chance(task: Task) -> tuple[float, float]:
 
 
 def _answer_counts(task: Task, n: int, index: int) -> Tensor:
-    """Count over n rows, with index 0 of training, with 1 held out, how often each answer occurs at each position: (T, V), float64."""
+    """Count over n rows, held out with index 1, how often each answer occurs at each position: (T, V), float64."""
     targets = task.draw(n, stream_generator(0, "chance", index), held_out=index == 1).targets
     place = torch.arange(targets.size(1)) * task.vocab_size
     cells = (targets + place)[targets != IGNORE]

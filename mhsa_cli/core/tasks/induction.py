@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Generator, Tensor
 
@@ -30,7 +28,6 @@ class Induction(Task):
         self.min_period = max(1, seq_len // 4) if min_period is None else min_period
         self.max_period = max(1, seq_len // 2) if max_period is None else max_period
         self.gaps = range(self.min_period, self.max_period + 1)
-        self.n_rows = sum(math.perm(vocab_size, period) for period in self.gaps)
 
     def sample(self, generator: Generator, rows: int) -> Batch:
         block = distinct(rows, self.max_period, self.vocab_size, generator)

@@ -25,7 +25,6 @@ class Recall(Task):
         self.min_length = self.max_length if min_length is None else min_length
         self.separator = vocab_size - 1
         self.padding = vocab_size - 2 if min_length is not None else None
-        self.n_rows = sum(self.n_symbols**length for length in range(self.min_length, self.max_length + 1))
 
     @property
     def n_symbols(self) -> int:

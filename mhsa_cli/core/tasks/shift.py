@@ -24,7 +24,6 @@ class Shift(Task):
 
     def __init__(self, *, vocab_size: int, seq_len: int) -> None:
         self.vocab_size, self.seq_len = vocab_size, seq_len
-        self.n_rows = vocab_size
         self.gaps = (vocab_size,)
 
     def sample(self, generator: Generator, rows: int) -> Batch:

@@ -34,6 +34,7 @@ class Text(Task):
     name = "text"
     summary = "the next character of your own file"
     space = ""
+    holds_back = True
 
     def __init__(self, *, path: str, seq_len: int, eval_fraction: float) -> None:
         text = read_text(path)

@@ -7,7 +7,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from mhsa_cli.core.tasks.base import BLOCK, Task, fixed_batch, stream_generator
+from mhsa_cli.core.tasks.base import BLOCK, Task, TrainBatches, fixed_batch, stream_generator
 from mhsa_cli.core.training.checkpoint import tensor_bytes
 
 MAX_ROWS = 1_000_000  # training rows drawn again to count; the count is None beyond
@@ -33,7 +33,7 @@ def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int,
 
     None where the held-out rows are other data, or there are too many rows.
     """
-    if task.n_rows is None:
+    if task.holds_back:
         return None
     wanted = row_keys(fixed_batch(task, seed, stream, n).inputs).tolist()
     missing = set(wanted)
@@ -45,3 +45,11 @@ def seen_in_training(task: Task, seed: int, steps: int, batch_size: int, n: int,
         if not missing:
             break
     return sum(key not in missing for key in wanted)
+
+
+def shared_rows(task: Task, seed: int, batch_size: int, n: int) -> int:
+    """Count the n evaluation rows that are also among the rows of the first training steps."""
+    trained = TrainBatches(task, seed, batch_size)
+    first = torch.cat([trained[step].inputs for step in range(1, BLOCK + 1)])
+    wanted = row_keys(fixed_batch(task, seed, "eval", n).inputs)
+    return int(torch.isin(wanted, row_keys(first)).sum())

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.dump import dump_yaml
+from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import cpu_kind
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.sweep_report import reached
-from mhsa_cli.core.tasks import build_task
+from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
+from mhsa_cli.jobs.own_task import OwnSource, task_facts, task_of_chunk
 from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
 from mhsa_cli.jobs.sweep.plan import Trial
@@ -44,7 +46,7 @@ class Chunk:
     """Trials that train together; `goal` is the accuracy that counts as success.
 
     `last_try`: it failed once, and now runs with nothing beside it. `attention` is the custom attention of its trials.
-    `texts` are the digests of the plan's text files.
+    `texts` are the digests of the plan's text files, `task` the user's own task.
     """
 
     number: int
@@ -53,13 +55,19 @@ class Chunk:
     last_try: bool = False
     attention: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    task: OwnSource | None = None
 
 
 def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], send: Send) -> None:
     """Train a chunk of the sweep at `path` from the newest step that its trials share, and write their folders."""
+    config = planned_text(chunk.trials[0].config, chunk.texts, path)
+    with task_of_chunk(config, chunk.task) as task:
+        _train_chunk(path, chunk, config, task, stop, send)
+
+
+def _train_chunk(path: Path, chunk: Chunk, with_text: Config, task: Task, stop: Callable[[], bool], send: Send) -> None:
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
-    with_text = planned_text(config, chunk.texts, path)
-    device, task = prepare_device(config), build_task(with_text.task)
+    device = prepare_device(config)
     here = {**machine(config, device), "cpu": cpu_kind()}
     configs = [trial.config for trial in trials]
     models = build_custom_models(configs, task, chunk.attention)
@@ -78,8 +86,9 @@ def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], send: Send) 
         clock = _Clock(0.0 if start is None else start.seconds, len(trials))
         group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
         earlier = {} if start is None else RESUMED
+        facts = {**here, **earlier, **block_facts(models[0] if models else None), **task_facts(config, chunk.task)}
         for number, run in enumerate(runs):
-            run.update(**group.facts(number), **here, **earlier, **block_facts(models[0] if models else None))
+            run.update(**group.facts(number), **facts)
         journals = [TrialJournal() for _ in trials] if start is None else start.journals
         training = _ChunkTraining(chunk, group, runs, journals, clock, send)
         training.train()

@@ -13,9 +13,9 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import changed, cores
 from mhsa_cli.core.bench.stack_time import stack_seconds, stack_that_is_quick
 from mhsa_cli.core.heads.random_baseline import null_limits
-from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.overlap import rows_sha256, seen_in_training
 from mhsa_cli.jobs.custom_attention import build_custom_models
+from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.jobs.train import prepare_device
 from mhsa_cli.jobs.trained_run import measure_model
 from mhsa_cli.records.sweep import SweepTime
@@ -99,7 +99,7 @@ def _work(config: Config) -> float:
 
 def _measure(config: Config, size: int, seconds: float) -> _Cost:
     """Train a stack of a shape for a moment, and measure one trial's results."""
-    device, task = prepare_device(config), build_task(config.task)
+    device, task = prepare_device(config), make_task(config)
     models = stack_that_is_quick(config, min(size, MEASURED))
     seeds = [(config.train.seed + i) % 2**63 for i in range(models)]
     configs = [changed(config, {"train": {"seed": seed}}) for seed in seeds]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.grid import Grid, expand
+from mhsa_cli.config.own_task import short_name
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import text_digests
 from mhsa_cli.jobs.sweep.capacity import check_capacity
@@ -29,9 +30,14 @@ def check_plan(grid: Grid, folder: Path, options: EngineOptions) -> dict[str, An
     """
     check_capacity([cell.configs for cell in grid.cells], folder, processes(grid, options))
     from mhsa_cli.jobs.custom_attention import try_blocks  # imports torch: only after the grid is checked
+    from mhsa_cli.jobs.own_task import task_digests
 
     configs = [cell.configs[0] for cell in grid.cells]
-    digests = {"attention": try_blocks(configs, options.engine), "texts": text_digests(configs)}
+    digests = {
+        "attention": try_blocks(configs, options.engine),
+        "texts": text_digests(configs),
+        "tasks": task_digests(configs),
+    }
     return {key: found for key, found in digests.items() if found}
 
 
@@ -65,4 +71,4 @@ def new_sweep(
 
 def stem(grid: Grid) -> str:
     """Return the name of a sweep that is given none, before a number."""
-    return f"sweep-{grid.cells[0].configs[0].task.name}"
+    return f"sweep-{short_name(grid.cells[0].configs[0].task.name).lower()}"

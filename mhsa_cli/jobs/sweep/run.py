@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import name_tasks
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.membership import find_excluded, forget_weights
 from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials, planned_trials
@@ -40,12 +42,12 @@ def run_sweep(
     options: EngineOptions,
     stop: StopSignal,
     show: Callable[..., Watcher],
-    attention: list[str] | None,
+    named: OwnCodes,
     resumed: bool,
 ) -> SweepResult:
     """Train the trials without a result, and read the report. `show` makes the progress display.
 
-    `attention` names the custom attention of a resumed sweep. Raises: RunError, UsageError, StorageError.
+    `named` is the user's code that a resumed sweep may import. Raises: RunError, UsageError, StorageError.
     """
     plan = sweep.read()
     trials = planned_trials(plan)
@@ -56,8 +58,10 @@ def run_sweep(
     missing = [trial for trial in included if not sweep.is_done(trial.name)]
     if forget_weights(plan, {trial.name for trial in missing}):
         sweep.write(plan)  # or the trials trained now would not match the report if this sweep is killed
-    configs, recorded = [trial.config for trial in missing], plan.get("attention") or {}
-    blocks = name_blocks(configs, recorded, (attention or []) if resumed else None, sweep.name)
+    configs = [trial.config for trial in missing]
+    attentions, tasks = named if resumed else (None, None)
+    blocks = name_blocks(configs, plan.get("attention") or {}, attentions, sweep.name)
+    blocks |= name_tasks(configs, plan.get("tasks") or {}, tasks, sweep.name)
     try:
         faults = train_missing(sweep, plan, included, missing, options, stop, show, blocks) if missing else 0
     except SystemExit:  # a second Ctrl-C

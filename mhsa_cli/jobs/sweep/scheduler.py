@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_task import own_source
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_size
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, give_up
@@ -48,7 +49,7 @@ def _chunks(
     """Group trials that differ only in their seeds into chunks: up to the largest stack, one or more for each slot.
 
     `steps` are those of their newest checkpoints: trials of a chunk resume from the same one. `blocks` maps custom
-    attention to the name to import.
+    attention and the user's own tasks to the name to import.
     """
     groups: dict[tuple[Config, int], list[Trial]] = {}
     for trial in trials:
@@ -60,9 +61,10 @@ def _chunks(
         config = group[0].config
         size = stack_size(config, len(group), engine.slots, engine.memory)
         attention, texts = blocks.get(config.model.attention), plan.get("texts") or {}
+        task = own_source(blocks[config.task.name]) if config.task.name in blocks else None
         for i in range(0, len(group), size):
             part = tuple(group[i : i + size])
-            chunks.append(Chunk(len(chunks), part, plan["goal"], attention=attention, texts=texts))
+            chunks.append(Chunk(len(chunks), part, plan["goal"], attention=attention, texts=texts, task=task))
     return chunks
 
 

@@ -1,0 +1,134 @@
+"""A task of the user's own, named in a config as FILE.py:Name: its file is read for its settings, but not run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from mhsa_cli.config.own_file import OwnKind, definition, file_problem, form_problem, split
+from mhsa_cli.config.problems import clip
+from mhsa_cli.config.section import Section, SeqLen, VocabSize, rule
+from mhsa_cli.errors import UsageError
+from mhsa_cli.text import escape
+
+TASK = OwnKind("own-task", "Name", "MyTask", (".py",), functions=True)
+SIZES = ("vocab_size", "seq_len")
+
+
+def is_own(name: str) -> bool:
+    """Return whether task.name names a file, not a built-in task."""
+    return ":" in name or name.lower().endswith(".py")
+
+
+def short_name(name: str) -> str:
+    """Return the name of a task alone: `MyTask` of `tasks.py:MyTask`."""
+    return split(name)[1] if is_own(name) else name
+
+
+def find_task(name: str, given: Sequence[str], who: str) -> str:
+    """Find among `given` the option --task that names a run's own task. Raises: UsageError if there is none."""
+    same = [one for one in given if split(one)[1] == split(name)[1]]
+    exact = [one for one in same if Path(split(one)[0]).name == Path(split(name)[0]).name] or same
+    if not exact:
+        shown = escape(name)
+        message = f"{who} was trained on {shown}, which is not imported without permission"
+        raise UsageError(message, f"to let this command import it: --task {shown}")
+    return exact[0]
+
+
+class Signature(NamedTuple):
+    """The settings that a task takes, with those defaults that are written out; `open`: it may take others."""
+
+    settings: tuple[str, ...]
+    defaults: dict[str, Any]
+    open: bool
+
+
+def read_signature(name: str) -> Signature:
+    """Read the settings of FILE.py:Name: the parameters of the function after two, or of the class's `__init__`.
+
+    A class may also write its vocab_size and seq_len as attributes.
+    """
+    node = definition(name)
+    if isinstance(node, ast.FunctionDef):
+        return _parameters(node.args, skip=2)
+    if node is None:
+        return Signature((), {}, open=True)
+    attributes = {target: value for target, value in _attributes(node) if target in SIZES}
+    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    found = Signature((), {}, bool(node.bases or node.decorator_list)) if init is None else _parameters(init.args, 1)
+    return found._replace(defaults={**attributes, **found.defaults})
+
+
+def _parameters(args: ast.arguments, skip: int) -> Signature:
+    plain = [*args.posonlyargs, *args.args]
+    pairs = [
+        *zip(plain[len(plain) - len(args.defaults) :], args.defaults, strict=True),
+        *((arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None),
+    ]
+    names = tuple(arg.arg for arg in (*plain[skip:], *args.kwonlyargs))
+    known = {arg.arg: _literal(value) for arg, value in pairs}
+    return Signature(names, {key: value for key, value in known.items() if value is not None}, args.kwarg is not None)
+
+
+def _attributes(node: ast.ClassDef) -> list[tuple[str, Any]]:
+    found = []
+    for item in node.body:
+        targets = (
+            item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
+        )
+        value = None if not isinstance(item, ast.Assign | ast.AnnAssign) or item.value is None else _literal(item.value)
+        found += [(target.id, value) for target in targets if isinstance(target, ast.Name) and value is not None]
+    return found
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return a number, text or truth value that is written out; None for anything else."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, bool | int | float | str) else None
+
+
+def _name(value: str) -> str:
+    if problem := form_problem(value, TASK):
+        raise rule(*problem)
+    return value
+
+
+class OwnTask(Section):
+    """A task in a file: its name, the sizes that every task has, and its own settings."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, bool | int | float | str | None] = Field(init=False)
+
+    name: Annotated[str, AfterValidator(_name)] = Field(description="FILE.py:Name, a function or class")
+    vocab_size: VocabSize = Field(description="number of different ids")
+    seq_len: SeqLen = Field(description="tokens in a row")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_the_file(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in the defaults of the file and refuse settings that it does not have; of a run all are written."""
+        name = data.get("name") if isinstance(data, dict) else None
+        if not isinstance(name, str) or form_problem(name, TASK) or not (info.context or {}).get("files"):
+            return data
+        if problem := file_problem(name, TASK):
+            raise rule(*problem, at=("name",))
+        known = read_signature(name)
+        others = [key for key in data if key not in ("name", *SIZES, *known.settings)]
+        if others and not known.open:
+            settings = ", ".join(dict.fromkeys((*SIZES, *known.settings)))
+            message = f"{clip(name)} has no setting `{clip(str(others[0]))}`"
+            raise rule("unknown-setting", message, f"its settings: {settings}", at=(others[0],))
+        return {**known.defaults, **data}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings but the name, those of the file included."""
+        return {"vocab_size": self.vocab_size, "seq_len": self.seq_len, **(self.model_extra or {})}

@@ -1,0 +1,199 @@
+"""A task of the user's own: a function or class of theirs, held to what every task must do."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from mhsa_cli.config.own_file import split
+from mhsa_cli.config.own_task import short_name
+from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, counted_chance, stream_generator
+from mhsa_cli.errors import UsageError
+
+ROWS = 64  # that are drawn to check a task
+COUNTED = 2**16  # answers counted for the chance level: a function of the user's may draw row by row
+TEXTS, NUMBERS = ("summary", "note", "space"), ("separator", "goal_accuracy")
+CODE = "own-task"
+
+
+class OwnTask(Task):
+    """A function sample(generator, rows) -> (inputs, targets), or a class with that method and optional others.
+
+    Optional: held_out(generator, rows), source(inputs), corrupt(inputs), symbols(ids), and the attributes chance (loss
+    in nats, accuracy), separator, gaps, goal_accuracy, note, summary, space.
+    Raises: UsageError naming the user's line where their code raises or returns something else.
+    """
+
+    def __init__(self, name: str, made_by: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+        self.file = name
+        self.name = short_name(name)
+        self.summary = f"your own task, {name}"
+        self.vocab_size, self.seq_len = settings["vocab_size"], settings["seq_len"]
+        taken = self._taken(made_by, settings)
+        if isinstance(made_by, type):
+            self._made: Any = self._ask("its constructor", lambda: made_by(**taken))
+            self._sample: Any = getattr(self._made, "sample", None)
+        else:
+            self._made, self._sample = made_by, partial(made_by, **taken)
+        if not callable(self._sample):
+            raise self._error("has no method sample", "def sample(self, generator, rows): return inputs, targets")
+        for size in ("vocab_size", "seq_len"):
+            said = getattr(self._made, size, None)
+            if isinstance(said, int) and said != settings[size]:
+                raise self._error(f"says {size} {said}, task.{size} is {settings[size]}", f"task.{size}={said}")
+        for attribute in (*TEXTS, *NUMBERS):
+            if (value := getattr(self._made, attribute, None)) is not None:
+                setattr(self, attribute, value)
+        self.gaps = tuple(getattr(self._made, "gaps", ()))
+        self.holds_back = hasattr(self._made, "held_out")
+        self._check()
+
+    def _taken(self, made_by: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Select the settings that the function or constructor takes. Raises: UsageError for others."""
+        try:
+            parameters = inspect.signature(made_by).parameters.values()
+        except (TypeError, ValueError):
+            return dict(settings)
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return dict(settings)
+        names = [one.name for one in parameters][0 if isinstance(made_by, type) else 2 :]
+        unknown = [key for key in settings if key not in ("vocab_size", "seq_len", *names)]
+        if unknown:
+            raise self._error(f"has no setting {unknown[0]}", f"its settings: {', '.join(names) or 'none'}")
+        return {key: value for key, value in settings.items() if key in names}
+
+    def _error(self, message: str, hint: str | None = None) -> UsageError:
+        return UsageError(f"{self.file} {message}", hint, CODE)
+
+    def _ask(self, what: str, call: Callable[[], Any]) -> Any:
+        """Call the user's code. Raises: UsageError with the line that raised."""
+        try:
+            return call()
+        except UsageError:
+            raise
+        except Exception as error:
+            path = split(self.file)[0]
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [at.lineno for at in frames if Path(at.filename).name == Path(path).name]
+            where = f", line {lines[-1]}" if lines else ""
+            message = f"{path}{where}: {what} raised {type(error).__name__}: {error}"
+            raise UsageError(message, None, CODE) from error
+
+    def sample(self, generator: Generator, rows: int) -> Batch:
+        return self._drawn("sample", self._sample, generator, rows)
+
+    def held_out(self, generator: Generator, rows: int) -> Batch:
+        if not self.holds_back:
+            return self.sample(generator, rows)
+        return self._drawn("held_out", self._made.held_out, generator, rows)
+
+    def _drawn(self, what: str, call: Callable[..., Any], generator: Generator, rows: int) -> Batch:
+        """Draw rows with the user's code, and check what it returns. Raises: UsageError."""
+        found = self._ask(what, lambda: call(generator, rows))
+        if not (isinstance(found, tuple | list) and len(found) == 2):
+            raise self._error(f"{what} returned {_kind(found)}, wanted two tensors", "return inputs, targets")
+        for name, ids in zip(("inputs", "targets"), found, strict=True):
+            wanted = f"wanted an int64 tensor ({rows}, {self.seq_len}): rows, task.seq_len"
+            if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or tuple(ids.shape) != (rows, self.seq_len):
+                other = isinstance(ids, Tensor) and ids.dim() == 2 and ids.size(1) != self.seq_len
+                hint = f"if every row has {ids.size(1)} tokens: task.seq_len={ids.size(1)}" if other else None
+                raise self._error(f"{what}: {name} is {_kind(ids)}, {wanted}", hint)
+            lowest, highest = int(ids.min()), int(ids.max())
+            if highest >= self.vocab_size or (lowest < 0 and not (name == "targets" and lowest == IGNORE)):
+                odd = highest if highest >= self.vocab_size else lowest
+                hint = f"task.vocab_size={highest + 1}" if odd == highest else f"{IGNORE} where nothing is asked"
+                raise self._error(f"{what}: {name} has the id {odd}, wanted 0..{self.vocab_size - 1}", hint)
+        return Batch(found[0], found[1])
+
+    def _check(self) -> None:
+        """Draw a few rows once before any training. Raises: UsageError."""
+        draws = [("sample", self.sample)] + ([("held_out", self.held_out)] if self.holds_back else [])
+        for what, draw in draws:
+            one, again, other = (draw(stream_generator(0, "check", i), ROWS) for i in (0, 0, 1))
+            if not (one.inputs.equal(again.inputs) and one.targets.equal(again.targets)):
+                hint = "draw everything from it: torch.randint(..., generator=generator)"
+                raise self._error(f"{what} draws other rows from a generator in the same state", hint)
+            if (
+                what == "sample"
+                and not self.holds_back
+                and one.inputs.equal(other.inputs)
+                and len(one.inputs.unique(dim=0)) > 1
+            ):
+                hint = "draw from it; or, of given rows, hold some back: held_out(generator, rows)"
+                raise self._error(f"{what} does not use its generator: all batches have the same rows", hint)
+            if not bool((one.targets != IGNORE).any()):
+                raise self._error(f"{what}: no target is asked in {ROWS} rows: all are {IGNORE}")
+        self._check_source(one)
+        self._check_corrupt(one)
+
+    def _check_source(self, batch: Batch) -> None:
+        keys = self.source(batch.inputs)
+        if keys is None:
+            return
+        shape = (len(batch.inputs), self.seq_len, self.seq_len)
+        if not isinstance(keys, Tensor) or keys.dtype != torch.bool or tuple(keys.shape) != shape:
+            raise self._error(f"source returned {_kind(keys)}, wanted a boolean tensor {shape}: rows, queries, keys")
+        if bool(keys.triu(1).any()):
+            row, query, key = keys.triu(1).nonzero()[0].tolist()
+            message = f"source: query {query} of row {row} has its answer at {key}, which comes after it"
+            raise self._error(message, "a query attends to itself and to what is before it: .tril()")
+        held = batch.inputs.unsqueeze(1) == batch.targets.unsqueeze(2)  # (B, T, T)
+        asked = (batch.targets != IGNORE).unsqueeze(2)
+        if bool((keys & asked & ~held).any()):
+            row, query, key = (keys & asked & ~held).nonzero()[0].tolist()
+            answer, token = int(batch.targets[row, query]), int(batch.inputs[row, key])
+            message = f"source: query {query} of row {row} has the answer {answer}; at its key {key} stands {token}"
+            raise self._error(message, "True only at the keys that hold the answer")
+
+    def _check_corrupt(self, batch: Batch) -> None:
+        if not hasattr(self._made, "corrupt"):
+            return
+        changed = self.corrupt(batch, stream_generator(0, "check", 2))
+        wanted, found = tuple(batch.inputs.shape), changed.inputs
+        if not isinstance(found, Tensor) or found.dtype != torch.int64 or tuple(found.shape) != wanted:
+            raise self._error(f"corrupt returned {_kind(found)}, wanted inputs: an int64 tensor {wanted}")
+        if found.equal(batch.inputs):
+            raise self._error("corrupt changes no row", "return inputs whose answers differ")
+
+    def source(self, inputs: Tensor) -> Tensor | None:
+        call = getattr(self._made, "source", None)
+        if call is None:
+            return None
+        found: Tensor | None = self._ask("source", lambda: call(inputs))
+        return found
+
+    def corrupt(self, batch: Batch, generator: Generator) -> Batch:
+        call = getattr(self._made, "corrupt", None)
+        if call is None:
+            return super().corrupt(batch, generator)
+        return Batch(self._ask("corrupt", lambda: call(batch.inputs)), batch.targets)
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        call = getattr(self._made, "symbols", None)
+        return super().symbols(ids) if call is None else [str(one) for one in self._ask("symbols", lambda: call(ids))]
+
+    @cached_property
+    def _chance(self) -> tuple[float, float]:
+        said = getattr(self._made, "chance", None)
+        said = self._ask("chance", said) if callable(said) else said
+        if said is None:
+            return counted_chance(self, COUNTED)
+        if not (
+            isinstance(said, tuple | list) and len(said) == 2 and all(isinstance(one, int | float) for one in said)
+        ):
+            raise self._error(f"chance is {_kind(said)}, wanted two numbers", "chance = (loss in nats, accuracy)")
+        return float(said[0]), float(said[1])
+
+
+def _kind(found: Any) -> str:
+    """Describe what was returned: a tensor by its dtype and shape."""
+    if isinstance(found, Tensor):
+        return f"a tensor {tuple(found.shape)} of {str(found.dtype).removeprefix('torch.')}"
+    return "None" if found is None else f"a {type(found).__name__}"

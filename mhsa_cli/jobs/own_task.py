@@ -1,0 +1,145 @@
+"""The task of a run: built in, or the user's own, whose file runs only if the config or --task names it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mhsa_cli.config.own_file import split
+from mhsa_cli.config.own_task import OwnTask as OwnTaskConfig
+from mhsa_cli.config.own_task import find_task
+from mhsa_cli.config.schema import Config
+from mhsa_cli.core.tasks import Task, build_task
+from mhsa_cli.core.tasks.own import OwnTask
+from mhsa_cli.core.training.overlap import shared_rows
+from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.jobs.messages import tell
+from mhsa_cli.text import escape
+
+
+class OwnSource(NamedTuple):
+    """A task of the user's own as a sweep sends it: the name to import, and the bytes of its file."""
+
+    name: str
+    text: bytes
+
+
+KEY = "own_task"  # in run.json: file, name and sha256 of the user's own task
+
+
+def make_task(config: Config) -> Task:
+    """Build the task of a config; of the user's own, its file runs here. Raises: UsageError."""
+    if not isinstance(config.task, OwnTaskConfig):
+        return build_task(config.task)
+    return _load(config.task, config.task.name)
+
+
+def _load(task: OwnTaskConfig, name: str) -> OwnTask:
+    from mhsa_cli.check.source.load import load
+
+    return OwnTask(name, load(name).attention, task.settings)
+
+
+def new_task(config: Config) -> Task:
+    """Build the task of a new training, and compare its evaluation rows with those it trains on. Raises: UsageError."""
+    task = make_task(config)
+    if isinstance(task, OwnTask):
+        check_overlap(task, config)
+    return task
+
+
+def check_overlap(task: OwnTask, config: Config) -> None:
+    """Refuse held-out rows that the first training rows have too; note it where none are held out."""
+    train = config.train
+    shared, n = shared_rows(task, train.seed, train.batch_size, train.eval_sequences), train.eval_sequences
+    if shared and task.holds_back:
+        message = f"{escape(task.file)}: {shared} of {n} rows of held_out are also rows of sample"
+        raise UsageError(message, "split the rows once, as by a rule on their content")
+    if shared:
+        tell(f"note: {shared} of {n} evaluation rows are also among the first training rows: {escape(task.name)} does")
+        tell("  not hold rows back; held_out(generator, rows) would")
+
+
+def task_facts(config: Config, sent: OwnSource | None = None) -> dict[str, Any]:
+    """Describe the user's own task for run.json; empty for a built-in one. `sent` is its file in a sweep."""
+    if not isinstance(config.task, OwnTaskConfig):
+        return {}
+    file, name = split(config.task.name)
+    digest = _digest(file) if sent is None else sha256(sent.text).hexdigest()
+    return {KEY: {"file": file, "name": name, "sha256": digest}}
+
+
+def _digest(file: str) -> str:
+    return sha256(Path(file).read_bytes()).hexdigest()
+
+
+def load_task(
+    config: Config, info: Mapping[str, Any], given: str | None, *, who: str, allow_changed: bool | None
+) -> Task:
+    """Load the task of a run; the user's own only if `given` names it.
+
+    With `allow_changed` None a changed file gives a note; with False it is refused.
+    Raises: UsageError if it is not named, or another one is; RunError if its file changed.
+    """
+    if not isinstance(config.task, OwnTaskConfig):
+        if given is not None:
+            raise UsageError(f"{who} was trained on a built-in task, {config.task.name}", "remove --task")
+        return build_task(config.task)
+    given = find_task(config.task.name, [] if given is None else [given], who)
+    task = _load(config.task, given)
+    recorded, found = (info.get(KEY) or {}).get("sha256"), _digest(split(given)[0])
+    if recorded != found:
+        digests = f"found sha256 {found[:12]}, wanted {escape(str(recorded))[:12]}"
+        message = f"{escape(split(given)[0])} is not the file {who} was trained on: {digests}"
+        if allow_changed is False:
+            raise RunError(message, "restore the file, or resume with the changed one: --allow-inexact")
+        tell(f"note: {message}; results may differ")
+    return task
+
+
+def task_digests(configs: Sequence[Config]) -> dict[str, str]:
+    """Map the names of a new sweep's own tasks to the sha256 of their files; each is built once. Raises: UsageError."""
+    own = [config for config in configs if isinstance(config.task, OwnTaskConfig)]
+    for config in own:
+        new_task(config)
+    return {config.task.name: _digest(split(config.task.name)[0]) for config in own}
+
+
+def name_tasks(
+    configs: Sequence[Config], recorded: Mapping[str, str], given: Sequence[str] | None, who: str
+) -> dict[str, str]:
+    """Map the own tasks in a sweep's configs to the name to import; `given` is None in a new sweep.
+
+    Raises: UsageError if `given` lacks one; RunError if its file changed since the sweep began.
+    """
+    names = dict.fromkeys(config.task.name for config in configs if isinstance(config.task, OwnTaskConfig))
+    found = {name: name if given is None else find_task(name, given, who) for name in names}
+    for name, other in found.items():
+        if Path(split(other)[0]).is_file() and _digest(split(other)[0]) != recorded.get(name):
+            raise RunError(f"{escape(split(other)[0])} is not the file {who} began with", "restore the file")
+    return found
+
+
+def own_source(name: str) -> OwnSource:
+    """Read the file of a task, to be sent with the trials of a sweep."""
+    return OwnSource(name, Path(split(name)[0]).read_bytes())
+
+
+@contextlib.contextmanager
+def task_of_chunk(config: Config, own: OwnSource | None) -> Iterator[Task]:
+    """Build the task of a sweep's trials, of the user's own from the file as the sweep sends it to any machine."""
+    if own is None or not isinstance(config.task, OwnTaskConfig):
+        yield build_task(config.task)
+        return
+    file, name = split(own.name)
+    if Path(file).is_file() and Path(file).read_bytes() == own.text:
+        yield _load(config.task, own.name)
+        return
+    with tempfile.TemporaryDirectory(prefix="mhsa-task-") as folder:
+        copy = Path(folder) / Path(file).name
+        copy.write_bytes(own.text)
+        yield _load(config.task, f"{copy}:{name}")
