@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from types import NoneType
+from typing import Any, NamedTuple
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
 from mhsa_cli.config.own_file import OwnKind, definition, file_problem, form_problem, split
 from mhsa_cli.config.problems import clip
@@ -16,6 +17,7 @@ from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
 
 TASK = OwnKind("own-task", "Name", "MyTask", (".py",), functions=True)
+PLAIN = (bool, int, float, str, NoneType)  # kinds of a setting
 SIZES = ("vocab_size", "seq_len")
 
 
@@ -95,19 +97,12 @@ def _literal(node: ast.expr) -> Any:
     return value if isinstance(value, bool | int | float | str) else None
 
 
-def _name(value: str) -> str:
-    if problem := form_problem(value, TASK):
-        raise rule(*problem)
-    return value
-
-
 class OwnTask(Section):
     """A task in a file: its name, the sizes that every task has, and its own settings."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, bool | int | float | str | None] = Field(init=False)
 
-    name: Annotated[str, AfterValidator(_name)] = Field(description="FILE.py:Name, a function or class")
+    name: str = Field(description="FILE.py:Name, a function or class")
     vocab_size: VocabSize = Field(description="number of different ids")
     seq_len: SeqLen = Field(description="tokens in a row")
 
@@ -116,10 +111,18 @@ class OwnTask(Section):
     def _as_in_the_file(cls, data: Any, info: ValidationInfo) -> Any:
         """Fill in the defaults of the file and refuse settings that it does not have; of a run all are written."""
         name = data.get("name") if isinstance(data, dict) else None
-        if not isinstance(name, str) or form_problem(name, TASK) or not (info.context or {}).get("files"):
+        if not isinstance(name, str):
             return data
-        if problem := file_problem(name, TASK):
+        files = (info.context or {}).get("files")  # a run is readable without its file
+        if problem := form_problem(name, TASK) or (file_problem(name, TASK) if files else None):
             raise rule(*problem, at=("name",))
+        if odd := next((key for key, value in data.items() if not isinstance(value, PLAIN)), None):
+            message = (
+                f"`task.{clip(str(odd))}`: found a {type(data[odd]).__name__}, wanted a number, text, true or false"
+            )
+            raise rule("value", message, at=(odd,))
+        if not files:
+            return data
         known = read_signature(name)
         others = [key for key in data if key not in ("name", *SIZES, *known.settings)]
         if others and not known.open:

@@ -39,9 +39,9 @@ def make_task(config: Config) -> Task:
 
 
 def _load(task: OwnTaskConfig, name: str) -> OwnTask:
-    from mhsa_cli.check.source.load import load
+    from mhsa_cli.check.source.load import load_whole
 
-    return OwnTask(name, load(name).attention, task.settings)
+    return OwnTask(name, load_whole(name), task.settings)
 
 
 def new_task(config: Config) -> Task:

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.bench.measure import EFFORTS, measure
-from mhsa_cli.core.tasks import examples
+from mhsa_cli.core.tasks import drawn, examples
 from mhsa_cli.core.trace.run import run_trace
 from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.jobs.train import prepare_device
 from mhsa_cli.records.bench import BenchRecord
 from mhsa_cli.records.trace import Trace
+from mhsa_cli.records.training import TaskInfo
 
-__all__ = ["examples", "measure_speed", "trace_model"]
+__all__ = ["example_of", "examples", "measure_speed", "trace_model"]
+
+
+def example_of(config: Config) -> TaskInfo:
+    """Draw one row of a config's task; of the user's own, its file runs. Raises: UsageError."""
+    return drawn(make_task(config))
 
 
 def measure_speed(config: Config, quick: bool) -> Iterator[BenchRecord]:

@@ -35,7 +35,7 @@ def test_the_defaults_are_the_lesson() -> None:
 
 @pytest.mark.parametrize("name", TASK_SCHEMAS)
 def test_every_task_is_a_part_of_the_union_and_takes_defaults(name: str, load: Load) -> None:
-    path = ", path: a.txt" if name == "text" else ""
+    path = {"text": ", path: a.txt", "rows": ", rows: a.txt, seq_len: 9"}.get(name, "")
     config = load(f"task: {{name: {name}{path}}}")
     assert config.task.name == name
     assert type(config.task) is TASK_SCHEMAS[name]

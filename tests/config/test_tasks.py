@@ -76,7 +76,7 @@ def test_part_kept_for_evaluation(value: str) -> None:
 def test_unknown_tasks_list_the_known_ones(name: str) -> None:
     (fault,) = faults(f"task: {{name: {name}}}")
     assert (fault.code, fault.col) == ("unknown-task", 14)
-    assert fault.message.endswith(", ".join(TASK_SCHEMAS))
+    assert fault.message.endswith(f"{', '.join(TASK_SCHEMAS)}, or FILE.py:Name")
 
 
 def test_a_misspelt_task_is_recognised(complain: Complain) -> None:

@@ -93,6 +93,20 @@ def load(block: str) -> Source:
     return Source(script.path, name, script.text, found, vars(module), tuple(notes), script.place, loading)
 
 
+def load_whole(name: str) -> Any:
+    """Run all of FILE.py, as an import does, and return what NAME is in it. Raises: UsageError with what failed."""
+    path, attribute = parse_block(name)
+    script = read_script(path.absolute())
+    module, failures, _ = run_statements(script, script.statements)
+    if failures:
+        first = failures[0]
+        raise UsageError(f"{path}, {first.place}: {first.message}", first.hint or None)
+    found = vars(module).get(attribute or "")
+    if not callable(found):
+        raise _no_such_name(script, attribute or "")
+    return found
+
+
 def _only_attention(script: Script) -> str:
     found = attention_names(script.statements)
     if len(found) == 1:

@@ -40,12 +40,16 @@ def build_task(config: TaskConfig | OwnTask) -> Task:
 
 
 def example(name: str) -> TaskInfo:
-    """Draw one row of a small task: inputs, targets, and the chance level at that size."""
-    task = TASKS[name].small()
+    """Draw one row of a small task."""
+    return drawn(TASKS[name].small())
+
+
+def drawn(task: Task) -> TaskInfo:
+    """Draw one row of a task: inputs, targets, and the chance level at its size."""
     row = task.sample(stream_generator(6, "show", 0), 1)
     targets = ["·" if t == IGNORE else task.symbols([t])[0] for t in row.targets[0].tolist()]
     inputs = task.symbols(row.inputs[0].tolist())
-    return TaskInfo(name, task.summary, inputs, targets, task.chance_loss, task.chance_accuracy)
+    return TaskInfo(task.name, task.summary, inputs, targets, task.chance_loss, task.chance_accuracy)
 
 
 def examples() -> list[TaskInfo]:
