@@ -77,9 +77,10 @@ MEASURE = {
 }
 KEEP = {
     "runs": Help(
-        "List runs with their status and results",
-        "copy-h4",
-        "With RUN, prints the facts of one run as lines `key: value`.",
+        "List runs with their status and results, or delete some",
+        "--sort accuracy --filter n_heads=8 --status finished",
+        "With RUN, prints the facts of one run as lines `key: value`. `mhsa runs rm RUN...` deletes runs and sweeps "
+        "that no process owns, after one question.",
     ),
     "verify": Help(
         "Check the files of a run or a sweep for damage",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -118,12 +118,23 @@ def _usage_error(error: Any, command: Any, ctx: Any, args: Sequence[str]) -> Usa
     if param.param_type_name == "argument":
         return UsageError(f"arguments: found none, wanted {param.metavar}", hint)
     value = _parse_all(command, ctx, args)[param.name][-1]
+    if issubclass(kind := _kind(param), Enum):
+        from mhsa_cli.config.spelling import nearest
+
+        close = nearest(value, [choice.value for choice in kind], 3)
+        hint = f"did you mean: {param.opts[0]} {close}" if close else hint
     return unwanted(param.opts[0], value, _accepted(param, value) or _one_line(error.message), hint)
+
+
+def _kind(param: Any) -> Any:
+    """Return the type of an option's value, or of each of its values."""
+    annotation = param.type_descriptor.annotation
+    return get_args(annotation)[0] if get_args(annotation) else annotation
 
 
 def _accepted(param: Any, value: str) -> str | None:
     """Describe the values that an option's type accepts; None if the type accepts this one and a callback does not."""
-    kind, least, most = param.type_descriptor.annotation, param.min, param.max
+    kind, least, most = _kind(param), param.min, param.max
     if issubclass(kind, Enum):
         return either(choice.value for choice in kind)
     with suppress(ValueError):

@@ -20,6 +20,7 @@ from mhsa_cli.text import escape, quoted
 # What other programs call our commands. Looked up before the nearest spelling.
 SYNONYMS: dict[str, str] = {
     "runs": "ls list ll dir history log logs show info status",
+    "runs rm": "rm remove delete del",
     "inspect-heads": "heads head inspect attention attn maps",
     "curve": "eval evaluate plot loss graph metrics",
     "train --resume": "resume continue restart",

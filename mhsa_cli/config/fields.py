@@ -36,6 +36,11 @@ def field_of(key: str) -> FieldInfo:
     return _fields()[key][0]
 
 
+def fields_of(key: str) -> list[FieldInfo]:
+    """List the fields of a dotted key: of a task's key, one for each task that has it."""
+    return _fields()[key]
+
+
 def _kinds(path: Path) -> list[Any]:
     return [base_type(field) for field in _fields().get(".".join(map(str, path)), ())]
 

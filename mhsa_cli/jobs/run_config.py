@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli import __version__
+from mhsa_cli.config.condition import Condition
 from mhsa_cli.config.load import load_config, parse
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES, data_file, with_data_file
@@ -76,6 +77,19 @@ def _parse(run: RunDir, text: str, *, whole: bool) -> Config:
         if whole:
             raise other_version("the run's config", error, run.read_run_json().get("mhsa")) from error
         raise RunError(f"the run's config is damaged:\n{error}") from error
+
+
+def satisfying(runs: Sequence[Path], conditions: Sequence[Condition]) -> tuple[set[Path], list[Path]]:
+    """Return the runs whose configs satisfy all conditions, and those whose configs cannot be read."""
+    found, unreadable = set(), []
+    for path in runs:
+        try:
+            config, _ = read_config(RunDir(path), compare=False)
+        except (RunError, StorageError):
+            unreadable.append(path)
+        else:
+            found |= {path} if all(condition.holds(config) for condition in conditions) else set()
+    return found, unreadable
 
 
 def other_version(what: str, error: UsageError, made_by: str | None = None) -> OtherVersionError:

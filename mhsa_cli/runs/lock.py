@@ -123,6 +123,22 @@ def is_locked(path: Path) -> bool:
         os.close(fd)
 
 
+@contextlib.contextmanager
+def kept_free(path: Path) -> Iterator[None]:
+    """Let no process take this lock file, if there is one; nothing is written. Raises: BusyError if it has an owner."""
+    fd = None
+    try:
+        with contextlib.suppress(RunError, StorageError):
+            fd = open_regular(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            if fd is not None and not _try_lock(fd, shared=True):
+                raise busy(path)
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
 def busy(path: Path) -> BusyError:
     """Return the error that names the owner of a lock file."""
     owner = "another process"

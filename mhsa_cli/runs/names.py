@@ -11,6 +11,7 @@ from mhsa_cli.runs.disk import storage_error
 from mhsa_cli.text import quoted, shortened
 
 NEWEST = "newest"  # in place of a name: the run that was started last
+RESERVED = (NEWEST, "show", "new", "rm")  # words of the command line that stand where a name may stand
 LONGEST = 100  # bytes; of the usual 255, the rest is for suffixes of files named after a run
 
 _WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)
@@ -28,6 +29,8 @@ def check_name(name: str) -> str:
         problem = "it is empty"
     elif name == NEWEST:
         problem = "it stands for the newest run"
+    elif name in RESERVED:
+        problem = "it is a word of the command line"
     elif name[0] in "-.":
         problem = f"it starts with {name[0]!r}"
     elif bad := next((char for char in name if char in '/\\<>:"|?*' or ord(char) < 32 or ord(char) == 127), None):

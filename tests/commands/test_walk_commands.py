@@ -40,6 +40,7 @@ ARGUMENTS = {
     "": (),
     "[RUN]": ("{0}",),
     "[RUN]...": ("{0}",),
+    "[RUN | rm RUN...]": ("{0}",),
     "[RUN] [KEY=VALUE]...": ("{0}",),
     "RUN RUN": (NORMAL, "{0}"),
     "[KEY=VALUE]...": ("--config", "tiny.yaml", "train.lr=0.01"),
@@ -57,10 +58,12 @@ NEEDS = {
 }
 # Options that stand instead of a command's arguments, and what must stand beside an option.
 ALONE = ("train --resume", "train --attention", "sweep --resume", "sweep --attention", "verify --resume-check")
+ALONE += ("runs --sort", "runs --reverse", "runs --filter", "runs --status", "runs --yes")
 BESIDE = {
     "inspect-heads --definition": ("--scores",),
     "train --attention": ("--resume", "own"),
     "sweep --attention": ("--resume", "grid"),
+    "runs --yes": ("rm", NORMAL),
 }
 # Refused with exit 2 here, and why.
 REFUSED = {

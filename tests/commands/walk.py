@@ -39,6 +39,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "TOKENS": ("1", "2 1 0"),
     "PATHS": ("L0.H0:logits", "L0.H0,embedding:L0.H0.k"),
     "olsson2022": ("olsson2022",),
+    "TEXT": ("narrow", "train.seed=1"),
     "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
     "ADDRESS": ("localhost:1",),
     "qkv": ("kqv",),

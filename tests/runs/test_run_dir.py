@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.disk import refused_with
 from mhsa_cli.runs.listing import list_runs
-from mhsa_cli.runs.names import check_name, prepare_root, runs_root
+from mhsa_cli.runs.names import RESERVED, check_name, prepare_root, runs_root
 from mhsa_cli.runs.new_folder import check_disk_space
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import byte_size, escape, quoted
@@ -118,9 +118,10 @@ def test_too_little_space_is_reported_with_both_sizes(run: RunDir) -> None:
     assert fact(lambda: check_disk_space(run.path / "nowhere", 1)) == ("storage", "nowhere")
 
 
-def test_newest_is_not_a_name_for_a_run() -> None:
-    assert fact(lambda: check_name("newest")) == ("bad-name", "")
-    assert check_name("newest-2") == "newest-2"
+@pytest.mark.parametrize("word", RESERVED)
+def test_a_word_of_the_command_line_is_not_a_name_for_a_run(word: str) -> None:
+    assert fact(lambda: check_name(word)) == ("bad-name", "")
+    assert check_name(f"{word}-2") == f"{word}-2"
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------
