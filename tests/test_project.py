@@ -24,7 +24,12 @@ def read(name: str) -> str:
 
 def test_the_wheel_says_that_it_is_typed() -> None:
     assert (PACKAGE / "py.typed").is_file()
-    assert PROJECT["tool"]["setuptools"]["package-data"] == {"mhsa_cli": ["py.typed"]}
+
+
+def test_the_wheel_holds_every_recipe() -> None:
+    [patterns] = PROJECT["tool"]["setuptools"]["package-data"].values()
+    packed = {path.resolve() for pattern in patterns for path in PACKAGE.glob(pattern)}
+    assert packed == {(PACKAGE / "py.typed").resolve(), *(ROOT / "configs").resolve().iterdir()}
 
 
 def test_the_metadata_agree_with_the_package() -> None:

@@ -22,7 +22,7 @@ class Help(NamedTuple):
 LEARN = {
     "train": Help(
         "Train a model from a config and save the run",
-        "--config configs/copy.yaml n_heads=8 train.lr=1e-3",
+        "--config copy n_heads=8 train.lr=1e-3",
         "Draws the loss while it trains, then the attention map of every head. Ctrl-C saves a checkpoint; --resume "
         "continues from it.",
     ),
@@ -54,7 +54,7 @@ LEARN = {
 MEASURE = {
     "sweep": Help(
         "Train a grid of settings with many seeds and compare",
-        "--config configs/copy.yaml n_heads=1,2,4,8 --seeds 16",
+        "--config copy n_heads=1,2,4,8 --seeds 16",
         "Every combination of the comma lists is trained with every seed. The report states the differences that the "
         "seeds support; `mhsa sweep show SWEEP` prints it again.",
     ),
@@ -89,7 +89,7 @@ KEEP = {
         "of what is still usable.",
     ),
     "export": Help("Export a run: NPZ, CSV, TransformerLens, TensorBoard", "copy-h4 --to transformer-lens"),
-    "config": Help("Write, check and show configs", "show n_heads=8"),
+    "config": Help("Write, check and show configs; list the recipes", "show n_heads=8"),
 }
 SECTIONS = {"Learn": LEARN, "Measure": MEASURE, "Keep": KEEP}
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}

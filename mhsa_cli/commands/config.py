@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
 from mhsa_cli.commands.command_line import Command, Group
-from mhsa_cli.commands.options import SetOption, argument, flag
+from mhsa_cli.commands.options import JsonOption, SetOption, argument, flag
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.dump import dump_yaml, json_schema, template
 from mhsa_cli.config.estimate import parameters
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.overrides import is_override
 from mhsa_cli.config.problems import ConfigError, Problem
+from mhsa_cli.config.recipes import recipes, summary
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import writable
@@ -28,9 +30,9 @@ app = typer.Typer(cls=Group, rich_markup_mode=None)
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def _command(summary: str, example: str, more: str = "") -> Callable[[F], F]:
-    text = "\n\n".join(filter(None, (summary, more)))
-    return app.command(cls=Command, help=text, epilog=f"Example: mhsa config {example}")
+def _command(title: str, example: str, more: str = "") -> Callable[[F], F]:
+    text = "\n\n".join(filter(None, (title, more)))
+    return app.command(example.split()[0], cls=Command, help=text, epilog=f"Example: mhsa config {example}")
 
 
 def _say(text: str) -> None:
@@ -48,9 +50,30 @@ def init(file: Annotated[str, argument("[FILE]", "file to write [default: -, whi
     _say(f"wrote {escape(file)}\nnext: mhsa train --config {escape(file)}")
 
 
+@_command("List the recipes: ready configs that are installed", "list", "Their names stand for files: --config NAME.")
+def list_recipes(as_json: JsonOption = False) -> None:
+    """Run `mhsa config list`."""
+    from mhsa_cli.commands.output import Paper, print_json  # imports rich
+    from mhsa_cli.renderers.kit.table import Column, table
+
+    found = [{"name": name, "summary": summary(path), "path": str(path)} for name, path in recipes().items()]
+    if as_json:
+        print_json(found)
+        return
+    paper = Paper()
+    columns = [
+        Column("recipe", itemgetter("name"), whole=True),
+        Column("what it trains", itemgetter("summary"), wraps=True),
+    ]
+    paper.draw(table(columns, found, paper.surface))
+    paper.next("mhsa train --config copy")
+
+
 @_command("Check configs and report every problem", "check my.yaml n_heads=8")
 def check(
-    arguments: Annotated[list[str], argument("FILE... [KEY=VALUE]...", "YAML file to check\nsettings to change")],
+    arguments: Annotated[
+        list[str], argument("FILE... [KEY=VALUE]...", "YAML file or recipe to check\nsettings to change")
+    ],
     settings: SetOption = None,
 ) -> None:
     """Run `mhsa config check`."""
@@ -71,7 +94,7 @@ def check(
 def show(
     arguments: Annotated[
         list[str] | None,
-        argument("[FILE] [KEY=VALUE]...", "settings from a YAML file [default: built-in]\nsettings to change"),
+        argument("[FILE] [KEY=VALUE]...", "YAML file or recipe [default: built-in]\nsettings to change"),
     ] = None,
     settings: SetOption = None,
     as_json: Annotated[bool, flag("--json", "print JSON instead of YAML; errors stay on stderr")] = False,

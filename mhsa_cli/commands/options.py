@@ -45,7 +45,9 @@ def check_picture(given: Path | None) -> Path | None:
     return given
 
 
-ConfigOption = Annotated[str | None, option("--config, -c", "FILE", "settings from a YAML file [default: built-in]")]
+ConfigOption = Annotated[
+    str | None, option("--config, -c", "FILE", "YAML file, or a recipe of mhsa config list [default: built-in]")
+]
 Overrides = Annotated[
     list[str] | None, argument("[KEY=VALUE]...", "settings to change, such as n_heads=8 (list: mhsa config show)")
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from mhsa_cli.config.aliases import normalise, sentence_for, setting
 from mhsa_cli.config.fields import all_keys, base_type, field_of, is_list, options
 from mhsa_cli.config.pydantic_errors import SPELLINGS
+from mhsa_cli.config.recipes import recipes
 from mhsa_cli.config.scalars import write
 from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import TASK_SCHEMAS
@@ -91,8 +92,7 @@ def _resume_forms(command: str, word: str, root: Path) -> list[str]:
 def _forms(word: str, rest: Sequence[str]) -> list[str]:
     if word.endswith((".yaml", ".yml")):
         return [f"--config {quoted(word)}"]
-    ready = Path("configs", f"{word}.yaml")
-    config = [f"--config {quoted(ready)}"] if len(word) < LONGEST and ready.is_file() else []
+    config = [f"--config {word}"] if word in recipes() else []
     if task := nearest(word, TASK_SCHEMAS):
         return [f"task.name={task}", *config]
     if config or (key := setting(word, all_keys())) is None:

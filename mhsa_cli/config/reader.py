@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from mhsa_cli.config.fields import is_text
 from mhsa_cli.config.problems import ConfigError, Mark, Problem, Source, clip
+from mhsa_cli.config.recipes import find, nearest_recipes
 from mhsa_cli.config.yaml_events import OTHER_FORMATS, Document, Path, YamlReader, not_yaml, other_format
 
 MAX_BYTES = 256 * 1024
@@ -20,8 +21,14 @@ _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # the line breaks that PyYAM
 
 
 def read_file(path: str | None) -> Document:
-    """Read a config file; None means all defaults. Raises: ConfigError as `read_document`, or if it is unreadable."""
-    return Document(Source("the defaults")) if path is None else read_document(_read_bytes(path), path)
+    """Read a config file or a recipe; None means all defaults.
+
+    Raises: ConfigError as `read_document`, or if it is unreadable.
+    """
+    if path is None:
+        return Document(Source("the defaults"))
+    found = find(path)
+    return read_document(_read_bytes(found), found)
 
 
 def _read_bytes(path: str) -> bytes:
@@ -37,7 +44,9 @@ def _read_bytes(path: str) -> bytes:
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise whole.error("no-file", "there is no such file", "`mhsa config init FILE` writes one") from None
+        near = " or ".join(f"`{clip(name)}`" for name in nearest_recipes(path))
+        hint = f"did you mean the recipe {near}?" if near else "`mhsa config init FILE` writes one"
+        raise whole.error("no-file", "there is no such file", f"{hint}\nrecipes: mhsa config list") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise whole.error("unreadable", f"cannot be read: {reason}") from None

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from mhsa_cli.commands.config import app
 from mhsa_cli.config.load import load_config, parse
 from mhsa_cli.config.problems import ConfigError
+from mhsa_cli.config.recipes import recipes
 from mhsa_cli.config.schema import Config
 from mhsa_cli.errors import MhsaError, StorageError, UsageError
 from tests.environment import plain
@@ -113,3 +114,15 @@ def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
         )
         assert (result.returncode, result.stderr) == (0, b"")
         assert b"\\x" in result.stdout or b"\\u" in result.stdout
+
+
+def test_the_list_of_recipes_is_a_table_and_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = json.loads(run("list", "--json"))
+    assert [row["name"] for row in rows] == list(recipes())
+    words = run("list").split()
+    assert all(row["name"] in words and row["summary"].split()[0] in words for row in rows)
+    for row in rows:
+        assert run("check", row["name"]).startswith(f"{row['name']}: ok") and run("show", row["name"]) == run(
+            "show", row["path"]
+        )
