@@ -17,6 +17,7 @@ import pytest
 from mhsa_cli.jobs.sweep.ray import RayEngine
 from mhsa_cli.records.sweep import ChunkProgress
 from tests.commands.shell import facts, mhsa
+from tests.commands.test_own_task import MINE, TASK
 from tests.commands.test_sweep_resume import kept
 
 pytestmark = pytest.mark.ray
@@ -56,6 +57,14 @@ def test_a_cluster_gives_the_bits_that_this_process_gives(cluster: Any) -> None:
     both = [facts(Path("runs", sweep, "n_heads=2_seed=44")) for sweep in ("here", "there")]
     assert both[0]["cpu"] == both[1]["cpu"] and "bits may differ" not in said.err
     assert mhsa("explain", "there/n_heads=2_seed=43").code == 0
+
+
+def test_a_task_of_ones_own_is_sent_to_the_machines_that_train_it(cluster: Any) -> None:
+    Path("mine.py").write_text(MINE)
+    grid = [TASK, *SMALL[3:], "epochs=1", "steps_per_epoch=12", "task.shift=0,2", "--seeds", 2]
+    assert mhsa("sweep", *grid, "--name", "here").code == 0
+    assert mhsa("sweep", *grid, "--name", "there", "--engine", "ray", "--address", cluster.address).code == 0
+    assert kept(Path("runs/there")) == kept(Path("runs/here"))
 
 
 def test_a_killed_worker_of_one_node_costs_nothing_but_time(cluster: Any) -> None:

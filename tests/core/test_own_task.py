@@ -132,6 +132,17 @@ class Elsewhere(Base):
         return torch.ones(len(inputs), 6, 6, dtype=torch.bool).tril()
 
 
+class OwnRowsOnly(Base):
+    def sample(self, generator: Generator, rows: int) -> Any:
+        inputs = torch.randint(8, (rows, 6), generator=generator)
+        inputs[:, 3] = 8
+        return inputs, inputs
+
+    def source(self, inputs: Tensor) -> Tensor:
+        assert (inputs[:, 3] == 8).all()
+        return torch.eye(6, dtype=torch.bool).expand(len(inputs), 6, 6)
+
+
 class Numbers(Base):
     def source(self, inputs: Tensor) -> Tensor:
         return inputs
@@ -154,7 +165,7 @@ class NoSpace(Base):
 WRONG = [NoSample, OneTensor, Floats, Longer, TooLarge, Global, Constant, Unasked, Raises, OtherSize, Ahead, Elsewhere]
 
 
-@pytest.mark.parametrize("made_by", [*WRONG, Numbers, Unchanged, NoSpace])
+@pytest.mark.parametrize("made_by", [*WRONG, OwnRowsOnly, Numbers, Unchanged, NoSpace])
 def test_what_no_task_may_do_is_refused_before_training(made_by: type) -> None:
     own(Base)
     with pytest.raises(UsageError) as caught:

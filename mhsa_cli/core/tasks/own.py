@@ -27,7 +27,7 @@ class OwnTask(Task):
     """A function sample(generator, rows) -> (inputs, targets), or a class with that method and optional others.
 
     Optional: held_out(generator, rows), source(inputs), corrupt(inputs), symbols(ids), and the attributes chance (loss
-    in nats, accuracy), separator, gaps, goal_accuracy, note, summary, space.
+    in nats, accuracy), separator, n_symbols, gaps, goal_accuracy, note, summary, space.
     Raises: UsageError naming the user's line where their code raises or returns something else.
     """
 
@@ -86,6 +86,10 @@ class OwnTask(Task):
             message = f"{path}{where}: {what} raised {type(error).__name__}: {error}"
             raise UsageError(message, None, CODE) from error
 
+    @property
+    def n_symbols(self) -> int:
+        return int(getattr(self._made, "n_symbols", self.vocab_size))
+
     def sample(self, generator: Generator, rows: int) -> Batch:
         return self._drawn("sample", self._sample, generator, rows)
 
@@ -137,9 +141,12 @@ class OwnTask(Task):
         keys = self.source(batch.inputs)
         if keys is None:
             return
+        shuffled = batch.inputs[:, torch.randperm(self.seq_len, generator=stream_generator(0, "check", 3))]
         shape = (len(batch.inputs), self.seq_len, self.seq_len)
-        if not isinstance(keys, Tensor) or keys.dtype != torch.bool or tuple(keys.shape) != shape:
-            raise self._error(f"source returned {_kind(keys)}, wanted a boolean tensor {shape}: rows, queries, keys")
+        for found, rows in ((keys, "its own rows"), (self.source(shuffled), "rows of shuffled tokens")):
+            if not isinstance(found, Tensor) or found.dtype != torch.bool or tuple(found.shape) != shape:
+                wanted = f"a boolean tensor {shape}: rows, queries, keys"
+                raise self._error(f"source returned {_kind(found)} for {rows}, wanted {wanted}")
         if bool(keys.triu(1).any()):
             row, query, key = keys.triu(1).nonzero()[0].tolist()
             message = f"source: query {query} of row {row} has its answer at {key}, which comes after it"
