@@ -34,15 +34,25 @@ LEARN = {
     "inspect-heads": Help(
         "Show attention maps, scores, circuits and ablations",
         'copy-h4 --heads L0.H0 --tokens "3 5 9 63 3 5"',
-        "By default, draws the attention map of every head on one colour scale, and a table of the heads.",
+        "By default, draws the attention map of every head on one colour scale, and a table of the heads. Of a sweep: "
+        "a row for each trial, with the labels of its heads.",
     ),
-    "explain": Help("Describe what each head does, with the evidence", "copy-h4"),
+    "explain": Help(
+        "Describe what each head does, with the evidence",
+        "copy-h4",
+        "Of a sweep: how many seeds of each setting have a head with each label.",
+    ),
     "timeline": Help(
         "Show when each head learned its pattern",
         "copy-h4 --target previous",
-        "Draws each head's lift over training under the loss curve, in the same columns.",
+        "Draws each head's lift over training under the loss curve, in the same columns. Of a sweep: the median "
+        "onsets of each setting.",
     ),
-    "curve": Help("Plot the loss of one run or of several", "copy-h4 copy-h8"),
+    "curve": Help(
+        "Plot the loss of one run or of several",
+        "copy-h4 copy-h8",
+        "Of a sweep: the run of median loss of each setting, over the quartiles of all its runs.",
+    ),
     "trace": Help(
         "Follow tensor shapes and values through a model",
         "seq_len=5 d_model=16 n_heads=4",
@@ -61,7 +71,8 @@ MEASURE = {
     "compare": Help(
         "Compare two runs and match their heads",
         "copy-h4 copy-h8",
-        "Compares settings, results and curves, and matches heads by their attention maps on the same rows.",
+        "Compares settings, results and curves, and matches heads by their attention maps on the same rows. Of a "
+        "sweep: neighbouring settings, compared seed by seed.",
     ),
     "bench": Help(
         "Measure training speed and memory on this machine",
@@ -88,7 +99,11 @@ KEEP = {
         "Compares hashes, formats, metrics, and the weights with the config. Damage ends with exit code 4 and a list "
         "of what is still usable.",
     ),
-    "export": Help("Export a run: NPZ, CSV, TransformerLens, TensorBoard", "copy-h4 --to transformer-lens"),
+    "export": Help(
+        "Export a run: NPZ, CSV, TransformerLens, TensorBoard",
+        "copy-h4 --to transformer-lens",
+        "Of a sweep, as csv or json: the results, metrics and heads of all trials.",
+    ),
     "config": Help("Write, check and show configs; list the recipes", "show n_heads=8"),
 }
 SECTIONS = {"Learn": LEARN, "Measure": MEASURE, "Keep": KEEP}

@@ -6,13 +6,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from mhsa_cli.commands.options import AttentionsOption, JsonOption, OutputOption, RunsOption, TasksOption, argument
+from mhsa_cli.commands.options import (
+    AttentionsOption,
+    JsonOption,
+    OutputOption,
+    RunsOption,
+    StepsOption,
+    TasksOption,
+    argument,
+)
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.compare import Comparison, compare_runs
+from mhsa_cli.jobs.compare import Comparison, compare_runs, find_steps
 from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
+from mhsa_cli.jobs.steps import step_option
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
@@ -22,6 +32,7 @@ from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape, plural
 
 FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and format
@@ -33,7 +44,8 @@ FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # key: title and forma
 
 
 def compare(
-    names: Annotated[list[str] | None, argument("RUN RUN", "name or path of a run")] = None,
+    names: Annotated[list[str] | None, argument("RUN RUN", "names or paths of two runs, or of one sweep")] = None,
+    step: StepsOption = None,
     attention: AttentionsOption = None,
     task: TasksOption = None,
     output: OutputOption = None,
@@ -41,27 +53,38 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa compare`."""
+    if len(names or ()) == 1 and names is not None:
+        folder = open_run_or_sweep(runs, names[0])
+        if isinstance(folder, SweepDir):
+            refuse_options(folder, "compare", {"--step": step is not None, "--attention": attention is not None})
+            from mhsa_cli.commands.sweep_views import show_pairs  # torch comes with it
+
+            show_pairs(folder, output, as_json)
+            return
     if len(names or ()) != 2:
         curves = "\n  curves of more runs: mhsa curve RUN..." if len(names or ()) > 2 else ""
         raise UsageError(
             f"arguments: found {plural(len(names or ()), 'run')}, wanted 2",
-            f"mhsa compare RUN RUN; list runs: mhsa runs{curves}",
+            f"mhsa compare RUN RUN, or mhsa compare SWEEP; list them: mhsa runs{curves}",
         )
     root = runs_root(runs)
     first, second = (RunDir.open(root, name) for name in names or ())
-    comparison = compare_runs(first, second, OwnCodes(attention or (), task or ()))
+    comparison = compare_runs(
+        first, second, OwnCodes(attention or (), task or ()), find_steps(first, second, step or [])
+    )
     write_picture(output, lambda surface: _picture(comparison, surface), f"{first.name} and {second.name}")
     if as_json:
         print_json(_document(comparison))
         return
     paper = Paper()
     paper.draw(_picture(comparison, paper.surface))
-    paper.next(f"mhsa inspect-heads {run_argument(second.path)}")
+    paper.next(f"mhsa inspect-heads {run_argument(second.path)}{step_option(comparison.steps[1])}")
 
 
 def _picture(comparison: Comparison, surface: Surface) -> Lines:
-    names = _names(*comparison.folders)
-    distinct = {folder.path: (folder, name) for folder, name in zip(comparison.folders, names, strict=True)}
+    plain = _names(*comparison.folders)
+    names = (_at(plain[0], comparison.steps[0]), _at(plain[1], comparison.steps[1]))
+    distinct = {folder.path: (folder, name) for folder, name in zip(comparison.folders, plain, strict=True)}
     series = [line for folder, name in distinct.values() for line in History(folder).series(name)]
     figures = [
         [title, *("" if final[key] is None else write(final[key]) for final in comparison.finals)]
@@ -75,7 +98,7 @@ def _picture(comparison: Comparison, surface: Surface) -> Lines:
     return stacked(
         [
             differing_settings(*comparison.settings, names, surface),
-            beside("final", figures, names, surface),
+            beside("final" if comparison.steps == (None, None) else "result", figures, names, surface),
             loss_curve(series, surface, baseline=baseline_of(comparison.folders), log=True),
             heads,
         ]
@@ -87,6 +110,11 @@ def _names(first: RunDir, second: RunDir) -> tuple[str, str]:
     if first.name == second.name and first.path != second.path:
         return escape(first.path), escape(second.path)
     return escape(first.name), escape(second.name)
+
+
+def _at(name: str, step: int | None) -> str:
+    """Name a run with the step that is compared, if it is not its end."""
+    return name if step is None else f"{name} at {step}"
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:

@@ -7,19 +7,24 @@ from typing import Annotated, Any
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption, argument, flag
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of, evaluated_on, show_epochs
+from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.history import History
-from mhsa_cli.jobs.load_run import next_look
+from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, trial_argument
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.curve import loss_curve
-from mhsa_cli.runs.listing import dropped_records
-from mhsa_cli.runs.names import NEWEST, runs_root
+from mhsa_cli.runs.listing import A_SWEEP, dropped_records
+from mhsa_cli.runs.names import NEWEST
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
+from mhsa_cli.text import escape
 
 
 def curve(
-    names: Annotated[list[str] | None, argument("[RUN]...", "names or paths of runs [default: newest]")] = None,
+    names: Annotated[
+        list[str] | None, argument("[RUN]...", "names or paths of runs, or of one sweep [default: newest run]")
+    ] = None,
     log: Annotated[
         bool | None, flag("--log/--linear", "scale of the loss [default: linear; log for several runs]")
     ] = None,
@@ -28,8 +33,17 @@ def curve(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa curve`."""
-    root = runs_root(runs)
-    folders = [RunDir.open(root, name) for name in dict.fromkeys(names or [NEWEST])]
+    opened = [open_run_or_sweep(runs, name) for name in dict.fromkeys(names or [NEWEST])]
+    folders = [folder for folder in opened if isinstance(folder, RunDir)]
+    if sweep := next((folder for folder in opened if isinstance(folder, SweepDir)), None):
+        if len(opened) > 1:
+            hint = f"its trials are runs: mhsa curve {trial_argument(sweep)} RUN"
+            raise UsageError(f"{escape(sweep.name)} is a sweep: it is plotted alone", hint, A_SWEEP)
+        refuse_options(sweep, "curve", {"--linear": log is False})
+        from mhsa_cli.commands.sweep_views import show_curves  # torch comes with it
+
+        show_curves(sweep, output, as_json)
+        return
     for folder in folders:
         tell_edited(folder)
     single = len(folders) == 1

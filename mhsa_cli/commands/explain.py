@@ -8,8 +8,9 @@ from mhsa_cli.commands.options import (
     AttentionOption,
     HeadsOption,
     JsonOption,
-    RunArgument,
+    RunOrSweepArgument,
     RunsOption,
+    StepOption,
     TaskOption,
     flag,
 )
@@ -17,31 +18,42 @@ from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.commands.run_summary import show_model
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.load_heads import check_maps, heading, measured_maps, read_addresses, report_of, tell_other_weights
-from mhsa_cli.jobs.load_run import open_run
+from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
+from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.pictures.explain import by_worth, explain_head, explain_model, explain_teamwork, head_lines
 from mhsa_cli.renderers.pictures.heads import LIFT
 from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 def explain(
-    run: RunArgument = None,
+    run: RunOrSweepArgument = None,
     heads: HeadsOption = None,
     why: Annotated[bool, flag("--why", "the figures behind every label")] = False,
     more: Annotated[
         bool, flag("--more", "measure what takes long as well, with torch, and keep it: all paths, many heads' shares")
     ] = False,
+    step: StepOption = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa explain`."""
-    folder = open_run(runs, run)
+    folder = open_run_or_sweep(runs, run)
+    if isinstance(folder, SweepDir):
+        given = {"--heads": heads is not None, "--why": why, "--more": more, "--step": step is not None}
+        refuse_options(folder, "explain", {**given, "--attention": attention is not None, "--task": task is not None})
+        from mhsa_cli.commands.sweep_views import show_labels  # torch comes with it
+
+        show_labels(folder, as_json)
+        return
+    at = find_step(folder, step)
     own = OwnCode(attention, task)
-    maps = _measured_more(folder, own) if more else measured_maps(folder, own)
+    maps = _measured_more(folder, own, at) if more else measured_maps(folder, own, at)
     if not more:
         tell_other_weights(folder, maps)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
@@ -70,7 +82,7 @@ def explain(
         paper.draw(head_lines(asked, paper.surface.width))
         if teamwork:
             paper.say(f"\n{teamwork}")
-        paper.next(f"mhsa explain {run_argument(folder.path)} --why")
+        paper.next(f"mhsa explain {run_argument(folder.path)}{step_option(at)} --why")
         return
     if teamwork:
         paper.say(f"{teamwork}\n")
@@ -79,11 +91,12 @@ def explain(
     if any(head.label is not None and head.scores for head in asked):  # their evidence has lifts
         paper.say(LIFT)
         paper.say("a label requires lift 0.5 and more than random heads reach; +-: standard error")
-    paper.next(f"mhsa inspect-heads {run_argument(folder.path)} --scores")
+    paper.next(f"mhsa inspect-heads {run_argument(folder.path)}{step_option(at)} --scores")
 
 
-def _measured_more(folder: RunDir, own: OwnCode) -> HeadMaps:
+def _measured_more(folder: RunDir, own: OwnCode, step: int | None) -> HeadMaps:
+    """Measure what takes long too; that of the newest step is kept in the run folder, beside what it adds to."""
     check_maps(folder)
-    from mhsa_cli.jobs.trained_run import measure_more  # imports torch
+    from mhsa_cli.jobs.trained_run import measure_more, measure_run  # imports torch
 
-    return measure_more(folder, own)
+    return measure_more(folder, own) if step is None else measure_run(folder, own, step=step, more=True)

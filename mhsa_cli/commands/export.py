@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, TaskOption, option
+from mhsa_cli.commands.options import (
+    AttentionOption,
+    JsonOption,
+    RunOrSweepArgument,
+    RunsOption,
+    StepOption,
+    TaskOption,
+    option,
+)
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.export import check_format, export_run
 from mhsa_cli.jobs.load_heads import without_maps
-from mhsa_cli.jobs.load_run import open_run
+from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
+from mhsa_cli.jobs.steps import find_step
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape, quoted
 
 # The command that reads the export; {0} is the path, quoted for the shell, {1} the path inside a Python string.
@@ -33,11 +43,12 @@ LOADS = {
 
 
 def export(
-    run: RunArgument = None,
+    run: RunOrSweepArgument = None,
     to: Annotated[str, option("--to", "FORMAT", "npz, csv, json, transformer-lens or tensorboard [required]")] = "",
     output: Annotated[
         Path | None, option("--output, -o", "PATH", "file or folder to write [default: named after RUN]")
     ] = None,
+    step: StepOption = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
     runs: RunsOption = None,
@@ -45,18 +56,23 @@ def export(
 ) -> None:
     """Run `mhsa export`."""
     check_format(to)
-    folder = open_run(runs, run)
-    path, written = export_run(folder, to, output, OwnCode(attention, task))
+    folder = open_run_or_sweep(runs, run)
+    if isinstance(folder, SweepDir):
+        refuse_options(
+            folder,
+            "export",
+            {"--step": step is not None, "--attention": attention is not None, "--task": task is not None},
+        )
+        from mhsa_cli.commands.sweep_views import show_export  # torch comes with it
+
+        show_export(folder, to, output, as_json)
+        return
+    path, written = export_run(folder, to, output, OwnCode(attention, task), find_step(folder, step))
     if as_json:
         print_json({"run": str(folder.path), "to": to, "files": [str(file) for file in written]})
         return
     paper = Paper()
-    for file in written:
-        paper.offer(f"wrote {escape(file)}  {_size(file.stat().st_size)}")
+    paper.wrote(written)
     in_python = escape(path).replace("\\", "\\\\").replace("'", "\\'")
     command = LOADS[to].replace("['attention'].shape", ".files") if without_maps(folder) else LOADS[to]
     paper.offer(f"next: {command.format(quoted(path), in_python)}")
-
-
-def _size(count: int) -> str:
-    return f"{count:,} bytes" if count < 10_000 else f"{count / 1000:,.0f} kB"

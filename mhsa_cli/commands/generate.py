@@ -8,12 +8,23 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Annotated, Any
 
-from mhsa_cli.commands.options import AttentionOption, JsonOption, RunArgument, RunsOption, TaskOption, flag, option
+from mhsa_cli.commands.options import (
+    AttentionOption,
+    JsonOption,
+    RunArgument,
+    RunsOption,
+    StepOption,
+    TaskOption,
+    flag,
+    option,
+)
 from mhsa_cli.commands.output import print_json
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.jobs.load_heads import heading
 from mhsa_cli.jobs.load_run import open_run
 from mhsa_cli.jobs.messages import tell, writable
+from mhsa_cli.jobs.steps import find_step
 
 
 def generate(
@@ -31,6 +42,7 @@ def generate(
     ] = None,
     seed: Annotated[int, option("--seed", "N", "seed of the sampling", min=0, max=2**63 - 1)] = 0,
     cache: Annotated[bool, flag("--cache/--no-cache", "cache keys and values")] = True,
+    step: StepOption = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
     runs: RunsOption = None,
@@ -42,6 +54,7 @@ def generate(
     if not 0 <= temperature < math.inf:  # typer's own range lets NaN and infinity pass
         raise unwanted("--temperature", temperature, "a finite number, 0 or more")
     folder = open_run(runs, run)
+    at = find_step(folder, step)
     from mhsa_cli.jobs.trained_run import continue_prompt  # imports torch
 
     result = continue_prompt(
@@ -53,13 +66,22 @@ def generate(
         seed=seed,
         cache=cache,
         own=OwnCode(attention, task),
+        step=at,
     )
     made = result.task
+    if at is not None:
+        tell(f"note: {heading(folder, at)}")
     if result.beyond:
         tell(f"note: trained on rows of {made.seq_len} tokens; positions beyond them were never trained")
     if as_json:
         tokens = list(result.tokens)
-        document = {"run": folder.name, "prompt": result.prompt, "tokens": tokens, "symbols": made.symbols(tokens)}
+        document = {
+            "run": folder.name,
+            "step": result.step,
+            "prompt": result.prompt,
+            "tokens": tokens,
+            "symbols": made.symbols(tokens),
+        }
         text = {"text": "".join(map(made.write, tokens))} if not made.space else {}
         print_json({**document, **text})
         return

@@ -12,8 +12,9 @@ from mhsa_cli.commands.options import (
     HeadsOption,
     JsonOption,
     OutputOption,
-    RunArgument,
+    RunOrSweepArgument,
     RunsOption,
+    StepOption,
     TaskOption,
     flag,
     option,
@@ -24,14 +25,16 @@ from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.load_heads import check_maps, chosen_heads, heading, measured_maps, tell_other_weights
-from mhsa_cli.jobs.load_run import open_run
+from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import run_config
+from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import Head
 
 # What these options do with the parts of a block, which custom attention does not have.
@@ -44,7 +47,7 @@ BUILT_IN = {
 
 
 def inspect_heads(
-    run: RunArgument = None,
+    run: RunOrSweepArgument = None,
     layer: Annotated[str | None, option("--layer", "LAYER", "only the heads of this layer: L1 or 1")] = None,
     head: HeadsOption = None,
     tokens: Annotated[
@@ -66,6 +69,7 @@ def inspect_heads(
     definition: Annotated[
         str | None, option("--definition", "olsson2022", "with --scores: add the scores of Olsson et al. 2022")
     ] = None,
+    step: StepOption = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
     output: OutputOption = None,
@@ -73,37 +77,48 @@ def inspect_heads(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa inspect-heads`."""
-    folder = open_run(runs, run)
+    folder = open_run_or_sweep(runs, run)
     given = {"--scores": scores, "--circuits": circuits, "--ablate": ablate is not None}
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
+    if isinstance(folder, SweepDir):
+        others = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
+        others |= {"--step": step, "--attention": attention}
+        refuse_options(
+            folder, "inspect-heads", {**given, **{name: value is not None for name, value in others.items()}}
+        )
+        from mhsa_cli.commands.sweep_views import show_trials  # torch comes with it
+
+        show_trials(folder, output, as_json)
+        return
     asked = [name for name, is_given in given.items() if is_given]
     _check(asked, tokens, definition)
     for name in asked:
         if name in BUILT_IN:
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
+    at = find_step(folder, step)
     own = OwnCode(attention, task)
-    maps = measured_maps(folder, own) if tokens is None else _on_tokens(folder, tokens, own)
+    maps = measured_maps(folder, own, at) if tokens is None else _on_tokens(folder, tokens, own, at)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
         if tokens is None:
             tell_other_weights(folder, maps)
-        _show_maps(folder, maps, chosen, output, as_json)
+        _show_maps(folder, maps, chosen, at, output, as_json)
         return
-    tables = HeadTables(folder, maps, chosen, own)
+    tables = HeadTables(folder, maps, chosen, own, at)
     wanted = [tables.scores(definition)] if scores else []
     wanted += [tables.circuits()] if circuits else []
     wanted += [tables.ablation(ablate)] if ablate is not None else []
     wanted += tables.patches(patch) if patch is not None else []
     wanted += [tables.lens()] if lens else []
     wanted += [tables.direct()] if direct else []
-    _show_tables(folder, maps, wanted, output, as_json)
+    _show_tables(folder, maps, wanted, at, output, as_json)
 
 
-def _on_tokens(folder: RunDir, tokens: str, own: OwnCode) -> HeadMaps:
+def _on_tokens(folder: RunDir, tokens: str, own: OwnCode, at: int | None) -> HeadMaps:
     check_maps(folder)
     from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
-    return measure_run(folder, own, tokens)
+    return measure_run(folder, own, tokens, at)
 
 
 def _check(asked: list[str], tokens: str | None, definition: str | None) -> None:
@@ -117,24 +132,35 @@ def _check(asked: list[str], tokens: str | None, definition: str | None) -> None
         raise unwanted("--definition", definition, "olsson2022")
 
 
-def _show_maps(folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], file: Path | None, as_json: bool) -> None:
-    write_picture(file, lambda surface: heads_picture(maps, surface, chosen), f"attention maps of {folder.name}")
+def _show_maps(
+    folder: RunDir, maps: HeadMaps, chosen: Sequence[Head], at: int | None, file: Path | None, as_json: bool
+) -> None:
+    title = f"attention maps of {_titled(folder, at)}"
+    write_picture(file, lambda surface: heads_picture(maps, surface, chosen), title)
     if as_json:
         print_json({"run": str(folder.path), **_document(maps, chosen)})
         return
     paper = Paper()
     paper.say(f"{heading(folder, maps.step)}\n")
     show_heads(paper, maps, chosen)
-    paper.next(f"mhsa {'explain' if maps.report is not None else 'curve'} {run_argument(folder.path)}")
+    more = f"explain {run_argument(folder.path)}{step_option(at)}"
+    paper.next(f"mhsa {more if maps.report is not None else f'curve {run_argument(folder.path)}'}")
 
 
-def _show_tables(folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], file: Path | None, as_json: bool) -> None:
+def _titled(folder: RunDir, at: int | None) -> str:
+    """Name a run in the title of a picture, with the step of `--step`."""
+    return folder.name if at is None else heading(folder, at)
+
+
+def _show_tables(
+    folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], at: int | None, file: Path | None, as_json: bool
+) -> None:
     step = max(table.step for table in tables)
 
     def picture(surface: Surface) -> Lines:
         return Lines([line for table in tables for line in table.draw(surface)])
 
-    write_picture(file, picture, f"heads of {folder.name}")
+    write_picture(file, picture, f"heads of {_titled(folder, at)}")
     if as_json:
         document: dict[str, Any] = {"run": str(folder.path), "step": step, "task": maps.task}
         for table in tables:
@@ -150,7 +176,7 @@ def _show_tables(folder: RunDir, maps: HeadMaps, tables: Sequence[HeadTable], fi
             paper.say(table.heading)
         paper.draw(table.draw(paper.surface))
         paper.say()
-    paper.offer(f"next: mhsa explain {run_argument(folder.path)}")
+    paper.offer(f"next: mhsa explain {run_argument(folder.path)}{step_option(at)}")
 
 
 def _document(maps: HeadMaps, chosen: Sequence[Head]) -> dict[str, Any]:

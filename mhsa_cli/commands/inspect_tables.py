@@ -39,14 +39,22 @@ class HeadTable:
 class HeadTables:
     """Tables of the heads at `addresses` of one run; its checkpoint is loaded only if needed."""
 
-    def __init__(self, folder: RunDir, maps: HeadMaps, addresses: Sequence[Head], own: OwnCode) -> None:
-        self.folder, self.maps, self.addresses, self.own = folder, maps, addresses, own
+    def __init__(
+        self,
+        folder: RunDir,
+        maps: HeadMaps,
+        addresses: Sequence[Head],
+        own: OwnCode,
+        step: int | None = None,
+    ) -> None:
+        self.folder, self.maps, self.addresses = folder, maps, addresses
+        self.own, self.step = own, step
 
     @cached_property
     def _trained(self) -> TrainedRun:
         from mhsa_cli.jobs.trained_run import load_trained_run  # torch comes with it
 
-        return load_trained_run(self.folder, self.own)
+        return load_trained_run(self.folder, self.own, self.step)
 
     def scores(self, definition: str | None) -> HeadTable:
         """Make the table of all scores; with a definition also the induction score of that paper."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mhsa_cli.errors import unwanted
+from mhsa_cli.jobs.steps import check_step
 from mhsa_cli.renderers.files import ENDINGS
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.text import either, escape
@@ -48,15 +49,42 @@ def check_picture(given: Path | None) -> Path | None:
 ConfigOption = Annotated[
     str | None, option("--config, -c", "FILE", "YAML file, or a recipe of mhsa config list [default: built-in]")
 ]
+
+
+def _check_steps(given: list[str] | None) -> list[str] | None:
+    return None if given is None else [check_step(step) for step in given]
+
+
 Overrides = Annotated[
     list[str] | None, argument("[KEY=VALUE]...", "settings to change, such as n_heads=8 (list: mhsa config show)")
 ]
 SetOption = Annotated[list[str] | None, option("--set", "KEY=VALUE", "same as the argument KEY=VALUE; repeatable")]
 RunArgument = Annotated[str | None, argument("[RUN]", "name or path of a run [default: newest, started last]")]
+RunOrSweepArgument = Annotated[
+    str | None, argument("[RUN]", "name or path of a run or a sweep [default: newest run, started last]")
+]
 RunsOption = Annotated[Path | None, option("--runs", "DIR", "folder of runs [default: $MHSA_RUNS or ./runs]")]
 HeadsOption = Annotated[
     str | None,
     option("--heads, --head", "HEADS", "only these, such as L0.H3,L1.H0; L0 is a layer, 3 is H3 of every layer"),
+]
+StepOption = Annotated[
+    str | None,
+    option(
+        "--step",
+        "STEP",
+        "at a checkpoint: a step, best (evaluation loss), first or last; 0: untrained [default: last]",
+        callback=lambda given: None if given is None else check_step(given),
+    ),
+]
+StepsOption = Annotated[
+    list[str] | None,
+    option(
+        "--step",
+        "STEP",
+        "at a checkpoint: a step, best, first or last; 0: untrained; twice: of each run [default: last]",
+        callback=_check_steps,
+    ),
 ]
 JsonOption = Annotated[bool, flag("--json", "print one JSON document; errors stay on stderr")]
 OutputOption = Annotated[

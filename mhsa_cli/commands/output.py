@@ -49,6 +49,12 @@ class Paper:
         """Print the next command, below a blank line."""
         self.offer(f"\nnext: {command}")
 
+    def wrote(self, files: Sequence[Path]) -> None:
+        """Print which files were written, with their sizes."""
+        for file in files:
+            size = file.stat().st_size
+            self.offer(f"wrote {escape(file)}  {f'{size:,} bytes' if size < 10_000 else f'{size / 1000:,.0f} kB'}")
+
     def draw(self, lines: Lines) -> None:
         """Print a picture without cropping: names wider than the console stay whole."""
         self.console.print(lines, crop=False)

@@ -37,6 +37,7 @@ EXIT_CODES: Mapping[int, set[Cause]] = {
     StorageError.exit_code: {"memory", "killed"},
     NonFiniteError.exit_code: {"nonfinite"},
 }
+MEDIAN_RUN = "finished run of median loss"  # the line of a setting's curves
 _REASONS: Mapping[Cause, str] = {
     "nonfinite": "loss or gradient not finite",
     "memory": "out of memory",
@@ -83,15 +84,20 @@ def show_sweep(folder: SweepDir, results: SweepResults, as_json: bool, offered: 
         print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
-    groups = zip(report.groups, results.curves, strict=True)
-    pictures = [curve_of(group_name(report, group) or folder.name, own) for group, own in groups if own]
-    if pictures:
-        paper.draw(small_multiples(pictures, paper.surface, line="finished run of median loss"))
+    if pictures := list(curves_of(folder, results).values()):
+        paper.draw(small_multiples(pictures, paper.surface, line=MEDIAN_RUN))
         paper.say()
     paper.draw(sweep_table(report, paper.surface))
     paper.offer(f"\n{offered} {folder.path}")
     if first := next((trial for trial in report.trials if trial.is_finished), None):
         paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(first.run).name)}")
+
+
+def curves_of(folder: SweepDir, results: SweepResults) -> dict[int, Curve]:
+    """Make the curves of each cell that has a finished trial."""
+    report = results.report
+    groups = enumerate(zip(report.groups, results.curves, strict=True))
+    return {cell: curve_of(group_name(report, group) or folder.name, own) for cell, (group, own) in groups if own}
 
 
 def curve_of(title: str, trials: Sequence[TrialCurve]) -> Curve:

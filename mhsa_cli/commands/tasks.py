@@ -28,7 +28,8 @@ def tasks(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa tasks`."""
-    name, *more = names or [None]
+    name = names[0] if names else None
+    more = (names or [])[1:]
     if name == NEW:
         if len(more) != 1 or as_json:
             raise UsageError("tasks new: wanted one file", "mhsa tasks new mytask.py")

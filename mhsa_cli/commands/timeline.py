@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunArgument, RunsOption, flag, option
+from mhsa_cli.commands.options import JsonOption, OutputOption, RunOrSweepArgument, RunsOption, flag, option
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import baseline_of
 from mhsa_cli.errors import UsageError
-from mhsa_cli.jobs.load_run import next_look, open_run
+from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import tell_edited
 from mhsa_cli.jobs.timeline import Timeline, timeline_of
 from mhsa_cli.records.claim_words import words
@@ -26,10 +26,11 @@ from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.heads import FIGURES, snapshot_maps
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 
 
 def timeline(
-    run: RunArgument = None,
+    run: RunOrSweepArgument = None,
     target: Annotated[
         str | None, option("--target", "NAME", "score all heads on one target, such as previous [default: their own]")
     ] = None,
@@ -39,7 +40,13 @@ def timeline(
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa timeline`."""
-    folder, paper = open_run(runs, run), Paper()
+    folder, paper = open_run_or_sweep(runs, run), Paper()
+    if isinstance(folder, SweepDir):
+        refuse_options(folder, "timeline", {"--target": target is not None, "--replay": replay})
+        from mhsa_cli.commands.sweep_views import show_onsets  # torch comes with it
+
+        show_onsets(folder, output, as_json)
+        return
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
     tell_edited(folder)

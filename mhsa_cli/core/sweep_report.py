@@ -16,6 +16,7 @@ from mhsa_cli.records.sweep import (
     Bounds,
     FormedStats,
     GroupStats,
+    LabelShare,
     Measure,
     Median,
     PairStats,
@@ -87,7 +88,24 @@ def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], goal: fl
         label_sets=sorted(sets.items(), key=lambda item: (-item[1], set_order(item[0]))),
         formed=_formed(finished),
         pending=sum(trial.is_pending for trial in trials),
+        shares=_shares(finished),
     )
+
+
+def _shares(trials: Sequence[TrialResult]) -> list[LabelShare]:
+    """Count the models with each circuit and each label, the most frequent first; at the end those without labels."""
+    if not any(trial.labels for trial in trials):
+        return []
+    known = [trial.formed.circuit for trial in trials if trial.formed is not None]
+    labels = Counter(label for trial in trials for label in set(trial.labels))
+    counts: list[tuple[Label | None, int, int, bool]] = [
+        (Label.from_id(circuit), known.count(circuit), len(known), True) for circuit in sorted({*known} - {""})
+    ]
+    for label in sorted(in_order(labels), key=lambda label: -labels[label]):
+        counts.append((label, labels[label], len(trials), False))
+    without = sum(not trial.labels for trial in trials)
+    counts += [(None, without, len(trials), False)] if without else []
+    return [LabelShare(label, k, n, wilson(k, n), circuit) for label, k, n, circuit in counts]
 
 
 def _steps(trial: TrialResult, watched: int, latest: float | None = None) -> Bounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.errors import NewerFormatError, RunError, StorageError, UsageError
-from mhsa_cli.jobs.load_heads import stored_maps, without_maps
+from mhsa_cli.jobs.load_heads import measured_maps, stored_maps, without_maps
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import flat, run_config
+from mhsa_cli.jobs.steps import evaluations, find_step
 from mhsa_cli.records.heads import Matching
 from mhsa_cli.runs.listing import final_figures
 from mhsa_cli.runs.run_dir import RunDir
@@ -22,16 +24,20 @@ from mhsa_cli.text import Head, escape
 
 Settings = tuple[dict[str, Any], dict[str, Any]]  # of the first run and of the second, by "section.key"
 Labels = dict[Head, str]
+Steps = tuple[int | None, int | None]
+Codes = tuple[OwnCode, OwnCode]  # what the user wrote of each
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The comparison of two runs; each pair holds the first run's part and the second's.
 
-    `note` gives the reason if heads were not matched, or the older checkpoint that was used for it.
+    `steps` are None for the end of a run. `note` gives the reason if heads were not matched, or the older checkpoint
+    that was used for it.
     """
 
     folders: tuple[RunDir, RunDir]
+    steps: Steps
     settings: Settings
     finals: tuple[dict[str, Any], dict[str, Any]]
     matching: Matching | None
@@ -39,13 +45,27 @@ class Comparison:
     labels: tuple[Labels, Labels]
 
 
-def compare_runs(first: RunDir, second: RunDir, named: OwnCodes) -> Comparison:
-    """Compare two runs. `named` is the user's code that may be imported. Raises: RunError."""
+def find_steps(first: RunDir, second: RunDir, given: Sequence[str]) -> Steps:
+    """Find the steps that `--step` names: one for both runs, or one each. Raises: UsageError, RunError."""
+    if len(given) > 2:
+        raise UsageError(f"--step: found {len(given)} steps, wanted one for both runs, or one each")
+    one, other = (given[0], given[-1]) if given else (None, None)
+    return find_step(first, one), find_step(second, other)
+
+
+def compare_runs(first: RunDir, second: RunDir, named: OwnCodes, steps: Steps = (None, None)) -> Comparison:
+    """Compare two runs, at steps if given. `named` is the user's code that may be imported.
+
+    Raises: RunError.
+    """
     runs = first, second
     configs = run_config(first), run_config(second)
-    matching, note = _match(runs, configs, named)
-    labels: tuple[Labels, Labels] = ({}, {}) if matching is None or note else (_labels(first), _labels(second))
-    return Comparison(runs, _differences(runs, configs), (_final(first), _final(second)), matching, note, labels)
+    matching, note, codes = _match(runs, configs, named, steps)
+    labels: tuple[Labels, Labels] = ({}, {})
+    if matching is not None and not note:
+        labels = _labels(first, steps[0], codes[0]), _labels(second, steps[1], codes[1])
+    finals = _final(first, steps[0]), _final(second, steps[1])
+    return Comparison(runs, steps, _differences(runs, configs), finals, matching, note, labels)
 
 
 def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) -> Settings:
@@ -60,48 +80,59 @@ def _differences(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config]) ->
     return {key: first[key] for key in keys if key in first}, {key: second[key] for key in keys if key in second}
 
 
-def _final(run: RunDir) -> dict[str, Any]:
+def _final(run: RunDir, step: int | None) -> dict[str, Any]:
+    """Collect the figures of a run at its end, or those that it recorded at a step."""
     info = run.read_run_json()
     figures = final_figures(info)
+    if step is not None:
+        at = evaluations(run).get(step)
+        figures = {} if at is None else {"eval_loss": at.loss, "eval_accuracy": at.accuracy}
     return {
         "run": str(run.path),
         "status": info["status"],
         **{key: figures.get(key) for key in ("eval_loss", "eval_accuracy")},
-        "seconds": info.get("seconds"),
-        "steps": info.get("step"),
+        "seconds": info.get("seconds") if step in (None, info.get("step")) else None,
+        "steps": info.get("step") if step is None else step,
         "parameters": info.get("parameters"),
     }
 
 
-def _match(runs: tuple[RunDir, RunDir], configs: tuple[Config, Config], may: OwnCodes) -> tuple[Matching | None, str]:
-    """Match the heads of both runs, or give the reason why not. Imports torch only if they can be matched."""
-    named = configs[0].task, configs[1].task
-    sizes = [getattr(task, "vocab_size", None) for task in named]  # unknown for a text before it is read
-    reason = why_not_comparable((sizes[0], sizes[1]), (named[0].seq_len, named[1].seq_len))
+def _match(
+    runs: tuple[RunDir, RunDir], configs: tuple[Config, Config], may: OwnCodes, steps: Steps
+) -> tuple[Matching | None, str, Codes]:
+    """Match the heads of both runs, or give the reason why not; returns the code of theirs as well.
+
+    Imports torch only if they can be matched.
+    """
+    none: Codes = (OwnCode(), OwnCode())
+    tasks = configs[0].task, configs[1].task
+    sizes = [getattr(task, "vocab_size", None) for task in tasks]  # unknown for a text before it is read
+    reason = why_not_comparable((sizes[0], sizes[1]), (tasks[0].seq_len, tasks[1].seq_len))
     if reason is not None:
-        return None, reason
+        return None, reason, none
     for run in runs:
         if why := without_maps(run):
-            return None, f"{escape(run.name)} has no maps of heads: {why}"
+            return None, f"{escape(run.name)} has no maps of heads: {why}", none
     try:
-        own = [_own_code(run, config, may) for run, config in zip(runs, configs, strict=True)]
+        codes = _own_code(runs[0], configs[0], may), _own_code(runs[1], configs[1], may)
     except UsageError as error:
-        return None, f"{error.message}; {error.hint}"
+        return None, f"{error.message}; {error.hint}", none
     from mhsa_cli.core.heads.match import compare_models  # imports torch
     from mhsa_cli.jobs.trained_run import load_trained_run
 
-    first = load_trained_run(runs[0], own[0])
-    second = load_trained_run(runs[1], own[1]) if runs[1].path != runs[0].path else first
+    same = runs[1].path == runs[0].path and steps[1] == steps[0]
+    first = load_trained_run(runs[0], codes[0], steps[0])
+    second = first if same else load_trained_run(runs[1], codes[1], steps[1])
     older = [
-        f"the maps of {escape(run.name)} are of step {step}, its newest whole checkpoint"
-        for run, step in zip(runs, (first.step, second.step), strict=True)
-        if step != run.checkpoints()[-1].step
+        f"the maps of {escape(run.name)} are of step {found}, its newest whole checkpoint"
+        for run, found, step in zip(runs, (first.step, second.step), steps, strict=True)
+        if step is None and found != run.checkpoints()[-1].step
     ]
     try:
         matching = compare_models(first.model, first.task, second.model, second.task, configs[0].train.seed)
-        return matching, "; ".join(older)
+        return matching, "; ".join(older), codes
     except UsageError as error:
-        return None, error.message
+        return None, error.message, none
 
 
 def _own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
@@ -113,10 +144,10 @@ def _own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
     )
 
 
-def _labels(run: RunDir) -> Labels:
-    """Read the labels of a run's heads, if they were measured on its newest checkpoint."""
+def _labels(run: RunDir, step: int | None, own: OwnCode) -> Labels:
+    """Read the labels of a run's heads, if they were measured on its newest checkpoint; those of a step, or measure."""
     try:
-        maps = stored_maps(run)
+        maps = stored_maps(run) if step is None else measured_maps(run, own, step)
     except (NewerFormatError, StorageError) as error:
         tell(f"note: {error.message}; its labels are not shown")
         return {}

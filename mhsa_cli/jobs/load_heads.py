@@ -60,26 +60,28 @@ def check_maps(run: RunDir) -> None:
         raise UsageError(f"{escape(run.name)} has no maps of heads: {why}", FOR_MAPS)
 
 
-def measured_maps(folder: RunDir, own: OwnCode) -> HeadMaps:
-    """Return maps and scores: the stored ones, without torch, else those of the newest checkpoint.
+def measured_maps(folder: RunDir, own: OwnCode, step: int | None = None) -> HeadMaps:
+    """Return maps and scores: the stored ones, without torch, else those of a checkpoint, by default the newest.
 
+    Stored maps are of the end of the run: those of another `step` are measured now.
     Raises: UsageError if its custom attention returns no weights.
     """
     check_maps(folder)
-    stored = stored_maps(folder)
-    if stored is not None and stored.report is not None:
-        return stored
+    if step is None or step == folder.read_run_json().get("step"):
+        stored = stored_maps(folder)
+        if stored is not None and stored.report is not None and step in (None, stored.step):
+            return stored
     from mhsa_cli.jobs.trained_run import measure_run  # imports torch
 
-    return measure_run(folder, own)
+    return measure_run(folder, own, step=step)
 
 
 def heading(folder: RunDir, step: int) -> str:
     """Return the run's name and step, and its status if training did not finish."""
     info = folder.read_run_json()
-    if info["status"] == "finished":
-        return f"{folder.name}, step {step}"
     planned = f" of {info['total_steps']}" if info.get("total_steps") is not None else ""
+    if info["status"] == "finished":
+        return f"{folder.name}, step {step}{planned if step != info.get('step') else ''}"
     return f"{folder.name}, step {step}{planned}: the run is {escape(info['status'])}"
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.runs.checkpoints import list_checkpoints
 from mhsa_cli.runs.disk import verify_hint
-from mhsa_cli.runs.listing import CONFIG, HEADS, RUN, WEIGHTS, run_argument
+from mhsa_cli.runs.listing import A_SWEEP, CONFIG, HEADS, RUN, WEIGHTS, run_argument, trial_folders
 from mhsa_cli.runs.names import NEWEST, runs_root
 from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import escape, quoted
 
 
@@ -18,6 +20,33 @@ def open_run(runs: Path | None, name: str | None) -> RunDir:
     """Open a run for reading, by name or path; None is the newest. Raises: RunError."""
     root = runs_root(runs)
     return RunDir.open(root, NEWEST if name is None else name)
+
+
+def open_run_or_sweep(runs: Path | None, name: str | None) -> RunDir | SweepDir:
+    """Open a run for reading, or a sweep, by name or path; None is the newest run. Raises: RunError."""
+    try:
+        return open_run(runs, name)
+    except RunError as error:
+        if error.code != A_SWEEP or name is None:
+            raise
+        return SweepDir.open(runs_root(runs), name)
+
+
+def refuse_options(sweep: SweepDir, command: str, given: Mapping[str, bool]) -> None:
+    """Refuse what a command does with one model only; `given` are options and whether they are given.
+
+    Raises: UsageError that names a trial.
+    """
+    for option, is_given in given.items():
+        if is_given:
+            message = f"{option} is for one run: {escape(sweep.name)} is a sweep"
+            raise UsageError(message, f"its trials are runs: mhsa {command} {trial_argument(sweep)} {option}", A_SWEEP)
+
+
+def trial_argument(sweep: SweepDir) -> str:
+    """Return the name of a sweep's first trial for a command line."""
+    trials = trial_folders(sweep.path)
+    return run_argument(trials[0]) if trials else f"{run_argument(sweep.path)}/TRIAL"
 
 
 def next_look(path: Path) -> str:

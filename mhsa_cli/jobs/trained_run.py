@@ -12,6 +12,7 @@ from typing import NamedTuple
 from mhsa_cli.config.custom_attention import FOR_MAPS
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import Config
+from mhsa_cli.core.devices import torch_version
 from mhsa_cli.core.heads.capture import head_maps, read_tokens
 from mhsa_cli.core.heads.causal import ablate
 from mhsa_cli.core.heads.circuits import circuits
@@ -27,6 +28,7 @@ from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.load import load_trained
+from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
@@ -39,7 +41,7 @@ from mhsa_cli.records.inspection import DirectLogits, LogitLens, PaperScores
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
-from mhsa_cli.text import Head
+from mhsa_cli.text import Head, escape
 
 
 class TrainedRun(NamedTuple):
@@ -51,20 +53,26 @@ class TrainedRun(NamedTuple):
     step: int
 
 
-def load_trained_run(folder: RunDir, own: OwnCode) -> TrainedRun:
-    """Load the newest whole checkpoint.
+def load_trained_run(folder: RunDir, own: OwnCode, step: int | None = None) -> TrainedRun:
+    """Load the checkpoint of a step, or the newest whole one.
 
+    The initial weights are drawn again from the seed if no checkpoint of step 0 is kept.
     Raises: RunError if none is whole or it does not fit the config; UsageError if code that it needs is not named.
     """
     config = own_text(run_config(folder), folder)
     custom = load_block(config, folder.read_run_json(), own.attention, who=folder.name, allow_changed=None)
-    step, files, notes = folder.load_checkpoint(for_training=False)
+    untrained = step == 0 and all(item.step for item in folder.checkpoints())
+    found, files, notes = folder.load_checkpoint(None if untrained else step, for_training=False)
     for note in notes:
         tell(f"note: {note}")
     task = load_task(config, folder.read_run_json(), own.task, who=folder.name, allow_changed=None)
     model = load_trained(config, task, files, lambda settings: check_unedited(config, settings, folder), custom)
-    check_weights(folder, step, weights_sha256(model))
-    return TrainedRun(model, task, config, step)
+    check_weights(folder, found, weights_sha256(model))
+    if untrained:
+        model, found = build_model(config, task, custom=custom).eval(), 0
+        if (trained_with := folder.read_run_json().get("torch")) not in (None, torch_version()):
+            tell(f"note: initial weights of torch {torch_version()}; the run had torch {escape(str(trained_with))}")
+    return TrainedRun(model, task, config, found)
 
 
 def measure_model(
@@ -87,17 +95,23 @@ def measure_model(
     return replace(head_maps(model, task, seed, step), report=head_report(model, task, seed, limits, training, more))
 
 
-def measure_run(folder: RunDir, own: OwnCode, tokens: str | None = None) -> HeadMaps:
-    """Measure the newest checkpoint: maps and scores on the task's rows, or maps on given tokens.
+def measure_run(
+    folder: RunDir,
+    own: OwnCode,
+    tokens: str | None = None,
+    step: int | None = None,
+    more: bool = False,
+) -> HeadMaps:
+    """Measure a checkpoint, by default the newest: maps and scores on the task's rows, or maps on given tokens.
 
-    Raises: UsageError if its custom attention returns no weights.
+    `more` adds what takes long. Raises: UsageError if its custom attention returns no weights.
     """
-    model, task, config, step = load_trained_run(folder, own)
+    model, task, config, step = load_trained_run(folder, own, step)
     custom = model.custom
     if custom is not None and not custom.findings.has_weights:
         raise UsageError(f"{custom.attention.name} has no maps of heads: {custom.findings.reason}", FOR_MAPS)
     if tokens is None:
-        return measure_model(config, task, model, step)
+        return measure_model(config, task, model, step, more=more)
     return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
@@ -188,6 +202,7 @@ def _check_finite(figures: Sequence[float], option: str) -> None:
 class Generation:
     """A prompt's ids and an iterator of generated tokens; `beyond`: longer than the rows of the training."""
 
+    step: int
     task: Task
     prompt: list[int]
     tokens: Iterator[int]
@@ -204,13 +219,14 @@ def continue_prompt(
     seed: int,
     cache: bool,
     own: OwnCode,
+    step: int | None = None,
 ) -> Generation:
     """Generate `max_new_tokens`, or as many as fit, from a prompt. Raises: UsageError."""
-    model, task, _, _ = load_trained_run(folder, own)
+    model, task, _, at = load_trained_run(folder, own, step)
     with contextlib.suppress(UnicodeError):
         prompt = os.fsencode(prompt).decode()  # as it was typed, in any locale
     ids = read_tokens(prompt, task, model.max_seq_len, "--prompt")
     count = model.max_seq_len - len(ids) + 1 if max_new_tokens is None else max_new_tokens
     use_cache = cache and model.custom is None
     tokens = generate(model, ids, count, temperature=temperature, top_k=top_k, seed=seed, use_cache=use_cache)
-    return Generation(task, ids.tolist(), tokens, len(ids) + count - 1 > task.seq_len)
+    return Generation(at, task, ids.tolist(), tokens, len(ids) + count - 1 > task.seq_len)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -104,12 +105,26 @@ class FormedStats:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelShare:
+    """How many of a group's `of` finished models have a head with a label; Wilson interval `wilson95`.
+
+    Without a label: those whose heads have none. With `is_circuit`: those whose circuit ends in such heads.
+    """
+
+    label: Label | None
+    models: int
+    of: int
+    wilson95: tuple[float, float]
+    is_circuit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStats:
     """One cell of the grid over its seeds, `pending` trials of which have no result yet.
 
     `k` of `n` trials succeeded: they reached the goal and ended there; Wilson interval `wilson95`. `models` of them
     finished. `steps_to_goal` were watched up to the step `watched`. `label_sets`: the labels of a model's heads and the
-    number of models with them, most frequent first. `formed`: when they formed.
+    number of models with them, most frequent first. `shares`: the models with each label. `formed`: when they formed.
     """
 
     overrides: Mapping[str, str]
@@ -123,6 +138,7 @@ class GroupStats:
     label_sets: Sequence[tuple[Sequence[Label], int]] = ()
     formed: Sequence[FormedStats] = ()
     pending: int = 0
+    shares: Sequence[LabelShare] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +179,12 @@ class SweepReport:
     pairs: Sequence[PairStats]
     trials: Sequence[TrialResult]
     goal: float
+
+    def median_trial(self, cell: int) -> TrialResult | None:
+        """Return the finished trial of median final loss of a group, the lower of two in the middle."""
+        own = [trial for trial in self.trials if trial.cell == cell and trial.is_finished]
+        own.sort(key=lambda trial: math.inf if trial.final_loss is None else trial.final_loss)
+        return own[(len(own) - 1) // 2] if own else None
 
 
 @dataclass(frozen=True, slots=True)

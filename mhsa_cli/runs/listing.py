@@ -23,6 +23,7 @@ from mhsa_cli.text import escape, quoted, shortened
 CONFIG, RUN, LOCK = "config.yaml", "run.json", ".lock"
 METRICS, HEADS, SCORES, TEXT = "metrics.jsonl", "heads.json", "heads.jsonl", "text.txt"
 SWEEP = "sweep.json"
+A_SWEEP = "sweep"  # code of the error that a sweep is no run
 WEIGHTS = "weights_sha256"  # in run.json: of the last step; in heads.json: of the model that was measured
 TRAIN_ONE = "train one: mhsa train task.name=copy"
 _LIMIT = 1 << 20
@@ -208,7 +209,7 @@ def _is_a_sweep(path: Path) -> RunError:
     return RunError(
         (path, IS, f"a sweep; {trials}"),
         f"list them: {list_inside(path)}\n  its report: mhsa sweep show {run_argument(path)}",
-        "sweep",
+        A_SWEEP,
     )
 
 

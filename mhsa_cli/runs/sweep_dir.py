@@ -85,20 +85,7 @@ class SweepDir(OwnedFolder):
     def write_report(self, plan: Mapping[str, Any], report: SweepReport, words: Words) -> None:
         """Write the report into sweep.json, and sweep.csv with a row for each trial. Raises: StorageError."""
         self.write({**plan, "report": report_document(report, words)})
-        keys = list(report.groups[0].overrides) if report.groups else []
-        figures = ["eval_loss", "eval_accuracy", "steps_to_goal", "watched", "seconds"]
-        columns = ["run", *keys, "seed", "status", "cause", *figures, *_label_names(())]
-        rows = [
-            [
-                *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-                *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.watched, t.seconds),
-                *("; ".join(names) for names in _label_names(t.labels).values()),
-            ]
-            for t in report.trials
-        ]
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-        write_file_atomic(self.path / TABLE, text.getvalue().encode("utf-8", "backslashreplace"))
+        write_file_atomic(self.path / TABLE, report_table(report))
 
     def is_done(self, trial: str) -> bool:
         """Return whether a trial has its result; one that ran out of memory is tried again.
@@ -187,6 +174,24 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
     runs = [{**plain(trial), **_label_names(trial.labels)} for trial in report.trials]
     failed = sum(trial.status == "failed" for trial in report.trials)
     return {"goal": report.goal, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
+
+
+def report_table(report: SweepReport) -> bytes:
+    """Write a report as CSV, a row for each trial."""
+    keys = list(report.groups[0].overrides) if report.groups else []
+    figures = ["eval_loss", "eval_accuracy", "steps_to_goal", "watched", "seconds"]
+    columns = ["run", *keys, "seed", "status", "cause", *figures, *_label_names(())]
+    rows = [
+        [
+            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
+            *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.watched, t.seconds),
+            *("; ".join(names) for names in _label_names(t.labels).values()),
+        ]
+        for t in report.trials
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _median(found: Median) -> dict[str, float | None]:

@@ -32,6 +32,7 @@ def test_json_is_one_document_with_the_same_tokens(tiny: Path) -> None:
     document = mhsa(*ASK, "--json").json
     assert document == {
         "run": "tiny",
+        "step": 10,
         "prompt": [1, 2],
         "tokens": document["tokens"],
         "symbols": [str(i) for i in document["tokens"]],
@@ -188,6 +189,6 @@ def test_real_processes_in_the_c_locale_and_with_readers_that_leave(tiny: Path, 
     commands += ["stdout=/dev/full", "generate", "tiny", "--prompt", "1"]
     done = subprocess.run([sys.executable, "-c", COPIES, *commands], env=old, capture_output=True, check=False)
     out = done.stdout.decode("ascii")
-    assert out.startswith("caf") and '{"run": "prose", "prompt": [' in out
+    assert out.startswith("caf") and '{"run": "prose", "step": 80, "prompt": [' in out
     assert out.count("\n:0\n") == 2 and out.split()[-2] in ("1:0", "1:1") and out.split()[-1] == ":5"
     assert done.stderr.count(b"error: ") == 1 and b"Traceback" not in done.stderr and b"internal" not in done.stderr

@@ -19,6 +19,7 @@ from mhsa_cli.renderers.files.formats import RENDERERS
 # The values of options and arguments that their types do not tell, by "command --option", option or metavar.
 VALUES: dict[str, tuple[str, ...]] = {
     "export --output": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
+    "export --step": ("best", "first"),  # the first one is 0, and nothing is overwritten
     "timeline --target": ("previous",),
     "check --entry": ("Five",),
     "check --with": ("x=5",),
@@ -40,6 +41,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "PATHS": ("L0.H0:logits", "L0.H0,embedding:L0.H0.k"),
     "olsson2022": ("olsson2022",),
     "TEXT": ("narrow", "train.seed=1"),
+    "STEP": ("0", "best", "first", "last"),
     "FORMAT": ("npz", "csv", "json", "transformer-lens", "tensorboard"),
     "ADDRESS": ("localhost:1",),
     "qkv": ("kqv",),

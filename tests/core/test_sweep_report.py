@@ -257,6 +257,34 @@ def test_when_labels_formed() -> None:
     assert found.formed[2].step.n == 0 and found.formed[3].step == Median(131, 100, 169, 7)
 
 
+def test_shares_count_models_and_not_heads() -> None:
+    circuit = Label("induction", Role.SHOWN)
+    models = [
+        trial(0, 3, labels=[COPY, COPY, SPREAD], formed=Formed({}, None, circuit.id)),
+        trial(0, 4, labels=[SPREAD, COPY], formed=Formed({}, None)),
+        trial(0, 5, labels=[]),
+        trial(0, 6, labels=[SPREAD]),
+        trial(0, 7, labels=[COPY], status="failed"),
+    ]
+    found = report(HEADS[:1], models, 0.9).groups[0].shares
+    assert [(one.label, one.models, one.of, one.is_circuit) for one in found] == [
+        (circuit, 1, 2, True),  # two of them say when their heads formed
+        (SPREAD, 3, 4, False),
+        (COPY, 2, 4, False),
+        (None, 1, 4, False),
+    ]
+    assert all(one.wilson95 == wilson(one.models, one.of) for one in found)
+    assert report(HEADS[:1], [trial(0, 3, labels=[])], 0.9).groups[0].shares == []
+
+
+def test_the_median_trial_is_the_lower_of_two_in_the_middle() -> None:
+    losses = {3: 0.5, 4: None, 5: 0.1, 6: 0.7, 8: 0.9}
+    trials = [trial(0, seed, loss=loss) for seed, loss in losses.items()]
+    found = report(HEADS[:2], [*trials, trial(0, 7, loss=0.6, status="failed"), trial(1, 3, loss=0.65)], 0.9)
+    assert found.median_trial(0) == trials[3] and report(HEADS[:2], trials[:4], 0.9).median_trial(0) == trials[0]
+    assert report(HEADS[:2], trials, 0.9).median_trial(1) is None
+
+
 def test_a_goal_is_watched_for_up_to_the_last_window() -> None:
     assert [last_watched(160, 1), last_watched(160, 5), last_watched(4, 1)] == [153, 125, 0]
     batches = [StepRecord(step, 0.1, float(step >= 153), 0.01) for step in range(1, 161)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,9 +12,7 @@ from mhsa_cli.records.claims import Status
 from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import (
     LEAST_VALUES,
-    FormedStats,
     GroupStats,
-    Median,
     PairStats,
     SweepReport,
     TrialResult,
@@ -24,13 +21,13 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
-from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
+from mhsa_cli.renderers.pictures.sweep_figures import MORE, interval, loss_text, steps_text
+from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
 from mhsa_cli.renderers.pictures.sweep_words import (
     NO_DIFFERENCE,
     ONE_SEED,
     PENDING,
     compared,
-    formed_words,
     goal_text,
     group_name,
     pair_words,
@@ -38,10 +35,7 @@ from mhsa_cli.renderers.pictures.sweep_words import (
 )
 from mhsa_cli.text import escape
 
-NEVER = "diverged"  # instead of a loss that did not stay finite
-MORE = ">"  # of steps that are more than were trained
 FAILED_SHOWN = 10
-FormedRow = tuple[GroupStats, FormedStats, bool]  # True: the first of its group
 SENTENCES = 12  # beyond, comparisons that show no difference are only counted
 INTERVALS_FROM = 72  # columns; below, the final loss is its median only
 LABELS_FROM = 100  # columns; below, the labels are listed under the table
@@ -52,8 +46,8 @@ def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     beside = surface.width >= LABELS_FROM
     labels = Lines() if beside else _labels(report, surface)
     groups = _groups(report, surface, labelled=beside)
-    formed, pairs = _formed(report, surface), _pairs(report, surface)
-    return stacked([groups, labels, formed, pairs, _failed(report.trials, surface)])
+    onsets, pairs = onsets_table(report, surface), pair_sentences(report, surface)
+    return stacked([groups, labels, onsets, pairs, _failed(report.trials, surface)])
 
 
 def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
@@ -67,10 +61,10 @@ def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:
         return text(group) if group.n and not group.pending else dash
 
     def reached(group: GroupStats) -> str:
-        return _steps(group.steps_to_goal, group.watched, dash)
+        return steps_text(group.steps_to_goal, group.watched, dash)
 
     def loss(group: GroupStats) -> str:
-        return _loss(group.final_loss, dash if wide else "")
+        return loss_text(group.final_loss, dash if wide else "")
 
     def succeeded(group: GroupStats) -> str:
         return f"{group.k}/{group.n}{f', {group.pending} to come' if group.pending else ''}"
@@ -108,38 +102,6 @@ def _labels(report: SweepReport, surface: Surface) -> Lines:
     return wrap_phrases(["most common labels"], surface.width, DIM) + lines if lines else lines
 
 
-def _steps(found: Median, watched: int, dash: str) -> str:
-    """Write a median of steps with its interval: 138 (134-143), 288 (202->352), >152."""
-
-    def write(steps: float | None) -> str:
-        return f"{MORE}{step_text(watched)}" if steps is None or not math.isfinite(steps) else step_text(round(steps))
-
-    middle = write(found.estimate)
-    if found.low is None or (found.estimate is None and found.low >= watched):
-        return middle
-    return _with_ends(middle, write(found.low), write(found.high), dash)
-
-
-def _loss(found: Median, dash: str) -> str:
-    """Write a median loss with its interval; without it if there is no `dash`."""
-
-    def write(loss: float | None) -> str:
-        return "?" if loss is None else NEVER if math.isinf(loss) else short(loss)
-
-    middle = write(found.estimate)
-    return middle if found.low is None or not dash else _with_ends(middle, write(found.low), write(found.high), dash)
-
-
-def _with_ends(middle: str, low: str, high: str, dash: str) -> str:
-    return middle if low == middle == high else f"{middle} ({low}{dash}{high})"
-
-
-def interval(ends: tuple[float, float], dash: str) -> str:
-    """Write an interval of shares in whole per cent: 72-99%."""
-    low, high = (fixed(100 * end, 0) for end in ends)
-    return f"{low}{dash}{high}%"
-
-
 def _common(group: GroupStats) -> str:
     if not group.label_sets:
         return ""
@@ -149,31 +111,8 @@ def _common(group: GroupStats) -> str:
     return f"{set_words(labels)} ({count} of {group.models})"
 
 
-def _formed(report: SweepReport, surface: Surface) -> Lines:
-    """Draw when the heads of each group formed, and how many models have them."""
-    rows = [(group, one, i == 0) for group in report.groups for i, one in enumerate(group.formed)]
-    if not rows:
-        return Lines()
-    dash, names = surface.glyphs.dash, short_names(report)
-
-    def override(key: str, row: FormedRow) -> str:
-        return row[0].overrides.get(key, "") if row[2] else ""
-
-    columns: list[Column[FormedRow]] = [
-        *(Column(title, partial(override, key), "right", whole=True) for key, title in names.items()),
-        Column("over training", lambda row: formed_words(row[1]), wraps=True),
-        Column("seeds", lambda row: f"{row[1].models}/{row[1].of}", "right"),
-        Column(
-            "step",
-            lambda row: _steps(row[1].step, row[0].watched, dash) if row[1].step.n else "",
-            "right",
-            legend="step: median (95% CI), of a label the onset of its first head in each model",
-        ),
-    ]
-    return table(columns, rows, surface)
-
-
-def _pairs(report: SweepReport, surface: Surface) -> Lines:
+def pair_sentences(report: SweepReport, surface: Surface) -> Lines:
+    """Write the differences of neighbouring groups that are shown, all while they are few, and count the others."""
     lines = Lines()
     count = len(report.pairs)
     begun = [pair for pair in report.pairs if _is_begun(pair)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from mhsa_cli.records.claims import Status
+from mhsa_cli.records.labels import Label
 from mhsa_cli.records.sweep import LEAST_VALUES, FormedStats, GroupStats, PairStats, SweepReport
 from mhsa_cli.text import plural
 
@@ -44,7 +45,12 @@ def formed_words(formed: FormedStats) -> str:
     """Name what formed over training: a label, a circuit, or the drop of the loss."""
     if formed.label is None:
         return "largest drop of the loss"
-    return CIRCUITS.get(formed.label.kind, formed.label.text) if formed.is_circuit else formed.label.text
+    return circuit_words(formed.label) if formed.is_circuit else formed.label.text
+
+
+def circuit_words(label: Label) -> str:
+    """Name the circuit whose last heads have this label."""
+    return CIRCUITS.get(label.kind, label.text)
 
 
 def pair_words(report: SweepReport, pair: PairStats) -> str:
