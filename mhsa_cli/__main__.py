@@ -20,10 +20,12 @@ def main() -> None:
     # of its time.
     gc.set_threshold(100_000, 20, 20)
     from mhsa_cli.commands.deleted_folder import refuse_torch_without_folder, tell_if_gone
-    from mhsa_cli.errors import MhsaError
+    from mhsa_cli.errors import COMPLETION, MhsaError
     from mhsa_cli.jobs.messages import foreseen, forget_output, open_streams, tell
 
     def fail(error: MhsaError) -> NoReturn:
+        if COMPLETION in os.environ:
+            sys.exit(0)
         tell(f"error: {error}")
         tell_if_gone()
         sys.exit(error.exit_code)
@@ -47,6 +49,8 @@ def main() -> None:
         forget_output()
         sys.exit(1)
     except Exception as error:
+        if COMPLETION in os.environ:
+            sys.exit(0)
         refused = foreseen(error)
         if isinstance(error, OSError):
             forget_output()

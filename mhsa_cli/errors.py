@@ -9,6 +9,7 @@ from mhsa_cli.text import escape
 
 ANSWERED_NO = 7  # exit code of a negative answer: `check` found a fault, `verify --resume-check` a difference
 
+COMPLETION = "_MHSA_COMPLETE"  # variable of a shell that asks how a line may go on: no message is shown
 IS = " is "  # between a file and its state in a message
 Message = str | tuple[str | Path, ...]
 

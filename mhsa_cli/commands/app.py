@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.completion import get_completion_inspect_parameters, install_callback, show_callback
 
 from mhsa_cli import __version__
 from mhsa_cli.commands.command_line import Command, Group
+from mhsa_cli.errors import COMPLETION
 
 
 class Help(NamedTuple):
@@ -125,6 +130,31 @@ class Commands(Group):
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line. Where bash asks for words, leave out the part of them that it keeps."""
+        if COMPLETION not in os.environ:
+            return super().main(*args, **options)
+        from mhsa_cli.commands.completion import join_words  # not for other uses
+
+        get_completion_inspect_parameters()  # it registers the shells
+        kept = join_words()
+        found = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(found):
+                return super().main(*args, **options)
+        finally:
+            print(
+                "\n".join(line[kept:] for line in found.getvalue().splitlines()) if kept else found.getvalue(), end=""
+            )
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """List the commands and options that begin with a text, without loading a command."""
+        loaded, self.commands = self.commands, {name: Command(name, help=COMMANDS[name].summary) for name in COMMANDS}
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self.commands = loaded
+
     def sections(self, ctx: Any) -> list[tuple[str, list[tuple[str, str]]]]:
         """List the commands with their summaries, without loading them."""
         return [(heading, [(name, text.summary) for name, text in each.items()]) for heading, each in SECTIONS.items()]
@@ -160,10 +190,22 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _on_completion(name: str, callback: Any, help: str) -> Any:
+    """Make one of typer's options of shell completion, with help in our style."""
+    return typer.Option(name, callback=callback, expose_value=False, help=help)
+
+
 @app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="print the version and exit", callback=_version, is_eager=True)
+    ] = False,
+    install: Annotated[
+        bool,
+        _on_completion("--install-completion", install_callback, "let this shell complete runs and settings"),
+    ] = False,
+    show: Annotated[
+        bool, _on_completion("--show-completion", show_callback, "print the script that --install-completion installs")
     ] = False,
 ) -> None:
     pass

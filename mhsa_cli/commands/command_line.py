@@ -26,7 +26,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments. Raises: UsageError with a hint."""
         try:
-            _refuse_repeats(self, ctx, args)
+            if not ctx.resilient_parsing:  # as where a shell asks how a line may go on
+                _refuse_repeats(self, ctx, args)
             return super().parse_args(ctx, list(args))
         except _ParseError as error:
             raise _usage_error(error, self, ctx, args) from None
@@ -45,7 +46,7 @@ class Group(TyperGroup):
         elif args[:1] == ["version"] and ctx.parent is None:
             args = ["--version"]
         try:
-            return super().parse_args(ctx, list(args) or ["--help"])
+            return super().parse_args(ctx, list(args) or ([] if ctx.resilient_parsing else ["--help"]))
         except _ParseError as error:
             raise _usage_error(error, self, ctx, args) from None
 

@@ -72,14 +72,14 @@ def list_recipes(as_json: JsonOption = False) -> None:
 @_command("Check configs and report every problem", "check my.yaml n_heads=8")
 def check(
     arguments: Annotated[
-        list[str], argument("FILE... [KEY=VALUE]...", "YAML file or recipe to check\nsettings to change")
+        list[str], argument("CONFIG... [KEY=VALUE]...", "YAML file or recipe to check\nsettings to change")
     ],
     settings: SetOption = None,
 ) -> None:
     """Run `mhsa config check`."""
     files, overrides = _split(arguments, settings)
     if not files:
-        raise UsageError("arguments: found no file, wanted FILE...", "show the defaults: mhsa config show")
+        raise UsageError("arguments: found no config, wanted CONFIG...", "show the defaults: mhsa config show")
     problems: list[Problem] = []
     for file in files:
         try:
@@ -94,7 +94,7 @@ def check(
 def show(
     arguments: Annotated[
         list[str] | None,
-        argument("[FILE] [KEY=VALUE]...", "YAML file or recipe [default: built-in]\nsettings to change"),
+        argument("[CONFIG] [KEY=VALUE]...", "YAML file or recipe [default: built-in]\nsettings to change"),
     ] = None,
     settings: SetOption = None,
     as_json: Annotated[bool, flag("--json", "print JSON instead of YAML; errors stay on stderr")] = False,

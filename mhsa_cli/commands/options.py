@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mhsa_cli.commands.completion import COMPLETERS
 from mhsa_cli.errors import unwanted
 from mhsa_cli.jobs.steps import check_step
 from mhsa_cli.renderers.files import ENDINGS
@@ -18,7 +19,7 @@ _PICTURES = either(f".{ending}" for ending in ENDINGS)
 
 def option(name: str, value: str, help: str, **more: Any) -> Any:
     """Make an option: its spellings, as `--output, -o`, its metavar, and its line of help."""
-    return typer.Option(*name.split(", "), metavar=value, help=help, **more)
+    return typer.Option(*name.split(", "), metavar=value, help=help, autocompletion=COMPLETERS.get(value), **more)
 
 
 def flag(name: str, help: str) -> Any:
@@ -28,7 +29,7 @@ def flag(name: str, help: str) -> Any:
 
 def argument(name: str, help: str) -> Any:
     """Make an argument: its metavar, and a line of help for each name in it, as FILE and KEY=VALUE."""
-    return typer.Argument(metavar=name, help=help)
+    return typer.Argument(metavar=name, help=help, autocompletion=COMPLETERS.get(name))
 
 
 def check_picture(given: Path | None) -> Path | None:
@@ -47,7 +48,7 @@ def check_picture(given: Path | None) -> Path | None:
 
 
 ConfigOption = Annotated[
-    str | None, option("--config, -c", "FILE", "YAML file, or a recipe of mhsa config list [default: built-in]")
+    str | None, option("--config, -c", "CONFIG", "YAML file, or a recipe of mhsa config list [default: built-in]")
 ]
 
 

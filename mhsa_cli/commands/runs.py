@@ -19,11 +19,10 @@ from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.runs import listing
 from mhsa_cli.runs.json_file import UPDATE
 from mhsa_cli.runs.listing import RunSummary
-from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.names import RM, runs_root
 from mhsa_cli.runs.selection import SORTS, STATUSES, has_name, has_status, sort_runs
 from mhsa_cli.text import either, escape, plural
 
-RM = "rm"  # instead of a run: delete those that follow
 if TYPE_CHECKING:
     Sort = StrEnum
     Status = StrEnum
@@ -54,7 +53,7 @@ def runs(
 ) -> None:
     """Run `mhsa runs`."""
     chosen = sort is not None or reverse or filters or statuses
-    if names and names[0] == RM:
+    if names and names[0] == RM:  # delete those that follow
         if chosen:
             raise UsageError("runs rm: found an option of the list", "name the runs to delete: mhsa runs rm RUN...")
         from mhsa_cli.commands.delete_runs import delete_runs  # not for the list

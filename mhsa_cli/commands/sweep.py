@@ -24,10 +24,8 @@ from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import SweepPlan
-from mhsa_cli.runs.names import runs_root
+from mhsa_cli.runs.names import SHOW, runs_root
 from mhsa_cli.runs.sweep_dir import SweepDir
-
-SHOW = "show"  # instead of settings: the report of a sweep again
 
 
 class Engines(StrEnum):
@@ -65,7 +63,7 @@ def sweep(
 ) -> None:
     """Run `mhsa sweep`."""
     root = runs_root(runs)
-    if overrides and overrides[0] == SHOW:
+    if overrides and overrides[0] == SHOW:  # the report of a sweep again
         given = (config, settings, seeds, jobs, address, name, resume, goal, attention, task)
         alone = all(value is None for value in given) and not skip_invalid and not dry_run
         if len(overrides) != 2 or not alone or engine is not Engines.LOCAL:

@@ -31,7 +31,7 @@ def verify(
         ),
     ] = None,
     resume_check: Annotated[
-        str | None, option("--resume-check", "FILE", "train twice, once with a resume, and compare bits")
+        str | None, option("--resume-check", "CONFIG", "train twice, once with a resume, and compare bits")
     ] = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -73,7 +73,7 @@ def _check_resume(file: str, overrides: Sequence[str], as_json: bool) -> None:
     """Print whether a resumed training equals an uninterrupted one, bit for bit; exit 7 if not."""
     if is_override(file) and not Path(file).exists():
         settings = " ".join(map(quoted, [file, *overrides]))
-        raise unwanted("--resume-check", file, "a config file", f"mhsa verify --resume-check FILE {settings}")
+        raise unwanted("--resume-check", file, "a config file", f"mhsa verify --resume-check CONFIG {settings}")
     config = load_config(file, overrides)
     from mhsa_cli.jobs.resume_check import check_resume  # imports torch: only after the config is checked
 

@@ -28,6 +28,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "check --seconds": ("0.1", "9"),  # the least ends every grade; nothing is measured against it
     "check --memory": ("0.1", "4"),
     "FILE": ("tiny.yaml",),
+    "CONFIG": ("tiny.yaml", "shift"),
     "KEY=VALUE": ("train.seed=1",),
     "NAME": ("a-new-name-as-long-as-the-runs-that-people-number-with-all-their-settings",),
     "RUN": ("newest",),
