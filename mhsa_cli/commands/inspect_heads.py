@@ -20,7 +20,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.run_summary import heads_picture, show_heads
+from mhsa_cli.commands.run_summary import show_heads
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.errors import UsageError, unwanted
@@ -31,6 +31,7 @@ from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
+from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.runs.heads import maps_to_dict
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.run_dir import RunDir

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from mhsa_cli.commands.output import Paper
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.load_heads import without_maps
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.training import EpochRecord, Series
-from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
-from mhsa_cli.renderers.pictures.heads import head_table
-from mhsa_cli.renderers.pictures.heatmap import head_maps
+from mhsa_cli.renderers.pictures.heads import heads_picture
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
 from mhsa_cli.runs.metrics import records_of
@@ -120,11 +115,3 @@ def show_model(paper: Paper, report: HeadReport) -> None:
     paper.say(explain_model(report))
     if report.verdict.try_task:
         paper.offer(f"a task where attention matters: mhsa train task.name={report.verdict.try_task}")
-
-
-def heads_picture(maps: HeadMaps, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
-    """Draw maps, and under them the table of their heads."""
-    picture = head_maps(maps, surface, heads=heads)
-    if maps.report is None:
-        return picture
-    return picture + Lines([Text()]) + head_table(maps, surface, heads=heads)

@@ -1,4 +1,4 @@
-"""Tables of heads: a summary line each, all scores, and losses with heads ablated."""
+"""Tables of heads: a summary line each (below their maps), all scores, and losses with heads ablated."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.glyphs import Glyphs
 from mhsa_cli.renderers.kit.palette import DIM, clamp
 from mhsa_cli.renderers.kit.table import Column, table
-from mhsa_cli.renderers.kit.text_lines import Lines, wrap_phrases
+from mhsa_cli.renderers.kit.text_lines import Lines, stacked, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, percents
+from mhsa_cli.renderers.pictures.heatmap import head_maps
 from mhsa_cli.text import Head
 
 DISTANCES = 16  # the most that are drawn
 LIFT = "lift: 0 uniform, 1 all weight on the target, below 0 avoids it"
+
+
+def heads_picture(maps: HeadMaps, surface: Surface, heads: Sequence[Head] | None = None) -> Lines:
+    """Draw maps, and under them the table of their heads."""
+    picture = head_maps(maps, surface, heads=heads)
+    return picture if maps.report is None else stacked([picture, head_table(maps, surface, heads=heads)])
 
 
 def head_table(maps: HeadMaps, surface: Surface, *, heads: Sequence[Head] | None = None) -> Lines:
