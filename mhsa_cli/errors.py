@@ -56,6 +56,10 @@ class MhsaError(Exception):
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
 
 
+class MhsaWarning(UserWarning):
+    """A note or a warning, for programs that import the package."""
+
+
 class UsageError(MhsaError):
     """The command line or a config asks for something impossible."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,10 +49,17 @@ def show_training(folder: SweepDir, options: EngineOptions, named: OwnCodes, as_
     """Train the missing trials of a sweep, redrawing curves; then write and print the report of all trials."""
     console = make_console(stderr=True)
     surface = surface_of(console)
+
+    def watch(*, trials: int, done: int, started: int, work: int, slots: int) -> LiveSweep:
+        counts = [f"{done} finished"] if done else []
+        counts += [f"{started} started"] if started else []
+        tell(", ".join([plural(trials, "trial"), *counts]))
+        return LiveSweep(console, surface, trials=trials, done=done, work=work, slots=slots)
+
     with folder as owned, StopSignal(animated=surface.animate) as stop:
         from mhsa_cli.jobs.sweep.run import run_sweep  # torch comes with it
 
-        ended = run_sweep(owned, options, stop, partial(LiveSweep, console, surface), named, resumed)
+        ended = run_sweep(owned, options, stop, watch, named, resumed)
         owned.write_report(ended.plan, ended.results.report, pair_words)
     stop.forgive_lost_output()
     with saying_kept(owned.path):

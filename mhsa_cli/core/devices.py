@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -48,6 +49,16 @@ def self_check(device: torch.device) -> None:
             f"attention on {device} is wrong with torch {torch.__version__}: it differs by {worst:.2g}",
             "use train.device=cpu, or another version of torch",
         )
+
+
+@contextlib.contextmanager
+def same_threads() -> Iterator[None]:
+    """Let torch have its number of threads again afterwards."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def torch_version() -> str:

@@ -8,6 +8,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -127,9 +128,26 @@ def _is_short() -> bool:
     return False
 
 
+def _print(text: str) -> None:
+    print(writable(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+_receiver: ContextVar[Callable[[str], object]] = ContextVar("receiver", default=_print)
+
+
 def tell(text: str) -> None:
     """Print a message to stderr; control characters and those it cannot encode are escaped."""
-    print(writable("\n".join(map(escape, text.split("\n"))), sys.stderr), file=sys.stderr, flush=True)
+    _receiver.get()("\n".join(map(escape, text.split("\n"))))
+
+
+@contextlib.contextmanager
+def telling(receiver: Callable[[str], object]) -> Iterator[None]:
+    """Run a block whose messages go to `receiver`, not to stderr."""
+    token = _receiver.set(receiver)
+    try:
+        yield
+    finally:
+        _receiver.reset(token)
 
 
 def writable(text: str, stream: TextIO) -> str:

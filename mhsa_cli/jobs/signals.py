@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from types import FrameType, TracebackType
 
 from mhsa_cli.jobs.messages import losable
@@ -31,6 +32,8 @@ class StopSignal:
     redrawn on stderr, and the message stays on its last row.
     """
 
+    names: tuple[str, ...] = NAMES
+
     def __init__(self, *, animated: bool = False) -> None:
         self.caught: int | None = None
         self._message = MOVING if animated else PLAIN
@@ -40,7 +43,7 @@ class StopSignal:
         return self.caught is not None
 
     def __enter__(self) -> StopSignal:
-        for name in NAMES:
+        for name in self.names:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._catch)
@@ -70,3 +73,19 @@ class StopSignal:
         # Directly to the descriptor: the signal may have interrupted a print to the same stream.
         with contextlib.suppress(OSError):
             os.write(STDERR, self._message)
+
+
+class Interrupt(StopSignal):
+    """Catch Ctrl-C alone, silently, where a program may: in its main thread. A second one is a KeyboardInterrupt."""
+
+    names = ("SIGINT",)
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            super().__enter__()
+        return self
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.caught is not None:
+            raise KeyboardInterrupt
+        self.caught = number

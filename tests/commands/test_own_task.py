@@ -16,12 +16,13 @@ from mhsa_cli.core.heads import random_baseline
 from mhsa_cli.core.tasks import TASKS
 from tests.commands.shell import Said, at_step, facts, mhsa
 
-MINE = '''\
+TOUCH = 'Path("ran").touch()'
+MINE = f'''\
 from pathlib import Path
 
 import torch
 
-Path("ran").touch()
+{TOUCH}
 
 
 class First:

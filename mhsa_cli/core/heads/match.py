@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core import make_sure_of_memory
+from mhsa_cli.core.devices import same_threads
 from mhsa_cli.core.heads.capture import MIN_ROWS, capture, to_cpu
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.core.heads.random_baseline import random_weights
@@ -123,12 +124,9 @@ def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, ta
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread: handing out thousands of small operations costs more than it gains."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with same_threads():
+        torch.set_num_threads(1)
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def null_costs(own: Tensor, model: TransformerLM, rows: Tensor, draws: int, seed: int, stream: str) -> list[float]:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from mhsa_cli.jobs.plain_main import plain_main
 from mhsa_cli.records.check import UNCONFIRMED, Grade, GradeOptions, Note
 
 SECONDS = 60.0  # for one grade; it takes some milliseconds
@@ -51,7 +52,8 @@ class Judge:
         self._process = self._context.Process(  # type: ignore[attr-defined]
             target=serve, args=(other, self._grader), daemon=True
         )
-        self._process.start()
+        with plain_main():
+            self._process.start()
         other.close()
 
     def close(self) -> None:

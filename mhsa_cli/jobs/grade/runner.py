@@ -26,6 +26,7 @@ from mhsa_cli.jobs.grade.blocks import Row
 from mhsa_cli.jobs.grade.child import PRINTED, READY, TRACE, WORK, Job, serve
 from mhsa_cli.jobs.grade.judge import Judge
 from mhsa_cli.jobs.grade.processes import end_descendants, end_users_of
+from mhsa_cli.jobs.plain_main import plain_main
 from mhsa_cli.jobs.signals import signal_name
 from mhsa_cli.records.check import NOTHING, TIMEOUT, Grade, GradeOptions, Law, NamedFault, Note, Switched
 from mhsa_cli.text import escape, plural
@@ -126,7 +127,8 @@ class _GradingProcess:
         self.stage, self.name = "starting", ""
         self.right: tuple[Grade, Any, int] | None = None  # a right grade, its claim, and the seed it is tested with
         try:
-            self.process.start()
+            with plain_main():
+                self.process.start()
         except EOFError:  # the server has ended
             raise self._not_started("its fork server ended") from None
         other.close()

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 from mhsa_cli.core.devices import free_cached_memory, is_out_of_memory
 from mhsa_cli.errors import MhsaError
+from mhsa_cli.jobs.plain_main import plain_main
 from mhsa_cli.jobs.signals import NAMES, signal_name
 from mhsa_cli.jobs.sweep.capacity import free_memory
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, train_chunk
@@ -128,7 +129,8 @@ class ProcessEngine:
         context = get_context("spawn")
         pipe, other = context.Pipe()
         process = context.Process(target=_serve, args=(other, self._path), daemon=True)
-        process.start()
+        with plain_main():
+            process.start()
         other.close()  # so that its death shows as the end of what can be read
         self._workers.append(_Worker(process, pipe, chunk))
         with contextlib.suppress(OSError):  # it died already: `wait` will see it

@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any, Protocol
 
 from mhsa_cli.config.schema import Config
-from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_task import own_source
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_size
@@ -20,7 +19,6 @@ from mhsa_cli.jobs.sweep.plan import EngineOptions, Trial, name_trials
 from mhsa_cli.jobs.sweep.ray import RayEngine
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
 from mhsa_cli.runs.sweep_dir import SweepDir
-from mhsa_cli.text import plural
 
 
 class Watcher(AbstractContextManager[object], Protocol):
@@ -80,20 +78,17 @@ def train_missing(
 ) -> int:
     """Train the trials without a result; returns the number of chunks with an internal error.
 
-    `show` makes the progress display from the numbers of trials, finished trials, steps left and slots.
+    `show` makes the progress display from the numbers of trials, finished and started trials, steps left and slots.
     """
     done = len(trials) - len(missing)
     steps = {trial.name: max(sweep.steps(trial.name), default=0) for trial in missing}
     started = sum(step > 0 for step in steps.values())
-    counts = [f"{done} finished"] if done else []
-    counts += [f"{started} started"] if started else []
-    tell(", ".join([plural(len(trials), "trial"), *counts]))
     # The engine sends messages to the view, which is made later, from the chunks.
     engine = _engine(sweep, options, len(missing), stop, lambda message: view.receive(message))
     chunks = _chunks(missing, plan, engine, steps, blocks)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     cells = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
-    view = show(trials=len(trials), done=done, work=left, slots=min(engine.slots, len(chunks)))
+    view = show(trials=len(trials), done=done, started=started, work=left, slots=min(engine.slots, len(chunks)))
     scheduler = Scheduler(sweep, engine, chunks, cells, view)
     try:
         with view:
