@@ -31,6 +31,7 @@ LIBRARIES = {
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "psutil": {"jobs"},
+    "pandas": {"api"},
 }
 # What a room may import of the house itself. text and errors stand below all.
 ROOMS = {
@@ -41,6 +42,7 @@ ROOMS = {
     "config": {"config", "text", "errors"},
     "jobs": {"jobs", "check", "core", "runs", "config", "records", "text", "errors"},
     "commands": {"commands", "jobs", "renderers", "runs", "config", "records", "text", "errors"},
+    "api": {"api", "jobs", "renderers", "runs", "config", "records", "text", "errors"},
     "records": {"records", "text"},
     "text": set(),
     "errors": {"text"},
@@ -135,6 +137,7 @@ def test_no_imports_go_in_a_circle() -> None:
     modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in FILES}
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
     graph = {name: neighbours(file, modules) - {name} for name, file in modules.items()}
+    graph["mhsa_cli"] = set()  # it gives the names of the API when they are asked for, and loads nothing by itself
     assert sum(map(len, graph.values())) > 500
     assert set(TopologicalSorter(graph).static_order()) == set(modules)  # it raises CycleError, which names the circle
 
@@ -174,6 +177,24 @@ def test_commands_import_torch_only_inside_their_functions() -> None:
         for node in parsed(file).body
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("mhsa_cli.core", "mhsa_cli.check"))
     ] == []
+
+
+IMPORTED = """
+import sys
+import mhsa_cli as mhsa
+assert [name for name in sys.modules if name.startswith("mhsa_cli.")] == []
+names = [name for name in dir(mhsa) if not name.startswith("__")]
+assert all(getattr(mhsa, name) is not None for name in names)
+assert not {"torch", "pandas", "typer"} & set(sys.modules)
+mhsa.load("runs/tiny").metrics, mhsa.load("runs/tiny").claims, str(mhsa.load("runs/tiny"))
+assert "torch" not in sys.modules
+"""
+
+
+def test_the_api_loads_nothing_before_it_is_asked(trained: Path) -> None:
+    """torch is loaded to train and to measure, not to look at what a run has already."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=trained, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # Files of more lines than make a reader look for a second subject, each with the reason that it has none.

@@ -14,7 +14,7 @@ from mhsa_cli.commands.deleted_folder import need_folder
 from mhsa_cli.commands.options import JsonOption, argument, flag, option
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.errors import ANSWERED_NO, UsageError, unwanted
-from mhsa_cli.jobs.grade.blocks import Row, check_readable, expand, is_passed
+from mhsa_cli.jobs.grade.blocks import Row, check_options, check_readable, expand, is_passed
 from mhsa_cli.jobs.grade.reports import check_free, report_names, write_reports, write_table
 from mhsa_cli.jobs.grade.runner import Limits, grade_all
 from mhsa_cli.jobs.messages import tell
@@ -70,7 +70,8 @@ def check(
     """Run `mhsa check`."""
     if as_json and markdown:
         raise UsageError("--json and --markdown exclude each other", "keep one of them")
-    options = GradeOptions(causal, _order(order), _rope(rope), d_model, n_heads, seq_len, tuple(_pairs(given or ())))
+    options = GradeOptions(causal, order, rope, d_model, n_heads, seq_len, tuple(_pairs(given or ())))
+    check_options(options)
     limits = Limits(seconds, memory)
     need_folder()
     many = len(blocks) > 1 or Path(blocks[0]).is_dir()
@@ -117,18 +118,6 @@ def _reports(rows: Sequence[Row], grades: Sequence[Grade], names: Mapping[str, s
         names[owner]: "\n".join([*([grades_markdown(own)] if len(own) > 1 else []), *map(grade_markdown, own)])
         for owner, own in owned.items()
     }
-
-
-def _order(order: str | None) -> str | None:
-    if order is not None and sorted(order) != ["k", "q", "v"]:
-        raise unwanted("--order", order, "the letters q, k and v, each once", "for example: --order kqv")
-    return order
-
-
-def _rope(rope: str | None) -> str | None:
-    if rope not in (None, "none", "interleaved", "half"):
-        raise unwanted("--rope", rope, "none, interleaved or half")
-    return rope
 
 
 def _pairs(given: Sequence[str]) -> Sequence[str]:

@@ -20,7 +20,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.config.own_file import OwnCodes
-from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.records.sweep import SweepPlan
@@ -72,8 +72,6 @@ def sweep(
         return
     if address is not None and engine is not Engines.RAY:
         raise UsageError("--address needs --engine ray", "add --engine ray")
-    if goal is not None and not 0 < goal <= 1:
-        raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
     if attention and resume is None:
         raise UsageError("--attention needs --resume", "in a new sweep: model.attention=FILE.py:CLASS")
     if task and resume is None:
@@ -85,9 +83,10 @@ def sweep(
             raise UsageError(f"--resume excludes {excluded}", "a resumed sweep keeps its plan")
         folder = SweepDir.open(root, resume, write=True)
     else:
-        from mhsa_cli.jobs.sweep.new import expand_grid, new_sweep  # not for help
+        from mhsa_cli.jobs.sweep.new import check_goal, expand_grid, new_sweep  # not for help
         from mhsa_cli.renderers.pictures.sweep_plan import too_few
 
+        check_goal(goal)
         changes = all_overrides("sweep", overrides, settings, runs)
         grid = expand_grid(config, changes, 8 if seeds is None else seeds, skip_invalid)
         from mhsa_cli.jobs.sweep.arithmetic import (  # imports torch: only after the grid is checked

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,11 @@ from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.plan import EngineOptions
-from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport, TrialCurve
+from mhsa_cli.records.sweep import UNREAD, Cause, SweepReport
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live_sweep import LiveSweep
-from mhsa_cli.renderers.pictures.small_multiples import Curve, quartile_curve, small_multiples
-from mhsa_cli.renderers.pictures.sweep import sweep_table
-from mhsa_cli.renderers.pictures.sweep_words import group_name, pair_words
+from mhsa_cli.renderers.pictures.sweep import sweep_picture
+from mhsa_cli.renderers.pictures.sweep_words import pair_words
 from mhsa_cli.runs.listing import run_argument
 from mhsa_cli.runs.sweep_dir import SweepDir, report_document
 from mhsa_cli.text import plural
@@ -36,7 +34,6 @@ EXIT_CODES: Mapping[int, set[Cause]] = {
     StorageError.exit_code: {"memory", "killed"},
     NonFiniteError.exit_code: {"nonfinite"},
 }
-MEDIAN_RUN = "finished run of median loss"  # the line of a setting's curves
 _REASONS: Mapping[Cause, str] = {
     "nonfinite": "loss or gradient not finite",
     "memory": "out of memory",
@@ -90,28 +87,10 @@ def show_sweep(folder: SweepDir, results: SweepResults, as_json: bool, offered: 
         print_json({"sweep": str(folder.path), **report_document(report, pair_words)})
         return
     paper = Paper()
-    if pictures := list(curves_of(folder, results).values()):
-        paper.draw(small_multiples(pictures, paper.surface, line=MEDIAN_RUN))
-        paper.say()
-    paper.draw(sweep_table(report, paper.surface))
+    paper.draw(sweep_picture(report, results.curves, paper.surface, folder.name))
     paper.offer(f"\n{offered} {folder.path}")
     if first := next((trial for trial in report.trials if trial.is_finished), None):
         paper.offer(f"next: mhsa explain {run_argument(folder.path / Path(first.run).name)}")
-
-
-def curves_of(folder: SweepDir, results: SweepResults) -> dict[int, Curve]:
-    """Make the curves of each cell that has a finished trial."""
-    report = results.report
-    groups = enumerate(zip(report.groups, results.curves, strict=True))
-    return {cell: curve_of(group_name(report, group) or folder.name, own) for cell, (group, own) in groups if own}
-
-
-def curve_of(title: str, trials: Sequence[TrialCurve]) -> Curve:
-    """Draw the run of median final loss over the quartiles of all runs."""
-    curves = [points for _, points in sorted(trials, key=itemgetter(0))]
-    middle = curves[(len(curves) - 1) // 2]
-    losses = {int(step): [c[i][1] for c in curves if i < len(c)] for i, (step, _) in enumerate(middle)}
-    return quartile_curve(title, losses, [loss for _, loss in middle])
 
 
 def tell_failed(report: SweepReport, sweep: str, alone: bool) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.sweep_output import MEDIAN_RUN, curves_of
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.export import export_sweep
 from mhsa_cli.jobs.messages import tell
@@ -16,8 +15,7 @@ from mhsa_cli.records.labels import set_words
 from mhsa_cli.records.sweep import LabelShare, SweepReport, TrialResult
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines, stacked
-from mhsa_cli.renderers.pictures.small_multiples import small_multiples
-from mhsa_cli.renderers.pictures.sweep import pair_sentences
+from mhsa_cli.renderers.pictures.sweep import curves_of, curves_picture, pair_sentences
 from mhsa_cli.renderers.pictures.sweep_labels import medians_table, sets_table, shares_table, trials_table
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
 from mhsa_cli.renderers.pictures.sweep_pairs import pairs_table
@@ -31,11 +29,10 @@ def show_curves(sweep: SweepDir, file: Path | None, as_json: bool) -> None:
     """Run `mhsa curve` on a sweep: the run of median loss of each setting over the quartiles of its runs."""
     results = read_sweep(sweep)
     report = _finished(sweep, results.report)
-    curves = curves_of(sweep, results)
+    curves = curves_of(report, results.curves, sweep.name)
 
     def picture(surface: Surface) -> Lines:
-        drawn = small_multiples(list(curves.values()), surface, line=MEDIAN_RUN)
-        return stacked([drawn, medians_table(report, surface)])
+        return stacked([curves_picture(curves, surface), medians_table(report, surface)])
 
     write_picture(file, picture, f"loss of {sweep.name}")
     if as_json:

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from mhsa_cli.core.model.attention import attention_weights, fused_attention
@@ -59,6 +60,23 @@ def same_threads() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: handing out thousands of small operations costs more than it gains."""
+    with same_threads():
+        torch.set_num_threads(1)
+        yield
+
+
+@contextlib.contextmanager
+def same_draws() -> Iterator[None]:
+    """Let the random numbers of torch and NumPy go on afterwards as if nothing was drawn."""
+    state = np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        yield
+    np.random.set_state(state)
 
 
 def torch_version() -> str:

@@ -106,13 +106,24 @@ def measure_run(
 
     `more` adds what takes long. Raises: UsageError if its custom attention returns no weights.
     """
-    model, task, config, step = load_trained_run(folder, own, step)
-    custom = model.custom
+    run = load_trained_run(folder, own, step)
+    if tokens is not None:
+        return maps_on_tokens(run, tokens)
+    _check_weights_known(run)
+    return measure_model(run.config, run.task, run.model, run.step, more=more)
+
+
+def maps_on_tokens(run: TrainedRun, tokens: str, option: str = "--tokens") -> HeadMaps:
+    """Compute the maps on given tokens. Raises: UsageError, also if custom attention returns no weights."""
+    _check_weights_known(run)
+    ids = read_tokens(tokens, run.task, run.config.max_seq_len, option)
+    return head_maps(run.model, run.task, run.config.train.seed, run.step, ids)
+
+
+def _check_weights_known(run: TrainedRun) -> None:
+    custom = run.model.custom
     if custom is not None and not custom.findings.has_weights:
         raise UsageError(f"{custom.attention.name} has no maps of heads: {custom.findings.reason}", FOR_MAPS)
-    if tokens is None:
-        return measure_model(config, task, model, step, more=more)
-    return head_maps(model, task, config.train.seed, step, read_tokens(tokens, task, config.max_seq_len))
 
 
 def measure_more(folder: RunDir, own: OwnCode) -> HeadMaps:

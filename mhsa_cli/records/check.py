@@ -14,6 +14,7 @@ REFERENCE = "equal_to_reference"  # id of the law that compares the output with 
 # Kinds of `Grade.tried[0]` that a verdict has a word for: no result in time; no attention in it; a link that leaves its
 # folder; a right grade that another process could not confirm.
 TIMEOUT, NOTHING, OUTSIDE, UNCONFIRMED = "timeout", "nothing_to_grade", "outside_link", "unconfirmed"
+IN_PROCESS = "in_process"  # kind of the note of an object that was graded in its own process
 KINDS = "kind of attention"  # key of `Grade.codes`: kinds other than the plain one, with a space between them
 ONLY_IF = "right only if"  # key of `Grade.detected`: the condition under which a block is right
 

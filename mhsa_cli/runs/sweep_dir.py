@@ -149,6 +149,22 @@ class SweepDir(OwnedFolder):
         return RunDir.start(path, order, command)
 
 
+def trial_table(report: SweepReport) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns of sweep.csv, and a row for each trial."""
+    keys = list(report.groups[0].overrides) if report.groups else []
+    figures = ["eval_loss", "eval_accuracy", "steps_to_goal", "watched", "seconds"]
+    columns = ["run", *keys, "seed", "status", "cause", *figures, *_label_names(())]
+    rows = [
+        [
+            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
+            *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.watched, t.seconds),
+            *("; ".join(names) for names in _label_names(t.labels).values()),
+        ]
+        for t in report.trials
+    ]
+    return columns, rows
+
+
 def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
     """Turn a report into the document that `mhsa sweep --json` prints; `words` puts a pair's result into words."""
     groups = [
@@ -178,17 +194,7 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
 
 def report_table(report: SweepReport) -> bytes:
     """Write a report as CSV, a row for each trial."""
-    keys = list(report.groups[0].overrides) if report.groups else []
-    figures = ["eval_loss", "eval_accuracy", "steps_to_goal", "watched", "seconds"]
-    columns = ["run", *keys, "seed", "status", "cause", *figures, *_label_names(())]
-    rows = [
-        [
-            *(t.run, *(report.groups[t.cell].overrides[key] for key in keys), t.seed, t.status, t.cause),
-            *(t.final_loss, t.final_accuracy, t.steps_to_goal, t.watched, t.seconds),
-            *("; ".join(names) for names in _label_names(t.labels).values()),
-        ]
-        for t in report.trials
-    ]
+    columns, rows = trial_table(report)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue().encode("utf-8", "backslashreplace")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mhsa_cli.commands.sweep_output import curve_of
 from mhsa_cli.jobs.sweep.report import formed
 from mhsa_cli.records.timeline import HeadSnapshot, SnapshotRecord
+from mhsa_cli.renderers.pictures.sweep import curve_of
 from mhsa_cli.runs.json_file import dump_sealed
 from tests.commands.shell import SMALL, facts, mhsa, tree
 from tests.core.programs import PROGRAMS

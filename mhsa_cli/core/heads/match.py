@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mhsa_cli.core import make_sure_of_memory
-from mhsa_cli.core.devices import same_threads
+from mhsa_cli.core.devices import one_thread
 from mhsa_cli.core.heads.capture import MIN_ROWS, capture, to_cpu
 from mhsa_cli.core.heads.comparable import why_not_comparable
 from mhsa_cli.core.heads.random_baseline import random_weights
@@ -119,14 +118,6 @@ def compare_models(model1: TransformerLM, task1: Task, model2: TransformerLM, ta
             for place, maps, other in ((1, first, model2), (2, second, model1))
         ]
     return judge_matching(matching, nulls)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread: handing out thousands of small operations costs more than it gains."""
-    with same_threads():
-        torch.set_num_threads(1)
-        yield
 
 
 def null_costs(own: Tensor, model: TransformerLM, rows: Tensor, draws: int, seed: int, stream: str) -> list[float]:

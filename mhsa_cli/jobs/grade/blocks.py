@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mhsa_cli.check.source.load import parse_block
 from mhsa_cli.check.source.read_file import MAX_BYTES, read_script
-from mhsa_cli.errors import UsageError
-from mhsa_cli.records.check import NOTHING, OUTSIDE, Grade, Note
+from mhsa_cli.errors import UsageError, unwanted
+from mhsa_cli.records.check import NOTHING, OUTSIDE, Grade, GradeOptions, Note
 
 SKIPPED = ("__pycache__", "__MACOSX", "node_modules", "site-packages")
 LISTED = 3  # names of other files in a note
@@ -27,6 +27,14 @@ class Row:
     owner: str
     refused: Note | None = None
     optional: bool = False
+
+
+def check_options(options: GradeOptions) -> None:
+    """Check what the user states about a block. Raises: UsageError."""
+    if options.order is not None and sorted(options.order) != ["k", "q", "v"]:
+        raise unwanted("--order", options.order, "the letters q, k and v, each once", "for example: --order kqv")
+    if options.rope not in (None, "none", "interleaved", "half"):
+        raise unwanted("--rope", options.rope, "none, interleaved or half")
 
 
 def with_entry(block: str, entry: str | None) -> str:

@@ -45,7 +45,7 @@ class Judge:
             found = ["silent", type(error).__name__]
         if found is not None and found[0] == "silent":
             self.close()
-        return None if found is None else _note(*found)
+        return None if found is None else unconfirmed(*found)
 
     def _start(self) -> None:
         self._pipe, other = self._context.Pipe()
@@ -65,7 +65,8 @@ class Judge:
             self._process = None
 
 
-def _note(code: str, fact: str) -> Note:
+def unconfirmed(code: str, fact: str) -> Note:
+    """Say why a grade that is called right is not confirmed."""
     return Note(UNCONFIRMED, f"called right and not confirmed: {WHY[code].format(fact=fact)}", {"code": code})
 
 

@@ -7,12 +7,19 @@ from typing import Any
 
 from mhsa_cli.config.grid import Grid, expand
 from mhsa_cli.config.own_task import short_name
+from mhsa_cli.errors import unwanted
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.run_config import text_digests
 from mhsa_cli.jobs.sweep.capacity import check_capacity
 from mhsa_cli.jobs.sweep.plan import EngineOptions
 from mhsa_cli.runs.names import prepare_root
 from mhsa_cli.runs.sweep_dir import SweepDir
+
+
+def check_goal(goal: float | None) -> None:
+    """Check the accuracy that counts as success. Raises: UsageError."""
+    if goal is not None and not 0 < goal <= 1:
+        raise unwanted("--goal", goal, "a number above 0, at most 1", "99% is 0.99")
 
 
 def expand_grid(config: str | None, overrides: list[str], seeds: int, skip_invalid: bool) -> Grid:

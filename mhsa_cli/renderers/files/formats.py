@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 
 from mhsa_cli.renderers.files.png import to_png
@@ -34,6 +35,16 @@ def to_html(lines: Lines, *, title: str) -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def to_fragment(lines: Lines, *, title: str) -> str:
+    """Write a part of a page: the picture as an image, which no style of the page changes, and its text below."""
+    image = b64encode(to_svg(lines, title=title).encode()).decode("ascii")
+    alt = xml_text(title).replace('"', "&quot;")
+    return (
+        f'<img alt="{alt}" style="max-width:100%" src="data:image/svg+xml;base64,{image}">\n'
+        f"<details><summary>as text</summary><pre>{xml_text(lines.plain)}</pre></details>"
+    )
 
 
 def to_txt(lines: Lines, title: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from os.path import commonprefix
 
 from mhsa_cli.records.check import (
+    IN_PROCESS,
     NOTHING,
     ONLY_IF,
     OUTSIDE,
@@ -220,6 +221,8 @@ def _match(faults: Sequence[NamedFault]) -> str:
 
 def next_step(grade: Grade) -> tuple[str, str]:
     """The next step: its purpose and its command, or two empty texts."""
+    if any(note.kind == IN_PROCESS for note in grade.notes):  # no command knows the object
+        return "", ""
     check = f"mhsa check {shlex.quote(grade.block)}"
     if grade.verdict == "right":
         if grade.codes.get("kind") != "module" or grade.codes.get("mask") == "none" or ONLY_IF in grade.codes:

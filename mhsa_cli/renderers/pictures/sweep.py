@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 
 from rich.text import Text
 
@@ -15,12 +16,14 @@ from mhsa_cli.records.sweep import (
     GroupStats,
     PairStats,
     SweepReport,
+    TrialCurve,
     TrialResult,
 )
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.palette import DIM, PLAIN, alarm_style
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, wrap_phrases, wrap_words
+from mhsa_cli.renderers.pictures.small_multiples import Curve, quartile_curve, small_multiples
 from mhsa_cli.renderers.pictures.sweep_figures import MORE, interval, loss_text, steps_text
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
 from mhsa_cli.renderers.pictures.sweep_words import (
@@ -39,6 +42,31 @@ FAILED_SHOWN = 10
 SENTENCES = 12  # beyond, comparisons that show no difference are only counted
 INTERVALS_FROM = 72  # columns; below, the final loss is its median only
 LABELS_FROM = 100  # columns; below, the labels are listed under the table
+
+
+def sweep_picture(report: SweepReport, curves: Sequence[Sequence[TrialCurve]], surface: Surface, name: str) -> Lines:
+    """Draw the curves of each group's finished trials, over the table; `name` is that of the sweep."""
+    drawn = curves_of(report, curves, name)
+    return stacked([curves_picture(drawn, surface) if drawn else Lines(), sweep_table(report, surface)])
+
+
+def curves_of(report: SweepReport, curves: Sequence[Sequence[TrialCurve]], name: str) -> dict[int, Curve]:
+    """Make the curves of each group that has a finished trial, by its number."""
+    groups = enumerate(zip(report.groups, curves, strict=True))
+    return {cell: _curve(group_name(report, group) or name, own) for cell, (group, own) in groups if own}
+
+
+def curves_picture(curves: Mapping[int, Curve], surface: Surface) -> Lines:
+    """Draw the curves of the groups beside each other."""
+    return small_multiples(list(curves.values()), surface, line="finished run of median loss")
+
+
+def _curve(title: str, trials: Sequence[TrialCurve]) -> Curve:
+    """Draw the run of median final loss over the quartiles of all runs."""
+    curves = [points for _, points in sorted(trials, key=itemgetter(0))]
+    middle = curves[(len(curves) - 1) // 2]
+    losses = {int(step): [c[i][1] for c in curves if i < len(c)] for i, (step, _) in enumerate(middle)}
+    return quartile_curve(title, losses, [loss for _, loss in middle])
 
 
 def sweep_table(report: SweepReport, surface: Surface) -> Lines:

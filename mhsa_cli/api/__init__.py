@@ -1,0 +1,1 @@
+"""The Python API: what `import mhsa_cli as mhsa` gives."""
