@@ -179,24 +179,6 @@ def test_commands_import_torch_only_inside_their_functions() -> None:
     ] == []
 
 
-IMPORTED = """
-import sys
-import mhsa_cli as mhsa
-assert [name for name in sys.modules if name.startswith("mhsa_cli.")] == []
-names = [name for name in dir(mhsa) if not name.startswith("__")]
-assert all(getattr(mhsa, name) is not None for name in names)
-assert not {"torch", "pandas", "typer"} & set(sys.modules)
-mhsa.load("runs/tiny").metrics, mhsa.load("runs/tiny").claims, str(mhsa.load("runs/tiny"))
-assert "torch" not in sys.modules
-"""
-
-
-def test_the_api_loads_nothing_before_it_is_asked(trained: Path) -> None:
-    """torch is loaded to train and to measure, not to look at what a run has already."""
-    done = subprocess.run([sys.executable, "-c", IMPORTED], cwd=trained, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 # Files of more lines than make a reader look for a second subject, each with the reason that it has none.
 LONG: dict[str, str] = {
     "mhsa_cli/check/faults.py": "a table: each fault stands once, with all that is said of it",

@@ -32,7 +32,7 @@ def config_and_changes(
 
 
 def is_config(source: str | os.PathLike[str]) -> bool:
-    """Return whether a config file or recipe is meant: by its ending, or because there is one; a task's name is none."""
+    """Return whether a config file or recipe is meant: by its ending, or as there is one; a task's name is none."""
     path, name = Path(source), os.fspath(source)
     return path.suffix.lower() in (".yaml", ".yml") or (
         name not in TASK_SCHEMAS and (path.is_file() or name in recipes())
@@ -57,10 +57,10 @@ def plain_value(key: str, value: Any) -> Any:
     """Turn a value into plain data, also a number of NumPy or torch. Raises: UsageError."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if callable(getattr(value, "item", None)):  # a number of NumPy is a float, too, with a repr of its own
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple | range):
         return [plain_value(key, one) for one in value]
-    if callable(getattr(value, "item", None)):
-        return plain_value(key, value.item())
     raise UsageError(f"{escape(key)}: found a {type(value).__name__}, wanted a number, text, bool, None or a list")

@@ -51,7 +51,7 @@ def train(
                     line.add(record)
             active.finish()
         if stop.caught is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(*([active.way_on] if active.stopped else []))
     attention, task = config.model.attention, config.task.name
     own = OwnCode(attention if is_file(attention) else None, task if is_own(task) else None)
     return Run(RunDir.open(root, setup.run.path), own)

@@ -11,7 +11,7 @@ from mhsa_cli.commands.run_summary import chance, result_document, show_run
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.resume import ResumePoint
 from mhsa_cli.jobs.signals import StopSignal
-from mhsa_cli.jobs.train import Training, TrainingSetup, training
+from mhsa_cli.jobs.train import TrainingSetup, training
 from mhsa_cli.renderers.kit.console import make_console, surface_of
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from mhsa_cli.runs.listing import run_argument
@@ -43,15 +43,9 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
             else:
                 show_run(setup.run, view.series(), active.history.epochs)
         if stop.caught is not None:
-            _tell_stopped(active)
+            if active.stopped:
+                tell(active.way_on)
             raise typer.Exit(128 + stop.caught)
-
-
-def _tell_stopped(training: Training) -> None:
-    """Print how to resume a training that a signal stopped."""
-    if training.stopped:
-        more = f"mhsa train --resume {run_argument(training.setup.run.path)}"
-        tell(f"stopped after step {training.group.step} of {training.group.total}; continue: {more}")
 
 
 def tell_done(run: RunDir, where: ResumePoint, as_json: bool) -> None:

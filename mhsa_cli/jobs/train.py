@@ -145,6 +145,12 @@ class Training:
         """Whether it stopped before its last step."""
         return self.group.step < self.group.total
 
+    @property
+    def way_on(self) -> str:
+        """How to resume it after a stop."""
+        more = f"mhsa train --resume {run_argument(self.setup.run.path)}"
+        return f"stopped after step {self.group.step} of {self.group.total}; continue: {more}"
+
     def records(self) -> Iterator[Record]:
         """Train and write every record; yields those that are new to the run folder."""
         return train_and_keep(self.group, self.setup.run, self.history)
