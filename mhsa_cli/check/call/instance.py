@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -131,14 +132,34 @@ def set_global_sizes(namespace: dict[str, Any], sizes: BlockSizes) -> None:
     for name, value in list(namespace.items()):
         if size_kind(name) == "device" and isinstance(value, str | torch.device):
             namespace[name] = "cpu"
-        elif normalized(name).endswith(CONFIG_ENDINGS) and isinstance(
-            value, dict | argparse.Namespace | SimpleNamespace
-        ):
-            settings = value if isinstance(value, dict) else vars(value)  # None may be a size without a default
+        elif (settings := _global_config(name, value)) is not None:  # None may be a size without a default
             settings.update({key: _size(key, old, sizes) for key, old in settings.items()
                              if old is None or _is_number(old)})  # fmt: skip
         elif _is_number(value):
             namespace[name] = _size(name, value, sizes)
+
+
+def _global_config(name: str, value: Any) -> dict[str, Any] | None:
+    """Return the settings of a global config; None if it is none."""
+    if not (
+        normalized(name).endswith(CONFIG_ENDINGS) and isinstance(value, dict | argparse.Namespace | SimpleNamespace)
+    ):
+        return None
+    return value if isinstance(value, dict) else vars(value)
+
+
+@contextmanager
+def same_globals(namespace: dict[str, Any]) -> Iterator[None]:
+    """Let globals have their values again afterwards, and global configs their settings."""
+    before = dict(namespace)
+    known = [_global_config(name, value) for name, value in before.items()]
+    configs = [(config, dict(config)) for config in known if config is not None]
+    try:
+        yield
+    finally:
+        namespace.update({name: value for name, value in before.items() if namespace.get(name) is not value})
+        for config, settings in configs:
+            config.update(settings)
 
 
 def _size(name: Any, value: Any, sizes: BlockSizes) -> Any:

@@ -19,7 +19,7 @@ CELLS = "ipykernel_"  # folder of the files that a notebook's cells are called
 def source_of(attention: Any) -> Source:
     """Describe a module, class, function or other object as a loaded block; its text is that of its file or cell.
 
-    The globals are a copy: a grade sets sizes in them, and those of a notebook are the user's.
+    Its globals are those of the program: a grade sets sizes in them.
     """
     named: Any = attention.func if isinstance(attention, functools.partial) else attention
     named = named if inspect.isclass(named) or inspect.isroutine(named) else type(named)
@@ -28,7 +28,7 @@ def source_of(attention: Any) -> Source:
     text = "".join(linecache.getlines(file))
     notes = [make_note(IN_PROCESS, name=name), *([] if text else [make_note("no_source")])]
     module = sys.modules.get(getattr(named, "__module__", None) or "")
-    namespace = dict(vars(module)) if module is not None else {}
+    namespace = {} if module is None else vars(module)
     cell = "cell, " if Path(file).parent.name.startswith(CELLS) else ""
     return Source(Path(file), name, text, attention, namespace, tuple(notes), f"{cell}line {{}}".format)
 
