@@ -32,6 +32,7 @@ LIBRARIES = {
     "pydantic_core": {"config"},
     "psutil": {"jobs"},
     "pandas": {"api"},
+    "IPython": {"api"},
 }
 # What a room may import of the house itself. text and errors stand below all.
 ROOMS = {

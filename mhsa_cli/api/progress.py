@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Self, TextIO
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from mhsa_cli.jobs.guest import warn
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
@@ -22,36 +22,41 @@ class StatusLine:
     """A line that is written over, and gone in the end; nothing anywhere else, or with `quiet`."""
 
     def __init__(self, quiet: bool) -> None:
-        self._stream = None if quiet else _stream()
-        self._shown, self._width = 0.0, 0
+        self._write = None if quiet else _writer()
+        self._shown = 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._width:
-            self._write(" " * self._width + "\r")
+        if self._write is not None and self._shown:
+            self._write("")
 
     def show(self, facts: Sequence[str]) -> None:
         """Write a new text, unless the last one is very new."""
         now = time.monotonic()
-        if self._stream is None or now - self._shown < PAUSE:
-            return
-        text = "  ".join(facts)[:WIDTH]
-        self._write(text.ljust(self._width))
-        self._shown, self._width = now, len(text)
-
-    def _write(self, text: str) -> None:
-        assert self._stream is not None
-        self._stream.write(f"\r{text}")
-        self._stream.flush()
+        if self._write is not None and now - self._shown >= PAUSE:
+            self._write("  ".join(facts)[:WIDTH])
+            self._shown = now
 
 
-def _stream() -> TextIO | None:
-    """Return where a line can be redrawn: a notebook's output, else stderr if that is a terminal."""
+def _writer() -> Callable[[str], object] | None:
+    """Return what writes over its last text: in a notebook's output, else on stderr if that is a terminal."""
     if type(sys.stdout).__module__.startswith("ipykernel."):
-        return sys.stdout
-    return sys.stderr if is_tty(sys.stderr) and can_animate(os.environ, tty=True) else None
+        from IPython.display import DisplayHandle
+
+        handle, shown = DisplayHandle(), list[str]()
+
+        def redraw(text: str) -> None:
+            draw = handle.update if shown else handle.display
+            shown.append(text)
+            draw({"text/plain": text}, raw=True)
+
+        return redraw
+    if not (is_tty(sys.stderr) and can_animate(os.environ, tty=True)):
+        return None
+    stream = sys.stderr
+    return lambda text: (stream.write(f"\r{text}\x1b[K"), stream.flush())
 
 
 class TrainingLine(StatusLine):

@@ -47,8 +47,8 @@ NOTES = {
     "bare_head": "one head without an output projection",
     "other_sizes": "graded with d_model {d_model} and d_head {d_head}: it cannot be called with the usual sizes",
     "unused_argument": "no parameter is called {name!r} (--with); there are {names:all}",
-    "in_process": "graded in its own process: without limits of time and memory, and no other process confirms that it "
-    "is right; for both, save the code and grade FILE.py:{name}",
+    "in_process": "graded in the process that defined it: without limits of time and memory, and no other process "
+    "confirms that it is right; for both, save the code and grade FILE.py:{name}",
     "no_source": "its source is not found: no fault is located, and what is read from code is not known",
     "only_attention": "{name} is graded: nothing else in the file looks like attention",
     "failed": "{failure}; {name} is tried all the same",

@@ -58,7 +58,7 @@ def test_a_graded_object_and_the_program_stay_as_they_are() -> None:
     assert module.training and all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-def test_sizes_of_a_grade_are_not_set_in_the_program() -> None:
+def test_sizes_that_a_grade_sets_in_globals_are_set_back() -> None:
     grade = mhsa.grade(blocks.Global)
     assert grade.passed, str(grade)
     assert (blocks.n_embd, blocks.config) == (40, {"n_heads": 8, "dropout": None})

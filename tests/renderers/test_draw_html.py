@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
-from mhsa_cli.renderers.files.formats import to_html
+from mhsa_cli.renderers.files.formats import to_fragment, to_html
+from mhsa_cli.renderers.kit.palette import PLAIN
+from mhsa_cli.renderers.kit.text_lines import Lines, assemble
 from mhsa_cli.renderers.pictures.curve import loss_curve
 from tests.renderers.drawn import falling, on
 
@@ -18,7 +22,7 @@ class Reader(HTMLParser):
         self.mismatched: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag != "meta":
+        if tag not in ("meta", "img"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
@@ -41,3 +45,17 @@ def test_a_page_is_one_file_with_the_picture_and_its_text() -> None:
     assert "run [/x] </title>" in reader.text
     assert page.count("<svg ") == 1 and reader.text.count(picture.plain) == 1
     assert not re.search(r"<script|<link|<img|href|url\(|@import", page)
+
+
+def test_a_fragment_is_an_image_and_its_text_whatever_is_written() -> None:
+    """The image is a document of its own: neither its styles nor its text reach the page around it."""
+    evil = "</svg><script>alert(1)</script>\" onload='x' $x$ \x1b[31m \ud800"
+    picture = Lines([*loss_curve([falling(50)], on(60, "none")), assemble([(evil, PLAIN)])])
+    page = to_fragment(picture, title=evil)
+    reader = Reader()
+    reader.feed(page)
+    assert re.findall(r"<(\w+)", page) == ["img", "details", "summary", "pre"]
+    assert reader.mismatched == [] and reader.open == [] and "<script>" in reader.text
+    image = re.search(r'base64,([\w+/=]+)"', page)
+    assert image is not None
+    assert "<script>" in "".join(ElementTree.fromstring(b64decode(image[1])).itertext())

@@ -94,6 +94,8 @@ def color_depth(environ: Mapping[str, str], tty: bool) -> Depth:
         return "none"
     if not forced and (not tty or term in ("dumb", "unknown")):
         return "none"
+    if environ.get("JPY_PARENT_PID"):  # `!mhsa` in a notebook, which calls its terminal xterm-color and paints all
+        return "truecolor"
     if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit") or wish == "3":
         return "truecolor"
     if any(mark in term for mark in ("256color", "kitty", "alacritty", "ghostty")):
