@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from mhsa_cli.jobs.guest import warn
 from mhsa_cli.records.sweep import ChunkPlan, ChunkProgress
@@ -43,9 +43,10 @@ class StatusLine:
 def _writer() -> Callable[[str], object] | None:
     """Return what writes over its last text: in a notebook's output, else on stderr if that is a terminal."""
     if type(sys.stdout).__module__.startswith("ipykernel."):
-        from IPython.display import DisplayHandle
+        from IPython import display
 
-        handle, shown = DisplayHandle(), list[str]()
+        make: Any = display.DisplayHandle  # which has no types
+        handle, shown = make(), list[str]()
 
         def redraw(text: str) -> None:
             draw = handle.update if shown else handle.display
