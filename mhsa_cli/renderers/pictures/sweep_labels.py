@@ -40,8 +40,10 @@ def shares_table(report: SweepReport, surface: Surface) -> Lines:
 
     def words(row: Row) -> str:
         share = row[1]
-        if share is None or share.label is None:
-            return NO_LABELS if row[0].models else "no finished trial"
+        if share is None:
+            return "no labels recorded" if row[0].models else "no finished trial"
+        if share.label is None:
+            return NO_LABELS
         return circuit_words(share.label) if share.is_circuit else share.label.text
 
     def ends(row: Row) -> str:
