@@ -256,7 +256,7 @@ def test_wrong_calls(tiny: Path) -> None:
     assert said.code == 2 and "found 0 steps" in said.err
     assert mhsa("verify", "--resume-check", "none.yaml").code == 2
     said = mhsa("verify", "--resume-check", "d_model=8", "n_heads=2")
-    assert said.code == 2 and "mhsa verify --resume-check FILE d_model=8 n_heads=2" in said.err
+    assert said.code == 2 and "mhsa verify --resume-check CONFIG d_model=8 n_heads=2" in said.err
 
 
 def test_a_place_for_runs_that_is_none_is_the_disks_refusal(here: Path) -> None:

@@ -76,7 +76,7 @@ def test_check_names_the_problems_of_every_file(tmp_path: Path) -> None:
 
 
 def test_check_without_a_file() -> None:
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="no config"):
         run("check", "lr=3")
 
 
