@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from mhsa_cli.errors import COMPLETION
-from mhsa_cli.runs.names import NEWEST, RM, SHOW, runs_root
+from mhsa_cli.runs.names import NEW, NEWEST, RM, SHOW, runs_root
 
 Find = Callable[[typer.Context, str], Iterable[str]]
 
@@ -123,9 +123,10 @@ def _find_configs(ctx: typer.Context, typed: str) -> Iterable[str]:
 
 
 def _find_tasks(ctx: typer.Context, typed: str) -> Iterable[str]:
+    """Find what `mhsa tasks` takes first: a task, or `new`."""
     from mhsa_cli.config.tasks import TASK_SCHEMAS
 
-    return TASK_SCHEMAS
+    return [] if _words_before(ctx) else [*TASK_SCHEMAS, NEW]
 
 
 def _either(*finds: Find) -> Find:
@@ -151,6 +152,6 @@ COMPLETERS: dict[str, Any] = {
         "CONFIG": _find_configs,
         "CONFIG... [KEY=VALUE]...": _either(_find_configs, _find_settings),
         "[CONFIG] [KEY=VALUE]...": _either(_find_configs, _find_settings),
-        "[TASK]": _find_tasks,
+        "[TASK | new FILE.py]": _find_tasks,
     }.items()
 }

@@ -14,10 +14,10 @@ from mhsa_cli.config.spelling import nearest
 from mhsa_cli.config.tasks import DATA_FILES, TASK_SCHEMAS
 from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.renderers.pictures.task import task_picture
+from mhsa_cli.runs.names import NEW
 from mhsa_cli.runs.output_files import check_new, write_new
 from mhsa_cli.text import escape, quoted
 
-NEW = "new"  # instead of a task: write a file to begin one with
 TEMPLATE = "core/tasks/template.py"
 
 
@@ -30,7 +30,7 @@ def tasks(
     """Run `mhsa tasks`."""
     name = names[0] if names else None
     more = (names or [])[1:]
-    if name == NEW:
+    if name == NEW:  # write a file to begin a task with
         if len(more) != 1 or as_json:
             raise UsageError("tasks new: wanted one file", "mhsa tasks new mytask.py")
         _write_template(Path(more[0]))

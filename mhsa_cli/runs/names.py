@@ -11,8 +11,8 @@ from mhsa_cli.runs.disk import storage_error
 from mhsa_cli.text import quoted, shortened
 
 NEWEST = "newest"  # in place of a name: the run that was started last
-SHOW, RM = "show", "rm"  # `mhsa sweep show` and `mhsa runs rm`
-RESERVED = (NEWEST, SHOW, RM, "new")  # words of the command line that stand where a name may stand
+SHOW, RM, NEW = "show", "rm", "new"  # `mhsa sweep show`, `mhsa runs rm` and `mhsa tasks new`
+RESERVED = (NEWEST, SHOW, RM, NEW)  # words of the command line that stand where a name may stand
 LONGEST = 100  # bytes; of the usual 255, the rest is for suffixes of files named after a run
 
 _WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)

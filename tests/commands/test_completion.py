@@ -96,7 +96,7 @@ def split(monkeypatch: pytest.MonkeyPatch):
         ("train ", [f"{key}=" for key in all_keys()]), ("train nothing=", []),
         ("train --config ", [*recipes(), "tiny.yaml"]), ("train -c tin", ["tiny.yaml"]), ("sweep -c gq", ["gqa"]),
         ("config check gq", ["gqa"]), ("verify --resume-check gq", ["gqa"]),
-        ("tasks ", [*TASK_SCHEMAS]), ("curve --js", ["--json"]),
+        ("tasks ", [*TASK_SCHEMAS, "new"]), ("tasks new ", []), ("curve --js", ["--json"]),
         ("nonsense ", []), ("train --name a --name b lr", ["lr=", "lr=0.005"]),
         ("train --nope lr", ["lr=", "lr=0.005"]),
     ],
