@@ -1,22 +1,24 @@
-"""Train tiny attention models in seconds, and see what each head really does. From Python:
+"""Train tiny attention models, and see what each head really does.
 
     import mhsa_cli as mhsa
 
-    run = mhsa.train("copy", n_heads=8)     a task or a config file, and settings; saves a run
+    run = mhsa.train("copy", n_heads=8)     a task or config, and settings
     run = mhsa.load("copy-h8")              a saved run; left out, the newest
-    run.metrics, run.heads, run.claims      tables: the curve, the heads, what is said of them
-    run.attention("3 5 9 | 3")              attention maps on given tokens, or of the task
+    run.metrics, run.heads, run.claims      tables: curve, heads, statements
+    run.attention("3 5 9 |")                maps on these tokens, or the task
     run.ablate("L0.H3,L0.H1")               the loss with heads ablated
-    run.model, run.config, run.path         the torch module, all settings, the folder
+    run.model, run.config, run.path         torch module, settings, folder
 
-    sweep = mhsa.sweep("copy", n_heads=[2, 4], seeds=8)      mhsa.load_sweep("sweep-copy")
-    sweep.differences, sweep.trials, sweep.report            what the seeds show
+    sweep = mhsa.sweep("copy", n_heads=[2, 4], seeds=8)
+    sweep.differences, sweep.trials, sweep.report
+    sweep = mhsa.load_sweep("sweep-copy")
 
-    mhsa.grade("my.py:MyAttention")         faults of an attention block; or a module, a class
-    mhsa.tasks["copy"]                      what a task asks for, and its settings
+    mhsa.grade("my.py:MyAttention")         its faults; or a module, a class
+    mhsa.tasks["copy"]                      a task and its settings
 
-Tables are pandas DataFrames where pandas is installed, else lists of dicts. `print` shows runs, sweeps and
-grades as text, a notebook draws them. An error is an mhsa.MhsaError with message, hint, code.
+Tables are pandas DataFrames where pandas is installed, else lists of dicts.
+`print` writes runs, sweeps and grades as text, a notebook draws them.
+An error is an mhsa.MhsaError with message, hint and code.
 """
 
 from __future__ import annotations
