@@ -2,19 +2,19 @@
 
     import mhsa_cli as mhsa
 
-    run = mhsa.train("copy", n_heads=8)     a task or config, and settings
-    run = mhsa.load("copy-h8")              a saved run; left out, the newest
-    run.metrics, run.heads, run.claims      tables: curve, heads, statements
-    run.attention("3 5 9 |")                maps on these tokens, or the task
-    run.ablate("L0.H3,L0.H1")               the loss with heads ablated
-    run.model, run.config, run.path         torch module, settings, folder
+    run = mhsa.train("copy", n_heads=8)    a task or config, and settings
+    run = mhsa.load("copy-h8")             a saved run; left out, the newest
+    run.metrics, run.heads, run.claims     tables: curve, heads, statements
+    run.attention("3 5 9 |")               maps on these tokens, or the task
+    run.ablate("L0.H3,L0.H1")              the loss with heads ablated
+    run.model, run.config, run.path        torch module, settings, folder
 
     sweep = mhsa.sweep("copy", n_heads=[2, 4], seeds=8)
     sweep.differences, sweep.trials, sweep.report
     sweep = mhsa.load_sweep("sweep-copy")
 
-    mhsa.grade("my.py:MyAttention")         its faults; or a module, a class
-    mhsa.tasks["copy"]                      a task and its settings
+    mhsa.grade("my.py:MyAttention")        its faults; or a module, a class
+    mhsa.tasks["copy"]                     a task and its settings
 
 Tables are pandas DataFrames where pandas is installed, else lists of dicts.
 `print` writes runs, sweeps and grades as text, a notebook draws them.
