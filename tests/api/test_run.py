@@ -158,3 +158,13 @@ def test_a_run_outside_the_main_thread_trains(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(lambda: mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", **QUICK)).result()
     assert run.info["status"] == "finished"
+
+
+def test_progress_is_one_line_that_is_gone_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(progress, "_writer", lambda: written.append)
+    monkeypatch.setattr(progress, "PAUSE", 0)
+    mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", quiet=True, **QUICK)
+    assert written == []
+    mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", **QUICK)
+    assert written[-1] == "" and written[-2].startswith("step 18/18  loss ") and max(map(len, written)) < 80
