@@ -29,7 +29,7 @@ def test_the_wheel_says_that_it_is_typed() -> None:
 def test_the_wheel_holds_every_recipe() -> None:
     [patterns] = PROJECT["tool"]["setuptools"]["package-data"].values()
     packed = {path.resolve() for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert packed == {(PACKAGE / "py.typed").resolve(), *(ROOT / "configs").resolve().iterdir()}
+    assert packed == {(PACKAGE / "py.typed").resolve(), *(ROOT / "configs").resolve().rglob("*.*")}
 
 
 def test_the_metadata_agree_with_the_package() -> None:

@@ -16,7 +16,7 @@ from mhsa_cli.commands.options import (
     argument,
 )
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.run_summary import baseline_of
+from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.compare import Comparison, compare_runs, find_steps
@@ -99,7 +99,7 @@ def _picture(comparison: Comparison, surface: Surface) -> Lines:
         [
             differing_settings(*comparison.settings, names, surface),
             beside("final" if comparison.steps == (None, None) else "result", figures, names, surface),
-            loss_curve(series, surface, baseline=baseline_of(comparison.folders), log=True),
+            loss_curve(series, surface, levels=levels_of(comparison.folders), log=True),
             heads,
         ]
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunsOption, argument, flag
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.run_summary import baseline_of, evaluated_on, show_epochs
+from mhsa_cli.commands.run_summary import evaluated_on, levels_of, show_epochs
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options, trial_argument
@@ -49,10 +49,10 @@ def curve(
     single = len(folders) == 1
     histories = [History(folder, whole=as_json) for folder in folders]
     series = [s for f, h in zip(folders, histories, strict=True) for s in h.series(None if single else f.name)]
-    baseline, scale = baseline_of(folders), log if log is not None else not single
+    levels, scale = levels_of(folders), log if log is not None else not single
 
     def picture(surface: Surface) -> Lines:
-        return loss_curve(series, surface, baseline=baseline, log=scale)
+        return loss_curve(series, surface, levels=levels, log=scale)
 
     write_picture(output, lambda surface: picture(surface.narrow(8)), "loss of " + ", ".join(f.name for f in folders))
     if as_json:

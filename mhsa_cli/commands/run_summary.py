@@ -12,9 +12,10 @@ from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.training import EpochRecord, Series
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.ticks import fixed, percents
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import heads_picture
+from mhsa_cli.renderers.pictures.task import baselines_text
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
 from mhsa_cli.runs.metrics import records_of
@@ -22,15 +23,20 @@ from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape, plural, shortened
 
 
-def baseline_of(runs: Sequence[RunDir]) -> tuple[float, str] | None:
-    """Return the chance level for a picture of the loss, if it is known and the same for all runs."""
-    first, *others = ((run.read_run_json().get("chance") or {}).get("loss") for run in runs)
-    return None if first is None or any(loss != first for loss in others) else chance(first)
+def levels_of(runs: Sequence[RunDir]) -> list[Level]:
+    """Return the levels for a picture of the loss that are known and the same for all runs."""
+    first, *others = (_levels_of(run.read_run_json()) for run in runs)
+    return [level for level in first if all(level in other for other in others)]
 
 
-def chance(loss: float) -> tuple[float, str]:
-    """Return the loss at chance level with its label for a picture."""
-    return loss, f"chance {loss:.2f}"
+def _levels_of(info: Mapping[str, Any]) -> list[Level]:
+    chance = (info.get("chance") or {}).get("loss")
+    return [] if chance is None else levels(chance, info.get("baselines") or {})
+
+
+def levels(chance: float, baselines: Mapping[str, float]) -> list[Level]:
+    """Return the losses at chance level and of baselines with their labels for a picture."""
+    return [Level(loss, f"{name} {loss:.2f}") for name, loss in [("chance", chance), *baselines.items()]]
 
 
 def result_document(run: RunDir) -> dict[str, Any]:
@@ -62,7 +68,7 @@ def evaluated_on(info: Mapping[str, Any]) -> dict[str, Any]:
 def show_run(run: RunDir, series: Sequence[Series], epochs: Sequence[EpochRecord | None]) -> None:
     """Print the summary of a finished training."""
     info, paper = run.read_run_json(), Paper()
-    paper.draw(loss_curve(series, paper.surface, baseline=chance(info["chance"]["loss"])))
+    paper.draw(loss_curve(series, paper.surface, levels=levels_of([run])))
     show_epochs(paper, epochs)
     show_facts(paper, info)
     paper.say()
@@ -88,13 +94,15 @@ def show_epochs(paper: Paper, epochs: Sequence[EpochRecord | None]) -> None:
 
 
 def show_facts(paper: Paper, info: Mapping[str, Any]) -> None:
-    """Print size and time of the run, the chance level, and how many evaluation rows training also saw."""
+    """Print size and time of the run, chance level and baselines, and how many evaluation rows training also saw."""
     chance = info["chance"]
     device = f"{info['device']}, {info['seconds']:.1f} s"
     paper.say(f"\n{info['parameters']:,} parameters, {plural(info['step'], 'step')} on {device}")
     if info["step"] == 0:
         paper.say("untrained: initial weights")
     paper.say(f"chance level: loss {fixed(chance['loss'], 4)} nats, accuracy {percents(chance['accuracy'])}")
+    if info.get("baselines"):
+        paper.say(baselines_text(info["baselines"]))
     if info["eval_rows_seen"] is not None:
         paper.say(f"evaluation rows also seen in training: {info['eval_rows_seen']} of {info['eval_rows']}")
     paper.say(f"weights sha256: {shortened(info['weights_sha256'], 12)}")

@@ -51,7 +51,9 @@ def sweep(
     resume: Annotated[
         str | None, option("--resume", "SWEEP", "continue a sweep: train the trials without a result")
     ] = None,
-    goal: Annotated[float | None, option("--goal", "SHARE", "accuracy that counts as success [default: 0.99]")] = None,
+    goal: Annotated[
+        float | None, option("--goal", "SHARE", "accuracy that counts as success [default: the task's, 0.99]")
+    ] = None,
     skip_invalid: Annotated[bool, flag("--skip-invalid", "skip settings that cannot be trained")] = False,
     dry_run: Annotated[
         bool, flag("--dry-run", "print time, memory, disk and what the seeds could show; train and write nothing")

@@ -10,7 +10,7 @@ import typer
 
 from mhsa_cli.commands.options import JsonOption, OutputOption, RunOrSweepArgument, RunsOption, flag, option
 from mhsa_cli.commands.output import Paper, print_json, write_picture
-from mhsa_cli.commands.run_summary import baseline_of
+from mhsa_cli.commands.run_summary import levels_of
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import tell_edited
@@ -51,7 +51,7 @@ def timeline(
         _check_replay(paper, as_json, run_argument(folder.path))
     tell_edited(folder)
     found = timeline_of(folder, target)
-    baseline = baseline_of([folder])
+    levels = levels_of([folder])
     drawn = [Thinned(one.points).series(one.name, one.role) for one in found.series]
 
     def picture(surface: Surface) -> Lines:
@@ -59,7 +59,7 @@ def timeline(
             drawn,
             found.histories,
             surface,
-            baseline=baseline,
+            levels=levels,
             drop=found.drop,
             target=target,
             in_context=[(one.step, one.in_context) for one in found.snapshots],

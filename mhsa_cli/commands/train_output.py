@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import typer
 
 from mhsa_cli.commands.output import print_json
-from mhsa_cli.commands.run_summary import chance, result_document, show_run
+from mhsa_cli.commands.run_summary import levels, result_document, show_run
 from mhsa_cli.jobs.messages import saying_kept, tell
 from mhsa_cli.jobs.resume import ResumePoint
 from mhsa_cli.jobs.signals import StopSignal
@@ -28,7 +28,7 @@ def show_training(prepared: AbstractContextManager[TrainingSetup], as_json: bool
                 console,
                 surface,
                 total_steps=active.group.total,
-                baseline=chance(setup.task.chance_loss),
+                levels=levels(setup.task.chance_loss, setup.task.baselines),
                 trained=active.group.trained,
                 history=active.history.series(),
             )

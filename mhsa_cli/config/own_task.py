@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -12,11 +14,13 @@ from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
 from mhsa_cli.config.own_file import OwnKind, definition, file_problem, form_problem, split
 from mhsa_cli.config.problems import clip
+from mhsa_cli.config.recipes import installed
 from mhsa_cli.config.section import Section, SeqLen, VocabSize, rule
 from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
 
 TASK = OwnKind("own-task", "Name", "MyTask", (".py",), functions=True)
+KEY = "own_task"  # in run.json: file, name and sha256 of the user's own task
 PLAIN = (bool, int, float, str, NoneType)  # kinds of a setting
 SIZES = ("vocab_size", "seq_len")
 
@@ -31,8 +35,42 @@ def short_name(name: str) -> str:
     return split(name)[1] if is_own(name) else name
 
 
-def find_task(name: str, given: Sequence[str], who: str) -> str:
-    """Find among `given` the option --task that names a run's own task. Raises: UsageError if there is none."""
+def located(name: str) -> str:
+    """Return FILE.py:Name with the path to open: FILE itself, or where there is none the task installed as FILE."""
+    return name if os.path.lexists(split(name)[0]) else installed_task(name) or name
+
+
+def installed_task(name: str) -> str | None:
+    """Return FILE.py:Name with the path of the file installed with the recipes; None if it is no such task."""
+    file, task = split(name)
+    path = installed(file)
+    return None if path is None else f"{path}:{task}"
+
+
+def digest(name: str) -> str:
+    """Return the sha256 of the file of FILE.py:Name."""
+    return sha256(Path(split(located(name))[0]).read_bytes()).hexdigest()
+
+
+def recorded_digest(info: Mapping[str, Any]) -> str | None:
+    """Return the sha256 of the task's file that run.json has, if any."""
+    found = (info.get(KEY) or {}).get("sha256")
+    return found if isinstance(found, str) else None
+
+
+def trusted_task(name: str, recorded: str | None) -> str | None:
+    """Return the installed task of this name if its file has the recorded sha256: it needs no permission."""
+    own = installed_task(name)
+    return own if own is not None and digest(own) == recorded else None
+
+
+def find_task(name: str, given: Sequence[str], who: str, recorded: str | None) -> str:
+    """Find the task to import for a run: the one that --task names among `given`; with none given a trusted one.
+
+    Raises: UsageError if there is none.
+    """
+    if not given and (trusted := trusted_task(name, recorded)):
+        return trusted
     same = [one for one in given if split(one)[1] == split(name)[1]]
     exact = [one for one in same if Path(split(one)[0]).name == Path(split(name)[0]).name] or same
     if not exact:
@@ -114,7 +152,7 @@ class OwnTask(Section):
         if not isinstance(name, str):
             return data
         files = (info.context or {}).get("files")  # a run is readable without its file
-        if problem := form_problem(name, TASK) or (file_problem(name, TASK) if files else None):
+        if problem := form_problem(name, TASK) or (file_problem(located(name), TASK) if files else None):
             raise rule(*problem, at=("name",))
         if odd := next((key for key, value in data.items() if not isinstance(value, PLAIN)), None):
             message = (
@@ -123,7 +161,7 @@ class OwnTask(Section):
             raise rule("value", message, at=(odd,))
         if not files:
             return data
-        known = read_signature(name)
+        known = read_signature(located(name))
         others = [key for key in data if key not in ("name", *SIZES, *known.settings)]
         if others and not known.open:
             settings = ", ".join(dict.fromkeys((*SIZES, *known.settings)))

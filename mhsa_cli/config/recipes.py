@@ -1,4 +1,4 @@
-"""The recipes: ready configs that are installed with the package, found by name from any folder."""
+"""The recipes: ready configs, and the tasks they name, installed with the package and found from any folder."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def find(given: str) -> str:
     if os.path.lexists(given) and not Path(given).is_dir():
         return given
     return str(recipes().get(given, given))
+
+
+def installed(file: str) -> Path | None:
+    """Return the file installed with the recipes that a path names, from their folder or from here; None: none."""
+    for path in (FOLDER / file, Path(file)):
+        if os.path.isfile(path) and path.resolve().is_relative_to(FOLDER.resolve()):  # noqa: PTH113
+            return path
+    return None
 
 
 def nearest_recipes(given: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mhsa_cli.config.custom_attention import find_block, is_file
 from mhsa_cli.config.own_file import OwnCode, OwnCodes
-from mhsa_cli.config.own_task import find_task, is_own
+from mhsa_cli.config.own_task import find_task, is_own, recorded_digest
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.tasks import DATA_FILES
 from mhsa_cli.core.heads.comparable import why_not_comparable
@@ -140,7 +140,7 @@ def _own_code(run: RunDir, config: Config, may: OwnCodes) -> OwnCode:
     attention, task = config.model.attention, config.task.name
     return OwnCode(
         find_block(attention, may.attentions, run.name) if is_file(attention) else None,
-        find_task(task, may.tasks, run.name) if is_own(task) else None,
+        find_task(task, may.tasks, run.name, recorded_digest(run.read_run_json())) if is_own(task) else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.own_file import OwnCode
-from mhsa_cli.config.own_task import is_own
+from mhsa_cli.config.own_task import is_own, recorded_digest, trusted_task
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.export import EXPORTS, SINGLE, Source, exported
 from mhsa_cli.core.export.plain import Trials, trials_to_csv, trials_to_json
@@ -89,7 +89,7 @@ def export_sweep(
 def _source(folder: RunDir, to: str, own: OwnCode, step: int | None) -> Source:
     """Read a run's data. Its model is loaded by the formats that need it, unless code of the user's is not named."""
     config, info = run_config(folder), folder.read_run_json()
-    unnamed = _is_unnamed(config, own)
+    unnamed = _is_unnamed(config, info, own)
     if step is None:
         heads = folder.read_heads() if (folder.path / HEADS).exists() else None
         if heads is not None:
@@ -115,10 +115,12 @@ def _heads(folder: RunDir, own: OwnCode, step: int) -> dict[str, Any] | None:
     return {"run": folder.name, **maps_to_dict(measured_maps(folder, own, step))}
 
 
-def _is_unnamed(config: Config, own: OwnCode) -> bool:
+def _is_unnamed(config: Config, info: Mapping[str, Any], own: OwnCode) -> bool:
     """Whether a run has code of the user's that may not run here."""
-    unnamed = is_file(config.model.attention) and own.attention is None
-    return unnamed or (is_own(config.task.name) and own.task is None)
+    task = config.task.name
+    return (is_file(config.model.attention) and own.attention is None) or (
+        is_own(task) and own.task is None and trusted_task(task, recorded_digest(info)) is None
+    )
 
 
 def _checkpoint(folder: RunDir, step: int | None) -> dict[str, bytes]:

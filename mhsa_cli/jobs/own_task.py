@@ -1,4 +1,7 @@
-"""The task of a run: built in, or the user's own, whose file runs only if the config or --task names it."""
+"""The task of a run: built in, or in a file, which runs only if the config or --task names it.
+
+A file installed with the recipes needs no --task, if it is the one that the run was trained on.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mhsa_cli.config.own_file import split
+from mhsa_cli.config.own_task import KEY, digest, find_task, installed_task, located, recorded_digest
 from mhsa_cli.config.own_task import OwnTask as OwnTaskConfig
-from mhsa_cli.config.own_task import find_task
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.tasks import Task, build_task
 from mhsa_cli.core.tasks.own import OwnTask
@@ -28,9 +31,6 @@ class OwnSource(NamedTuple):
     text: bytes
 
 
-KEY = "own_task"  # in run.json: file, name and sha256 of the user's own task
-
-
 def make_task(config: Config) -> Task:
     """Build the task of a config; of the user's own, its file runs here. Raises: UsageError."""
     if not isinstance(config.task, OwnTaskConfig):
@@ -41,15 +41,25 @@ def make_task(config: Config) -> Task:
 def _load(task: OwnTaskConfig, name: str) -> OwnTask:
     from mhsa_cli.check.source.load import load_whole
 
-    return OwnTask(name, load_whole(name), task.settings)
+    return OwnTask(name, load_whole(located(name)), task.settings)
 
 
 def new_task(config: Config) -> Task:
     """Build the task of a new training, and compare its evaluation rows with those it trains on. Raises: UsageError."""
     task = make_task(config)
     if isinstance(task, OwnTask):
+        _tell_which(task.file)
+        _ = task.baselines  # checked now, not after the training
         check_overlap(task, config)
     return task
+
+
+def _tell_which(name: str) -> None:
+    """Say that a file here goes before another one installed under its name."""
+    other = installed_task(name)
+    if other is not None and located(name) == name and digest(name) != digest(other):
+        file = escape(split(name)[0])
+        tell(f"note: {file} is the file in this folder, not the one installed with the recipes")
 
 
 def check_overlap(task: OwnTask, config: Config) -> None:
@@ -69,12 +79,8 @@ def task_facts(config: Config, sent: OwnSource | None = None) -> dict[str, Any]:
     if not isinstance(config.task, OwnTaskConfig):
         return {}
     file, name = split(config.task.name)
-    digest = _digest(file) if sent is None else sha256(sent.text).hexdigest()
-    return {KEY: {"file": file, "name": name, "sha256": digest}}
-
-
-def _digest(file: str) -> str:
-    return sha256(Path(file).read_bytes()).hexdigest()
+    found = digest(config.task.name) if sent is None else sha256(sent.text).hexdigest()
+    return {KEY: {"file": file, "name": name, "sha256": found}}
 
 
 def load_task(
@@ -89,9 +95,9 @@ def load_task(
         if given is not None:
             raise UsageError(f"{who} was trained on a built-in task, {config.task.name}", "remove --task")
         return build_task(config.task)
-    given = find_task(config.task.name, [] if given is None else [given], who)
-    task = _load(config.task, given)
-    recorded, found = (info.get(KEY) or {}).get("sha256"), _digest(split(given)[0])
+    recorded = recorded_digest(info)
+    given = find_task(config.task.name, [] if given is None else [given], who, recorded)
+    task, found = _load(config.task, given), digest(given)
     if recorded != found:
         digests = f"found sha256 {found[:12]}, wanted {escape(str(recorded))[:12]}"
         message = f"{escape(split(given)[0])} is not the file {who} was trained on: {digests}"
@@ -106,7 +112,14 @@ def task_digests(configs: Sequence[Config]) -> dict[str, str]:
     own = [config for config in configs if isinstance(config.task, OwnTaskConfig)]
     for config in own:
         new_task(config)
-    return {config.task.name: _digest(split(config.task.name)[0]) for config in own}
+    return {config.task.name: digest(config.task.name) for config in own}
+
+
+def goal_accuracy(configs: Sequence[Config]) -> float:
+    """Return the accuracy at which a run has learned its task; of several tasks the lowest. Raises: UsageError."""
+    own = {str(config.task): config for config in configs if isinstance(config.task, OwnTaskConfig)}
+    goals = [make_task(config).goal_accuracy for config in own.values()]
+    return min(goals + [Task.goal_accuracy] * any(not isinstance(config.task, OwnTaskConfig) for config in configs))
 
 
 def name_tasks(
@@ -117,16 +130,16 @@ def name_tasks(
     Raises: UsageError if `given` lacks one; RunError if its file changed since the sweep began.
     """
     names = dict.fromkeys(config.task.name for config in configs if isinstance(config.task, OwnTaskConfig))
-    found = {name: name if given is None else find_task(name, given, who) for name in names}
+    found = {name: name if given is None else find_task(name, given, who, recorded.get(name)) for name in names}
     for name, other in found.items():
-        if Path(split(other)[0]).is_file() and _digest(split(other)[0]) != recorded.get(name):
+        if Path(split(located(other))[0]).is_file() and digest(other) != recorded.get(name):
             raise RunError(f"{escape(split(other)[0])} is not the file {who} began with", "restore the file")
     return found
 
 
 def own_source(name: str) -> OwnSource:
     """Read the file of a task, to be sent with the trials of a sweep."""
-    return OwnSource(name, Path(split(name)[0]).read_bytes())
+    return OwnSource(name, Path(split(located(name))[0]).read_bytes())
 
 
 @contextlib.contextmanager
@@ -135,7 +148,7 @@ def task_of_chunk(config: Config, own: OwnSource | None) -> Iterator[Task]:
     if own is None or not isinstance(config.task, OwnTaskConfig):
         yield build_task(config.task)
         return
-    file, name = split(own.name)
+    file, name = split(located(own.name))
     if Path(file).is_file() and Path(file).read_bytes() == own.text:
         yield _load(config.task, own.name)
         return

@@ -231,5 +231,6 @@ def write_results(
         eval_rows_seen=seen_in_training(task, train.seed, maps.step, train.batch_size, train.eval_sequences),
         eval_rows_sha256=rows_sha256(task, train.seed, train.eval_sequences),
         chance={"loss": task.chance_loss, "accuracy": task.chance_accuracy},
+        baselines=dict(task.baselines),
         **{WEIGHTS: digest, **more},
     )

@@ -77,7 +77,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task as `mhsa tasks` shows it: a summary, an input row and its target row (`·` = not scored)."""
+    """A task as `mhsa tasks` shows it: a summary, an input row and its target row (`·` = not scored), and levels.
+
+    `baselines` are losses in nats by their names.
+    """
 
     name: str
     summary: str
@@ -85,3 +88,4 @@ class TaskInfo:
     targets: Sequence[str]
     chance_loss: float
     chance_accuracy: float
+    baselines: Mapping[str, float]

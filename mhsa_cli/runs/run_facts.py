@@ -24,6 +24,7 @@ RUN_FACTS: dict[str, Schema] = {
     "seconds": NUMBER,
     "command": [TEXT],
     "chance": {"loss": NUMBER, "accuracy": NUMBER},
+    "baselines": {"*": NUMBER},
     "final": {"eval_loss": NUMBER, "eval_accuracy": NUMBER, "step": COUNT},
     "changes": [{"step": COUNT, "settings": [TEXT]}],
     **dict.fromkeys(("attention", "own_task"), {"file": TEXT, "name": TEXT, "sha256": TEXT}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_ready_config_is_a_recipe_with_a_sentence() -> None:
     found = recipes()
-    assert {path.name for path in found.values()} == {path.name for path in (ROOT / "configs").iterdir()}
+    assert {path.name for path in found.values()} == {path.name for path in (ROOT / "configs").glob("*.*")}
     for name, path in found.items():
         told = summary(path)
         assert 10 < len(told) <= 110 and path.read_text(encoding="utf-8").startswith(f"# {told}."), name
@@ -61,3 +62,16 @@ def test_a_path_near_to_none_gets_none_and_a_lost_folder_ends_nothing(monkeypatc
     assert nearest_recipes("my-own-experiment.yaml") == []
     monkeypatch.setattr(room, "FOLDER", Path("nowhere"))
     assert recipes() == {} and nearest_recipes("copy") == []
+
+
+def test_the_table_of_published_tasks_has_the_figures_of_the_recipes() -> None:
+    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"`mhsa train -c (\w+)` \| ([\d.]+), ([\d.]+)% \| (.+?) \|", page)
+    assert {name for name, *_ in rows} == {path.stem for path in (ROOT / "configs" / "tasks").glob("*.py")}
+    for name, loss, accuracy, baselines in rows:
+        head = recipes()[name].read_text(encoding="utf-8").partition("\n\n")[0].replace("\n#  ", "")
+        assert f"{accuracy}%" in head, name
+        assert loss in head, name
+        for baseline in baselines.split(", "):
+            words, _, figure = baseline.rpartition(" ")
+            assert f"{words}: {figure}" in head, name

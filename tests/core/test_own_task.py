@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,36 @@ def test_rows_of_a_file_are_split_without_an_overlap(tmp_path: Path) -> None:
         assert [t if t == IGNORE else task.symbols([t])[0] for t in targets] == [
             IGNORE, IGNORE, IGNORE, str(int(a) + int(b)), IGNORE
         ]  # fmt: skip
+
+
+def test_baselines_are_an_attribute_or_a_method() -> None:
+    class Said(Base):
+        baselines = {"unigram": 2, "bi[gram]": 0.5}
+
+    class Asked(Base):
+        def baselines(self) -> dict[str, float]:
+            return {"unigram": 2.0, "bi[gram]": 0.5}
+
+    assert own(Said).baselines == own(Asked).baselines == {"unigram": 2.0, "bi[gram]": 0.5}
+    assert own(Base).baselines == TASKS["copy"](**SIZES).baselines == {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [1.0], {"a": "b"}, {"a": math.nan}, {"a": math.inf}, {"a": -0.1}, {"a": True}, {"": 1.0}, {3: 1.0},
+        {"a" * 25: 1.0}, dict.fromkeys("abcde", 1.0),
+    ],
+)  # fmt: skip
+def test_baselines_that_are_no_losses_are_refused(said: Any) -> None:
+    task = own(type("Odd", (Base,), {"baselines": said}))
+    with pytest.raises(UsageError) as caught:
+        task.baselines  # noqa: B018
+    assert caught.value.code == "own-task"
+
+
+@pytest.mark.parametrize("goal", [0, 1.5, "high", math.nan])
+def test_a_goal_is_a_share(goal: Any) -> None:
+    with pytest.raises(UsageError):
+        own(type("Odd", (Base,), {"goal_accuracy": goal}))
+    assert own(type("Low", (Base,), {"goal_accuracy": 0.5})).goal_accuracy == 0.5

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mhsa_cli.config.load import load_config
-from mhsa_cli.core.tasks import build_task
 from mhsa_cli.core.training.lockstep import Group, records_of
+from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.records.training import EpochRecord
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -27,7 +27,7 @@ def test_a_ready_config_gives_its_measured_result(path: Path) -> None:
         said = {int(n) - 1: float(loss) for loss, n in re.findall(r"([\d.]+) after epoch (\d+)", text)}
     assert said, "the first lines name the measured loss"
     epochs: list[EpochRecord] = []
-    for record in records_of(Group([config], build_task(config.task), torch.device("cpu"), watch=False)):
+    for record in records_of(Group([config], make_task(config), torch.device("cpu"), watch=False)):
         epochs += [record] if isinstance(record, EpochRecord) else []
         if len(epochs) > max(said):  # nothing is said about what comes later
             break

@@ -17,12 +17,12 @@ PICTURE = """
     from mhsa_cli.records.heads import HeadMaps, HeadSummary
     from mhsa_cli.records.training import Series
     from mhsa_cli.renderers.kit.console import make_console, surface_of
-    from mhsa_cli.renderers.pictures.curve import loss_curve
+    from mhsa_cli.renderers.pictures.curve import Level, loss_curve
     from mhsa_cli.renderers.pictures.heatmap import head_maps
     console = make_console()
     surface = surface_of(console)
     console.print(loss_curve([Series("[/x] :smile: [n_heads]", range(9), [4.0 - i / 3 for i in range(9)])],
-                             surface, baseline=(4.16, "guessing")))
+                             surface, levels=[Level(4.16, "guessing")]))
     maps = HeadMaps(3, "copy", ["a", "b"], [[[[1.0, 0.0], [0.5, 0.5]]]], [HeadSummary(0, 0, 1.0)])
     console.print(head_maps(maps, surface))
     console.print(Text("caf\\udce9 \\u65e5"))

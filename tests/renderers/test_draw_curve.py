@@ -22,11 +22,11 @@ from mhsa_cli.renderers.kit.ticks import (
     with_unit,
 )
 from mhsa_cli.renderers.pictures import curve
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, golden, on
 
 NAN, INF = math.nan, math.inf
-GUESS = (math.log(64), "chance 4.16")
+GUESS = [Level(math.log(64), "chance 4.16")]
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,13 @@ GUESS = (math.log(64), "chance 4.16")
 )
 def test_pictures_stay_as_they_were(name: str, surface: str, width: int, log: bool) -> None:
     train = falling()
-    lines = loss_curve([train, evals(train)], on(width, surface), baseline=GUESS, log=log)
+    lines = loss_curve([train, evals(train)], on(width, surface), levels=GUESS, log=log)
     golden(name, lines.plain)
+
+
+def test_levels_near_each_other_keep_their_labels() -> None:
+    train, levels = falling(), [Level(4.159, "chance 4.16"), Level(2.4, "unigram 2.40"), Level(2.3, "bi[gram] 2.30")]
+    golden("curve-80-levels", loss_curve([train, evals(train)], on(80, "none"), levels=levels).plain)
 
 
 @pytest.mark.parametrize("surface", ["none", "ascii", "truecolor"])
@@ -79,24 +84,24 @@ _series = st.builds(
     height=st.integers(2, 23),
     surface=st.sampled_from(sorted(SURFACES)),
     log=st.booleans(),
-    baseline=st.one_of(st.none(), st.tuples(st.floats(), st.text(max_size=50))),
+    levels=st.lists(st.builds(Level, st.floats(), st.text(max_size=50)), max_size=3),
     x_max=st.one_of(st.none(), st.integers(0, 10**6)),
     y_max=st.one_of(st.none(), st.floats()),
 )
-def test_any_content_draws_within_its_width(series, width, height, surface, log, baseline, x_max, y_max) -> None:  # type: ignore[no-untyped-def]
+def test_any_content_draws_within_its_width(series, width, height, surface, log, levels, x_max, y_max) -> None:  # type: ignore[no-untyped-def]
     lines = loss_curve(
         series,
         on(width, surface),
         height=height,
         log=log,
-        baseline=baseline,
+        levels=levels,
         x_max=x_max,
         y_max=y_max,
     )
     assert len(lines) >= height + 3
     assert all(line.cell_len <= width and "\n" not in line.plain for line in lines)
     if surface == "ascii":
-        own = "".join(one.name for one in series) + (baseline[1] if baseline else "")
+        own = "".join([*(one.name for one in series), *(level.label for level in levels)])
         assert all(char.isascii() or char in own for char in lines.plain)
 
 
@@ -167,8 +172,8 @@ def test_more_labels_than_rows_become_a_legend() -> None:
 
 def test_below_56_columns_labels_stand_under_the_axis() -> None:
     train = falling(50)
-    wide = loss_curve([train], on(56), baseline=GUESS).plain.splitlines()
-    narrow = loss_curve([train], on(55), baseline=GUESS).plain.splitlines()
+    wide = loss_curve([train], on(56), levels=GUESS).plain.splitlines()
+    narrow = loss_curve([train], on(55), levels=GUESS).plain.splitlines()
     assert "step" in wide[-1] and "chance 4.16" in "".join(wide[:13])
     assert "step" not in narrow[-1] and "chance 4.16" in narrow[-1]
 
@@ -182,9 +187,9 @@ def test_points_never_hide_the_whole_line() -> None:
 
 def test_the_line_paints_over_the_baseline() -> None:
     series = [Series("train", [0, 100], [2.0, 2.0])]
-    lines = loss_curve(series, COLOR, baseline=(2.0, "guessing"))
+    lines = loss_curve(series, COLOR, levels=[Level(2.0, "guessing")])
     assert "╌╌" not in lines.plain
-    assert "╌╌" in loss_curve(series, COLOR, baseline=(1.0, "guessing")).plain
+    assert "╌╌" in loss_curve(series, COLOR, levels=[Level(1.0, "guessing")]).plain
 
 
 @pytest.mark.parametrize("width", [40, 60])

@@ -8,11 +8,12 @@ import pytest
 
 from mhsa_cli.records.training import EpochRecord, EvalRecord, SaveRecord, Series, StepRecord
 from mhsa_cli.renderers.kit.console import make_console, surface_of
+from mhsa_cli.renderers.pictures.curve import Level
 from mhsa_cli.renderers.pictures.live import LiveTraining
 from tests.renderers.drawn import COLOR, SURFACES
 from tests.renderers.test_draw_console import run, run_in_terminal
 
-GUESS = (math.log(64), "chance 4.16")
+GUESS = [Level(math.log(64), "chance 4.16")]
 
 
 class Clock:
@@ -129,7 +130,7 @@ def picture(width: int, height: int, surface: str = "none", total: int = 600) ->
         make_console(file=io.StringIO()),
         SURFACES[surface],
         total_steps=total,
-        baseline=GUESS,
+        levels=GUESS,
         trained=lambda: (192.0 * len(done), 0.006 * len(done)),
         clock=clock,
     )

@@ -14,7 +14,7 @@ from mhsa_cli.renderers.files.formats import RENDERERS
 from mhsa_cli.renderers.files.svg import to_svg
 from mhsa_cli.renderers.files.vector_marks import CELL_WIDTH
 from mhsa_cli.renderers.kit.text_lines import Lines
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.heatmap import head_maps
 from tests.renderers.drawn import COLOR, SURFACES, evals, falling, maps, on
 
@@ -49,7 +49,7 @@ def test_it_says_what_it_is_and_loads_nothing() -> None:
 
 def test_lines_and_blocks_need_no_font() -> None:
     train = falling()
-    lines = loss_curve([train, evals(train)], COLOR, baseline=(4.16, "guessing"))
+    lines = loss_curve([train, evals(train)], COLOR, levels=[Level(4.16, "guessing")])
     half = head_maps(maps(17, 3), COLOR)
     svg = to_svg([*lines, *half], title="")
     text = "".join(element.text or "" for element in parts(svg, "text"))

@@ -39,7 +39,9 @@ ROWS = [
     ["[/x]", "日本語", "12k", "4.16", "yesterday", ":smile: [red]x [n_heads]"],
     ["a/very/long/run/name/that/does/not/fit", "repeat", "7"],
 ]
-TASK = TaskInfo("copy", "Say it again.", ["17", "4", "9", "17", "4"], ["·", "·", "17", "4", "9"], math.log(64), 1 / 64)
+TASK = TaskInfo(
+    "copy", "Say it again.", ["17", "4", "9", "17", "4"], ["·", "·", "17", "4", "9"], math.log(64), 1 / 64, {"any": 2.5}
+)
 
 
 @pytest.mark.parametrize("width", [80, 50, 24])
@@ -112,7 +114,7 @@ def test_task_pictures_stay_as_they_were(width: int) -> None:
 
 @given(st.lists(st.text(max_size=12), max_size=30), st.lists(st.text(max_size=12), max_size=30), st.integers(20, 200))
 def test_targets_stand_under_their_inputs(inputs: list[str], targets: list[str], width: int) -> None:
-    info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5)
+    info = TaskInfo("copy", "[/x]", inputs, targets, 1.0, 0.5, {"[/x]": 0.25, "b\x1b": 0.125})
     lines = task_picture(info, on(width))
     assert all(line.cell_len <= width for line in lines)
     upper = [line for line in lines if line.plain.startswith("  input")]

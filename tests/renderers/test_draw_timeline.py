@@ -13,12 +13,12 @@ from mhsa_cli.records.timeline import HeadHistory, Interval, LossDrop
 from mhsa_cli.records.training import Series
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import Axis, step_ticks
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.timeline import timeline_picture
 from tests.renderers.drawn import COLOR, SURFACES, backgrounds, evals, falling, golden, on
 
 STEPS = [0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 288, 320, 360]
-GUESS = (math.log(64), "chance 4.16")
+GUESS = [Level(math.log(64), "chance 4.16")]
 DROP = LossDrop(80, 1.33, Interval(64, 95))
 SCORES = [(step, 0.0 if step < 40 else -1.6 + step / 360) for step in STEPS]
 
@@ -66,7 +66,7 @@ def heads(long: bool = False) -> list[HeadHistory]:
 )
 def test_pictures_stay_as_they_were(name: str, surface: str, width: int, long: bool) -> None:
     series = [falling(), evals(falling())]
-    lines = timeline_picture(series, heads(long), on(width, surface), baseline=GUESS, drop=DROP, in_context=SCORES)
+    lines = timeline_picture(series, heads(long), on(width, surface), levels=GUESS, drop=DROP, in_context=SCORES)
     golden(name, lines.plain)
 
 
@@ -190,7 +190,7 @@ def test_the_in_context_score_is_a_strip_of_the_model(surface: str) -> None:
 def test_many_heads_have_a_row_each_and_few_things_are_fine() -> None:
     many = [replace(heads()[number % 4], layer=number // 8, head=number % 8) for number in range(64)]
     for surface in SURFACES.values():
-        lines = timeline_picture([falling()], many, surface, baseline=GUESS)
+        lines = timeline_picture([falling()], many, surface, levels=GUESS)
         rows = [line.plain for line in lines if line.plain.startswith("L")][:64]
         assert [row.split()[0] for row in rows] == [f"L{n // 8}.H{n % 8}" for n in range(64)]
     one = timeline_picture([falling()], [history(0, [0.4])], on(80, "none")).plain
@@ -234,7 +234,7 @@ def test_any_content_draws_within_its_width(histories, width, surface, steps, ta
         [falling(steps)] if steps else [],
         histories,
         on(width, surface),
-        baseline=GUESS,
+        levels=GUESS,
         drop=drop,
         target=target,
         in_context=scores,

@@ -45,11 +45,12 @@ def example(name: str) -> TaskInfo:
 
 
 def drawn(task: Task) -> TaskInfo:
-    """Draw one row of a task: inputs, targets, and the chance level at its size."""
+    """Draw one row of a task: inputs, targets, and the chance level and baselines at its size."""
     row = task.sample(stream_generator(6, "show", 0), 1)
     targets = ["·" if t == IGNORE else task.symbols([t])[0] for t in row.targets[0].tolist()]
     inputs = task.symbols(row.inputs[0].tolist())
-    return TaskInfo(task.name, task.summary, inputs, targets, task.chance_loss, task.chance_accuracy)
+    chance = task.chance_loss, task.chance_accuracy
+    return TaskInfo(task.name, task.summary, inputs, targets, *chance, dict(task.baselines))
 
 
 def examples() -> list[TaskInfo]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,7 +32,7 @@ class Task:
     With `uniform_answers` every symbol is as likely at each of them, and both are exact; else they are counted.
     `note` is a caution printed below this task's attention maps. With `holds_back` evaluation rows are other
     data than those of training. `gaps` are the distances at which its rows favour repeats. `separator` is the id of
-    one, if any.
+    one, if any. `baselines` are losses (nats) of simpler ways to answer, by their names.
     """
 
     name: str
@@ -46,6 +46,11 @@ class Task:
     separator: int | None = None
     space: str = " "  # between tokens in generated text
     goal_accuracy: float = 0.99  # of a run that has learned the task
+
+    @property
+    def baselines(self) -> Mapping[str, float]:
+        """Losses (nats) of simpler ways to answer than by attention, by their names; none here."""
+        return {}
 
     @property
     def n_symbols(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -20,6 +21,7 @@ from mhsa_cli.errors import UsageError
 ROWS = 64  # that are drawn to check a task
 COUNTED = 2**16  # answers counted for the chance level: a function of the user's may draw row by row
 TEXTS, NUMBERS = ("summary", "note", "space"), ("separator", "goal_accuracy")
+MOST, LONGEST = 4, 24  # baselines, and characters in the name of one: they label lines of a picture
 CODE = "own-task"
 
 
@@ -27,7 +29,8 @@ class OwnTask(Task):
     """A function sample(generator, rows) -> (inputs, targets), or a class with that method and optional others.
 
     Optional: held_out(generator, rows), source(inputs), corrupt(inputs), symbols(ids), and the attributes chance (loss
-    in nats, accuracy), separator, n_symbols, gaps, goal_accuracy, note, summary, space.
+    in nats, accuracy), baselines (names to losses in nats), separator, n_symbols, gaps, goal_accuracy, note, summary,
+    space; the first two may be methods.
     Raises: UsageError naming the user's line where their code raises or returns something else.
     """
 
@@ -51,6 +54,8 @@ class OwnTask(Task):
         for attribute in (*TEXTS, *NUMBERS):
             if (value := getattr(self._made, attribute, None)) is not None:
                 setattr(self, attribute, value)
+        if not isinstance(self.goal_accuracy, int | float) or not 0 < self.goal_accuracy <= 1:
+            raise self._error(f"has goal_accuracy {str(self.goal_accuracy)[:60]}, wanted a number above 0, at most 1")
         self.gaps = tuple(getattr(self._made, "gaps", ()))
         self.holds_back = hasattr(self._made, "held_out")
         self._check()
@@ -185,6 +190,24 @@ class OwnTask(Task):
     def symbols(self, ids: Sequence[int]) -> list[str]:
         call = getattr(self._made, "symbols", None)
         return super().symbols(ids) if call is None else [str(one) for one in self._ask("symbols", lambda: call(ids))]
+
+    @cached_property
+    def baselines(self) -> Mapping[str, float]:
+        said = getattr(self._made, "baselines", {})
+        said = self._ask("baselines", said) if callable(said) else said
+        if not isinstance(said, Mapping):
+            raise self._error(f"baselines is {_kind(said)}, wanted names and losses", "baselines = {'unigram': 1.83}")
+        if len(said) > MOST:
+            raise self._error(f"has {len(said)} baselines, wanted {MOST} or fewer")
+        for name, loss in said.items():
+            if not isinstance(name, str) or not 0 < len(name) <= LONGEST:
+                message = f"baselines: found the name {ascii(name)[:60]}, wanted a text of 1 to {LONGEST} characters"
+                raise self._error(message)
+            number = isinstance(loss, int | float) and not isinstance(loss, bool)
+            if not number or not math.isfinite(loss) or loss < 0:
+                found = loss if number else _kind(loss)
+                raise self._error(f"baselines: {name} is {found}, wanted a loss in nats: a finite number, 0 or more")
+        return {name: float(loss) for name, loss in said.items()}
 
     @cached_property
     def _chance(self) -> tuple[float, float]:

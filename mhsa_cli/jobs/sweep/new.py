@@ -58,11 +58,11 @@ def new_sweep(
 ) -> SweepDir:
     """Check memory and disk, and write the plan. Raises: UsageError, StorageError."""
     digests = check_plan(grid, prepare_root(root), options)
-    from mhsa_cli.core.tasks.base import Task  # imports torch
+    from mhsa_cli.jobs.own_task import goal_accuracy  # imports torch
 
     plan = {
         "command": command,
-        "goal": Task.goal_accuracy if goal is None else goal,
+        "goal": goal_accuracy([cell.configs[0] for cell in grid.cells]) if goal is None else goal,
         "cells": [
             {"overrides": dict(cell.overrides), "config": cell.configs[0].to_dict(), "seeds": len(cell.configs)}
             for cell in grid.cells

@@ -35,6 +35,13 @@ class _Line:
     letter: str
 
 
+class Level(NamedTuple):
+    """A loss that does not change with the steps, as that of chance, and its label: drawn as a dim dashed line."""
+
+    value: float
+    label: str
+
+
 class _Label(NamedTuple):
     """The label at the end of a line: the value it points at, and its text."""
 
@@ -55,7 +62,7 @@ def loss_curve(
     surface: Surface,
     *,
     height: int = 12,
-    baseline: tuple[float, str] | None = None,
+    levels: Sequence[Level] = (),
     log: bool = False,
     x_max: int | None = None,
     y_max: float | None = None,
@@ -65,25 +72,26 @@ def loss_curve(
 ) -> LossCurve:
     """Draw series over steps, `height` rows of plot plus axis and notes.
 
-    `baseline` is a value and its label, drawn as a dim dashed line. `x_max` and `y_max` fix the frame, as a live plot
-    needs; values above it are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
+    `levels` are drawn as dim dashed lines. `x_max` and `y_max` fix the frame, as a live plot needs; values above it
+    are drawn at its top and a note says so. NaN, infinities and None are gaps with a note.
     `log_steps` sets the steps 0, 1, 2, ... by the logarithm of 1 + step; `left` and `right` are columns that the plot
     leaves free on its sides at least.
     """
     width, height = surface.width, max(2, height)
     lines = _prepare(series, surface)
-    x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, baseline, log, y_max)
+    x_axis, y_axis = _step_axis(lines, x_max, log_steps), _value_axis(lines, levels, log, y_max)
     ticks = value_ticks(y_axis, height)
     margin = max([2, left, *(len(text) + 1 for text, _ in ticks)])
-    labels = _labels(lines, baseline, y_axis, surface)
+    labels = _labels(lines, levels, y_axis, surface)
     label_width = max((assemble(label.pieces).cell_len for label in labels), default=0)
     beside = len(labels) <= height and (label_width <= right or (width >= LABELS_FROM and label_width <= width // 3))
     taken = max(right, label_width if beside else 0)
     columns = max(4, width - margin - 1 - (taken + 1 if taken else 0))
     frame = Frame(Grid(width, height + 2), margin, columns, height, x_axis, y_axis, surface)
     frame.axes(ticks)
-    if baseline is not None and y_axis.shows(baseline[0]):
-        frame.baseline(baseline[0])
+    for level in levels:
+        if y_axis.shows(level.value):
+            frame.baseline(level.value)
     for line in lines:
         if not line.is_eval:
             frame.line(line.points, line.style, line.letter)
@@ -114,11 +122,10 @@ def _prepare(series: Sequence[Series], surface: Surface) -> list[_Line]:
     return lines
 
 
-def _value_axis(lines: Sequence[_Line], baseline: tuple[float, str] | None, log: bool, y_max: float | None) -> Axis:
+def _value_axis(lines: Sequence[_Line], levels: Sequence[Level], log: bool, y_max: float | None) -> Axis:
     scale = Axis(0.0, 1.0, log)
     values = [value for line in lines for _, value in line.points if scale.shows(value)]
-    if baseline is not None and scale.shows(baseline[0]):
-        values.append(baseline[0])
+    values += [level.value for level in levels if scale.shows(level.value)]
     top = y_max if y_max is not None and math.isfinite(y_max) else max(values, default=1.0)
     if log:
         low = min(values, default=0.1)
@@ -137,7 +144,7 @@ def _step_axis(lines: Sequence[_Line], x_max: int | None, log_steps: bool) -> Ax
     return Axis(float(low) if high / 2 < low < high else 0.0, float(max(1, high)))
 
 
-def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Axis, surface: Surface) -> list[_Label]:
+def _labels(lines: Sequence[_Line], levels: Sequence[Level], axis: Axis, surface: Surface) -> list[_Label]:
     glyphs, width = surface.glyphs, surface.width
     labels = []
     for line in lines:
@@ -147,9 +154,10 @@ def _labels(lines: Sequence[_Line], baseline: tuple[float, str] | None, axis: Ax
         name = cut_middle(line.name, width - len(value) - 2, glyphs.cut_text)
         pieces: list[Piece] = [(f"{mark} {name}", line.style), (value, PLAIN)]
         labels.append(_Label(axis.low if last is None else last, pieces))
-    if baseline is not None and axis.shows(baseline[0]):
-        text = cut(escape(baseline[1]), width - 2, glyphs.cut_text)
-        labels.append(_Label(baseline[0], [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
+    for level in levels:
+        if axis.shows(level.value):
+            text = cut(escape(level.label), width - 2, glyphs.cut_text)
+            labels.append(_Label(level.value, [(f"{glyphs.baseline} ", DIM), (text, DIM)]))
     return labels
 
 

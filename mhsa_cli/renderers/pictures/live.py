@@ -15,7 +15,7 @@ from mhsa_cli.records.training import EpochRecord, EvalRecord, Record, Series, S
 from mhsa_cli.renderers.kit.console import Surface
 from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.kit.ticks import percents, short, with_unit
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.live_view import FREE_COLUMNS, LiveView, duration
 
 LEAST_ROWS = 10  # a terminal with fewer rows gets the status line only
@@ -25,7 +25,7 @@ LOG_LINES = 20
 class LiveTraining(LiveView):
     """The view of one training run; `add` takes every record of the engine.
 
-    `baseline` is the loss at chance level (nats) and its label; `history` is the curve of a resumed run so far.
+    `levels` are the losses of chance and of baselines; `history` is the curve of a resumed run so far.
     `trained` returns the tokens trained on so far and the seconds spent on them.
     Example: `with LiveTraining(console, surface, total_steps=360) as view: view.add(record)`
     """
@@ -38,13 +38,13 @@ class LiveTraining(LiveView):
         surface: Surface,
         *,
         total_steps: int,
-        baseline: tuple[float, str] | None = None,
+        levels: Sequence[Level] = (),
         trained: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         history: Sequence[Series] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(console, surface, clock=clock)
-        self._total, self._baseline, self._trained = max(1, total_steps), baseline, trained
+        self._total, self._levels, self._trained = max(1, total_steps), levels, trained
         self._measured, self._speed = trained(), 0.0  # when last asked: tokens and seconds, and tokens a second
         self._train = Thinned(point for one in history if one.role != "eval" for point in one.points)
         self._eval = Thinned(point for one in history if one.role == "eval" for point in one.points)
@@ -97,18 +97,18 @@ class LiveTraining(LiveView):
             self.series() or [Series("train", [], [])],
             replace(self.surface, width=width),
             height=min(12, height - 6),
-            baseline=self._baseline,
+            levels=self._levels,
             x_max=self._total,
             y_max=self._top(),
         )
         return curve + status
 
     def _top(self) -> float | None:
-        """Choose the top of the frame by the first losses, so that it does not jump; at most twice the chance level."""
+        """Choose the top of the frame by the first losses, so that it does not jump; at most twice the top level."""
         first = [value for _, value in self._train.points[:20] if value is not None and math.isfinite(value)]
         if not first:
             return None
-        limit = self._baseline[0] if self._baseline else None
+        limit = max((level.value for level in self._levels), default=None)
         top = max([*first, limit or 0.0]) * 1.05
         return top if limit is None else min(top, 2 * limit)
 

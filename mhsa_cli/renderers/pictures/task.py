@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -17,7 +18,7 @@ LONGEST = 8  # columns of a token; a longer one is cut
 
 
 def task_picture(info: TaskInfo, surface: Surface) -> Lines:
-    """Draw a task: its summary, an input row over its target row in the same columns, and the chance level."""
+    """Draw a task: its summary, an input row over its target row in the same columns, chance level and baselines."""
     width, mark = surface.width, surface.glyphs.cut_text
     lines = wrap_phrases([[(info.name, BOLD)], info.summary], width)
     pairs = []
@@ -33,4 +34,10 @@ def task_picture(info: TaskInfo, surface: Surface) -> Lines:
             lines.append(assemble([(title, DIM), *((pair[row], PLAIN) for pair in pairs[:count])]))
         pairs = pairs[count:]
     chance = f"chance level: loss {fixed(info.chance_loss, 4)} nats, accuracy {percents(info.chance_accuracy)}"
-    return lines + wrap_phrases([chance], width, DIM)
+    lines += wrap_phrases([chance], width, DIM)
+    return lines + (wrap_phrases([baselines_text(info.baselines)], width, DIM) if info.baselines else Lines())
+
+
+def baselines_text(baselines: Mapping[str, float]) -> str:
+    """Write the losses of simpler ways to answer."""
+    return "baselines: " + ", ".join(f"{escape(name)} {fixed(loss, 4)}" for name, loss in baselines.items()) + " nats"

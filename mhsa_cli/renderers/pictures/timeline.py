@@ -21,7 +21,7 @@ from mhsa_cli.renderers.kit.palette import DIM, PLAIN, clamp, heat_style, ink_st
 from mhsa_cli.renderers.kit.table import Column, table, visible
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
-from mhsa_cli.renderers.pictures.curve import loss_curve
+from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.text import plural
 
 BELOW = "-", -0.05  # the mark of a lift below this
@@ -38,7 +38,7 @@ def timeline_picture(
     histories: Sequence[HeadHistory],
     surface: Surface,
     *,
-    baseline: tuple[float, str] | None = None,
+    levels: Sequence[Level] = (),
     drop: LossDrop | None = None,
     target: str | None = None,
     in_context: Curve = (),
@@ -57,7 +57,7 @@ def timeline_picture(
     curve = loss_curve(
         loss_series,
         surface,
-        baseline=baseline,
+        levels=levels,
         x_max=max(chain([1], *(one.steps for one in loss_series), *(history.steps for history in histories))),
         log_steps=True,
         left=left,

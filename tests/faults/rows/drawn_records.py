@@ -23,6 +23,7 @@ from mhsa_cli.records.sweep import FormedStats, GroupStats, Median, PairStats, S
 from mhsa_cli.records.timeline import HeadHistory, Interval
 from mhsa_cli.records.trace import Trace, TraceCache, TraceCheck, TracePart, TraceStep
 from mhsa_cli.records.training import Series, TaskInfo
+from mhsa_cli.renderers.pictures.curve import Level
 
 EFFECTS = [f"{way}_delta_{part}" for way in ("uniform", "zero", "mean", "resample") for part in ("nats", "se")]
 EFFECTS += ["shapley_nats", "shapley_se", "share", "share_se", "kept", "kept_se"]
@@ -222,7 +223,8 @@ def ablated(m: Made) -> list[Ablation]:
 def shown_task(m: Made) -> TaskInfo:
     """Make a task's two rows."""
     rows = [[m.text(str(n)) for n in range(m.length)] for _ in range(2)]
-    return TaskInfo(m.text("copy"), m.text("a prefix again"), *rows, m.number(spot=True), m.share())
+    chance, baselines = (m.number(spot=True), m.share()), {m.text("any"): m.number()}
+    return TaskInfo(m.text("copy"), m.text("a prefix again"), *rows, *chance, baselines)
 
 
 def report_maps(m: Made) -> HeadMaps:
@@ -242,7 +244,7 @@ def looks(m: Made, name: str) -> list[Series]:
     return [m.series(f"run {n}", ("train", "eval")[n % 2]) for n in range(30 if m.shape == "long" else 4)]
 
 
-def guess(m: Made) -> tuple[float, str] | None:
-    """Give a baseline."""
-    found: tuple[float, str] | None = m.maybe((m.number(), m.text("chance")))
-    return found
+def guess(m: Made) -> list[Level]:
+    """Give the level of chance, or none."""
+    found = m.maybe(Level(m.number(), m.text("chance")))
+    return [] if found is None else [found]

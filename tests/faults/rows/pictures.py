@@ -144,13 +144,13 @@ def lines(texts: Sequence[str], width: int) -> Lines:
 
 
 RENDERERS: dict[str, Callable[[Made, Any], Lines]] = {
-    "curve": lambda m, s: curve.loss_curve(drawn.looks(m, "one"), s, baseline=drawn.guess(m)),
+    "curve": lambda m, s: curve.loss_curve(drawn.looks(m, "one"), s, levels=drawn.guess(m)),
     "log curve": lambda m, s: curve.loss_curve(drawn.looks(m, "many"), s, log=True, height=m.length),
     "timeline": lambda m, s: timeline.timeline_picture(
         drawn.looks(m, "one"),
         [drawn.history(m, *place) for place in m.places],
         s,
-        baseline=drawn.guess(m),
+        levels=drawn.guess(m),
         drop=m.maybe(LossDrop(m.count(), m.number(), Interval(0, m.count()))),
         in_context=[(step, m.maybe(m.number())) for step in m.steps()],
         target=m.draw.choice([None, "previous"]),

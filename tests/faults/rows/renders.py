@@ -186,7 +186,7 @@ def live(m: drawn.Made, kind: str, console: Any, surface: Any) -> Lines:
     given: dict[str, Any] = {"clock": lambda: float(next(now))}
     if kind == "training":
         trained = lambda: (float(m.count()), float(next(now)))  # noqa: E731
-        given |= {"baseline": drawn.guess(m), "history": drawn.looks(m, "one"), "trained": trained}
+        given |= {"levels": drawn.guess(m), "history": drawn.looks(m, "one"), "trained": trained}
         with LiveTraining(console, surface, total_steps=max(1, m.count()), **given) as view:
             for step in m.steps()[:8]:
                 m.spots = [m.number()] if m.shape == "ordinary" else []
