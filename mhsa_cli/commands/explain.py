@@ -10,15 +10,17 @@ from mhsa_cli.commands.options import (
     JsonOption,
     RunOrSweepArgument,
     RunsOption,
+    ScoresOption,
     StepOption,
     TaskOption,
     flag,
 )
 from mhsa_cli.commands.output import Paper, print_json
-from mhsa_cli.commands.run_summary import show_model
+from mhsa_cli.commands.run_summary import show_model, show_own_scores
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.jobs.load_heads import check_maps, heading, measured_maps, read_addresses, report_of, tell_other_weights
 from mhsa_cli.jobs.load_run import open_run_or_sweep, refuse_options
+from mhsa_cli.jobs.load_scores import with_scores
 from mhsa_cli.jobs.steps import find_step, step_option
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.pictures.explain import by_worth, explain_head, explain_model, explain_teamwork, head_lines
@@ -39,6 +41,7 @@ def explain(
     step: StepOption = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
+    score: ScoresOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,18 +49,19 @@ def explain(
     folder = open_run_or_sweep(runs, run)
     if isinstance(folder, SweepDir):
         given = {"--heads": heads is not None, "--why": why, "--more": more, "--step": step is not None}
-        refuse_options(folder, "explain", {**given, "--attention": attention is not None, "--task": task is not None})
+        given |= {"--attention": attention is not None, "--task": task is not None, "--score": score is not None}
+        refuse_options(folder, "explain", given)
         from mhsa_cli.commands.sweep_views import show_labels  # torch comes with it
 
         show_labels(folder, as_json)
         return
     at = find_step(folder, step)
-    own = OwnCode(attention, task)
+    own = OwnCode(attention, task, score or ())
     maps = _measured_more(folder, own, at) if more else measured_maps(folder, own, at)
     if not more:
         tell_other_weights(folder, maps)
     chosen = None if heads is None else read_addresses(heads, maps, "--heads")
-    report = report_of(maps)
+    report = report_of(with_scores(folder, own, maps, at))
     asked = [head for head in report.heads if chosen is None or head.address in chosen]
     texts = {head.address: explain_head(head) for head in asked}
     if as_json:
@@ -82,6 +86,7 @@ def explain(
         paper.draw(head_lines(asked, paper.surface.width))
         if teamwork:
             paper.say(f"\n{teamwork}")
+        show_own_scores(paper, asked)
         paper.next(f"mhsa explain {run_argument(folder.path)}{step_option(at)} --why")
         return
     if teamwork:
@@ -91,6 +96,7 @@ def explain(
     if any(head.label is not None and head.scores for head in asked):  # their evidence has lifts
         paper.say(LIFT)
         paper.say("a label requires lift 0.5 and more than random heads reach; +-: standard error")
+    show_own_scores(paper, asked)
     paper.next(f"mhsa inspect-heads {run_argument(folder.path)}{step_option(at)} --scores")
 
 

@@ -14,6 +14,7 @@ from mhsa_cli.commands.options import (
     OutputOption,
     RunOrSweepArgument,
     RunsOption,
+    ScoresOption,
     StepOption,
     TaskOption,
     flag,
@@ -55,6 +56,7 @@ def inspect_heads(
         str | None, option("--tokens", "TOKENS", 'maps on these ids, such as "3 5 9"; for text: characters')
     ] = None,
     scores: Annotated[bool, flag("--scores", "every score of every head, in place of the maps")] = False,
+    score: ScoresOption = None,
     circuits: Annotated[bool, flag("--circuits", "what the weights compute, in place of the maps")] = False,
     ablate: Annotated[
         str | None, option("--ablate", "HEADS", "loss with these heads ablated, such as L0.H3,L1.H0")
@@ -79,7 +81,7 @@ def inspect_heads(
 ) -> None:
     """Run `mhsa inspect-heads`."""
     folder = open_run_or_sweep(runs, run)
-    given = {"--scores": scores, "--circuits": circuits, "--ablate": ablate is not None}
+    given = {"--scores": scores, "--score": score is not None, "--circuits": circuits, "--ablate": ablate is not None}
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
     if isinstance(folder, SweepDir):
         others = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
@@ -97,7 +99,7 @@ def inspect_heads(
         if name in BUILT_IN:
             refuse_block(run_config(folder).model.attention, name, f"{BUILT_IN[name]} of built-in attention")
     at = find_step(folder, step)
-    own = OwnCode(attention, task)
+    own = OwnCode(attention, task, score or ())
     maps = measured_maps(folder, own, at) if tokens is None else _on_tokens(folder, tokens, own, at)
     chosen = chosen_heads(maps, layer, head)
     if not asked:
@@ -107,6 +109,7 @@ def inspect_heads(
         return
     tables = HeadTables(folder, maps, chosen, own, at)
     wanted = [tables.scores(definition)] if scores else []
+    wanted += [tables.own_scores()] if score else []
     wanted += [tables.circuits()] if circuits else []
     wanted += [tables.ablation(ablate)] if ablate is not None else []
     wanted += tables.patches(patch) if patch is not None else []

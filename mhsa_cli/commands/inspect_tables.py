@@ -8,7 +8,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.config.own_file import OwnCode
+from mhsa_cli.config.own_score import short_score
 from mhsa_cli.jobs.load_heads import read_addresses, report_of
+from mhsa_cli.jobs.load_scores import with_scores
 from mhsa_cli.jobs.patch_paths import read_patches
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.renderers.kit.console import Surface
@@ -16,6 +18,7 @@ from mhsa_cli.renderers.kit.text_lines import Lines, stacked
 from mhsa_cli.renderers.pictures.circuits import circuits_table
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import ablation_table, score_table
+from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
 from mhsa_cli.renderers.pictures.patching import activation_table, direct_table, lens_table, paper_table, path_table
 from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.heads import score_to_dict, verdict_to_dict
@@ -73,10 +76,23 @@ class HeadTables:
             document["olsson2022"] = asdict(found)
             drawn.append(partial(paper_table, found))
 
+        if kept := [name for name in kept_names(chosen) if name not in map(short_score, self.own.scores)]:
+            drawn.append(partial(own_score_table, chosen, kept))
+
         def draw(surface: Surface) -> Lines:
             return stacked(part(surface) for part in drawn)
 
         return HeadTable(self.maps.step, f"{explain_model(report)}\n", draw, document)
+
+    def own_scores(self) -> HeadTable:
+        """Make the table of the user's own scores that are asked for."""
+        names = [short_score(name) for name in self.own.scores]
+        heads = report_of(with_scores(self.folder, self.own, self.maps, self.step)).heads
+        chosen = [head for head in heads if head.address in self.addresses]
+        document = {
+            name: [{"layer": h.layer, "head": h.head, **plain(h.own_scores[name])} for h in chosen] for name in names
+        }
+        return HeadTable(self.maps.step, "", partial(own_score_table, chosen, names), {"own_scores": document})
 
     def circuits(self) -> HeadTable:
         """Make the table of what the weights compute."""

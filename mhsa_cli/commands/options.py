@@ -99,6 +99,10 @@ TaskOption = Annotated[str | None, option("--task", "FILE.py:NAME", "your own ta
 TasksOption = Annotated[
     list[str] | None, option("--task", "FILE.py:NAME", "your own task of a run, to import; repeatable")
 ]
+ScoresOption = Annotated[
+    list[str] | None, option("--score", "FILE.py:NAME", "your own score of the heads, to import; repeatable")
+]
+ScoreOption = Annotated[str | None, option("--score", "FILE.py:NAME", "your own score, which the run keeps")]
 AttentionsOption = Annotated[
     list[str] | None,
     option("--attention", "FILE.py:CLASS", "custom attention of a run, to import; repeatable"),

@@ -8,13 +8,14 @@ from typing import Any
 from mhsa_cli.commands.output import Paper
 from mhsa_cli.errors import RunError
 from mhsa_cli.jobs.load_heads import without_maps
-from mhsa_cli.records.heads import HeadMaps, HeadReport
+from mhsa_cli.records.heads import HeadMaps, HeadReport, HeadScore
 from mhsa_cli.records.training import EpochRecord, Series
 from mhsa_cli.renderers.kit.table import Column, table
 from mhsa_cli.renderers.kit.ticks import fixed, percents
 from mhsa_cli.renderers.pictures.curve import Level, loss_curve
 from mhsa_cli.renderers.pictures.explain import explain_model
 from mhsa_cli.renderers.pictures.heads import heads_picture
+from mhsa_cli.renderers.pictures.own_scores import kept_names, own_score_table
 from mhsa_cli.renderers.pictures.task import baselines_text
 from mhsa_cli.runs.heads import maps_from_dict
 from mhsa_cli.runs.listing import METRICS, dropped_records, run_argument
@@ -123,3 +124,10 @@ def show_model(paper: Paper, report: HeadReport) -> None:
     paper.say(explain_model(report))
     if report.verdict.try_task:
         paper.offer(f"a task where attention matters: mhsa train task.name={report.verdict.try_task}")
+
+
+def show_own_scores(paper: Paper, heads: Sequence[HeadScore]) -> None:
+    """Print the user's own scores that the heads have, below a blank line."""
+    if names := kept_names(heads):
+        paper.say()
+        paper.draw(own_score_table(heads, names, paper.surface))

@@ -13,6 +13,7 @@ from mhsa_cli.commands.options import (
     JsonOption,
     Overrides,
     RunsOption,
+    ScoresOption,
     SetOption,
     TasksOption,
     all_overrides,
@@ -20,6 +21,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.config.own_file import OwnCodes
+from mhsa_cli.config.own_score import check_names
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.sweep.plan import EngineOptions
@@ -60,13 +62,14 @@ def sweep(
     ] = False,
     attention: AttentionsOption = None,
     task: TasksOption = None,
+    score: ScoresOption = None,
     runs: RunsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run `mhsa sweep`."""
     root = runs_root(runs)
     if overrides and overrides[0] == SHOW:  # the report of a sweep again
-        given = (config, settings, seeds, jobs, address, name, resume, goal, attention, task)
+        given = (config, settings, seeds, jobs, address, name, resume, goal, attention, task, score)
         alone = all(value is None for value in given) and not skip_invalid and not dry_run
         if len(overrides) != 2 or not alone or engine is not Engines.LOCAL:
             raise UsageError("sweep show: wanted one SWEEP, and only --runs and --json", "mhsa sweep show SWEEP")
@@ -89,6 +92,7 @@ def sweep(
         from mhsa_cli.renderers.pictures.sweep_plan import too_few
 
         check_goal(goal)
+        check_names(score or ())
         changes = all_overrides("sweep", overrides, settings, runs)
         grid = expand_grid(config, changes, 8 if seeds is None else seeds, skip_invalid)
         from mhsa_cli.jobs.sweep.arithmetic import (  # imports torch: only after the grid is checked
@@ -97,14 +101,16 @@ def sweep(
         )
 
         if dry_run:
-            _show_plan(plan_sweep(grid, name=name, root=root, options=options), as_json)
+            _show_plan(plan_sweep(grid, name=name, root=root, options=options, scores=score or ()), as_json)
             return
-        folder = new_sweep(grid, name=name, goal=goal, root=root, options=options, command=["mhsa", *sys.argv[1:]])
+        command = ["mhsa", *sys.argv[1:]]
+        folder = new_sweep(grid, name=name, goal=goal, root=root, options=options, command=command, scores=score or ())
         if note := too_few(grid_power(grid)):
             tell(note)
     from mhsa_cli.commands.sweep_output import show_training  # not for help
 
-    show_training(folder, options, OwnCodes(attention or (), task or ()), as_json, resumed=resume is not None)
+    named = OwnCodes(attention or (), task or (), score or ())
+    show_training(folder, options, named, as_json, resumed=resume is not None)
 
 
 def _show(folder: SweepDir, as_json: bool) -> None:

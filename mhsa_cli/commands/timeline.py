@@ -8,9 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from mhsa_cli.commands.options import JsonOption, OutputOption, RunOrSweepArgument, RunsOption, flag, option
+from mhsa_cli.commands.options import (
+    JsonOption,
+    OutputOption,
+    RunOrSweepArgument,
+    RunsOption,
+    ScoreOption,
+    flag,
+    option,
+)
 from mhsa_cli.commands.output import Paper, print_json, write_picture
 from mhsa_cli.commands.run_summary import levels_of
+from mhsa_cli.config.own_score import short_score
 from mhsa_cli.errors import UsageError
 from mhsa_cli.jobs.load_run import next_look, open_run_or_sweep, refuse_options
 from mhsa_cli.jobs.run_config import tell_edited
@@ -34,6 +43,7 @@ def timeline(
     target: Annotated[
         str | None, option("--target", "NAME", "score all heads on one target, such as previous [default: their own]")
     ] = None,
+    score: ScoreOption = None,
     replay: Annotated[bool, flag("--replay", "play the attention maps over training, on a terminal")] = False,
     output: OutputOption = None,
     runs: RunsOption = None,
@@ -42,7 +52,8 @@ def timeline(
     """Run `mhsa timeline`."""
     folder, paper = open_run_or_sweep(runs, run), Paper()
     if isinstance(folder, SweepDir):
-        refuse_options(folder, "timeline", {"--target": target is not None, "--replay": replay})
+        given = {"--target": target is not None, "--score": score is not None, "--replay": replay}
+        refuse_options(folder, "timeline", given)
         from mhsa_cli.commands.sweep_views import show_onsets  # torch comes with it
 
         show_onsets(folder, output, as_json)
@@ -50,7 +61,9 @@ def timeline(
     if replay:
         _check_replay(paper, as_json, run_argument(folder.path))
     tell_edited(folder)
-    found = timeline_of(folder, target)
+    if target is not None and score is not None:
+        raise UsageError("--target and --score exclude each other", "keep one of them")
+    found = timeline_of(folder, target, score)
     levels = levels_of([folder])
     drawn = [Thinned(one.points).series(one.name, one.role) for one in found.series]
 
@@ -61,7 +74,8 @@ def timeline(
             surface,
             levels=levels,
             drop=found.drop,
-            target=target,
+            target=target if score is None else short_score(score),
+            scale=found.scale,
             in_context=[(one.step, one.in_context) for one in found.snapshots],
         )
 
@@ -109,11 +123,14 @@ def _loss_at(step: int, series: Sequence[Series]) -> float | None:
 
 def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
     heads, drop = [], found.drop
+    names = dict.fromkeys(name for snapshot in found.snapshots for name in snapshot.own_uniform)
+    uniform = {name: [snapshot.own_uniform.get(name) for snapshot in found.snapshots] for name in names}
     for number, (one, claims) in enumerate(zip(found.histories, found.claims, strict=True)):
         over = [snapshot.heads[number] for snapshot in found.snapshots]
         names = dict.fromkeys(name for head in over for name in head.lifts)
         scores = {name: [head.lifts.get(name) for head in over] for name in names}
         scores |= {name: [getattr(head, name) for head in over] for name in FIGURES}
+        own = {name: [head.own_scores.get(name) for head in over] for name in uniform}
         heads.append(
             {
                 **{key: getattr(one, key) for key in ("layer", "head", "name")},
@@ -121,6 +138,7 @@ def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
                 **{key: plain(getattr(one, key)) for key in ("lifts", "final", "onset", "rise", "width", "lead")},
                 "claims": plain(claims),
                 "scores": scores,
+                **({"own_scores": own} if own else {}),
                 "offset_distances": [head.distance for head in over],
             }
         )
@@ -130,5 +148,6 @@ def _document(folder: RunDir, found: Timeline) -> dict[str, Any]:
         "in_context": [snapshot.in_context for snapshot in found.snapshots],
         "largest_drop": None if drop is None else {"step": drop.step, "nats": drop.nats, **plain(drop.interval)},
         "order": plain(found.orders),
+        **({"own_uniform": uniform} if uniform else {}),
         "heads": heads,
     }

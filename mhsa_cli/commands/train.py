@@ -11,6 +11,7 @@ from mhsa_cli.commands.options import (
     JsonOption,
     Overrides,
     RunsOption,
+    ScoresOption,
     SetOption,
     TaskOption,
     all_overrides,
@@ -18,6 +19,7 @@ from mhsa_cli.commands.options import (
     option,
 )
 from mhsa_cli.config.own_file import OwnCode
+from mhsa_cli.config.own_score import check_names
 from mhsa_cli.errors import UsageError
 from mhsa_cli.runs.names import runs_root
 from mhsa_cli.runs.run_dir import RunDir
@@ -32,6 +34,7 @@ def train(
     resume: Annotated[str | None, option("--resume", "RUN", "continue a run from its newest checkpoint")] = None,
     attention: AttentionOption = None,
     task: TaskOption = None,
+    score: ScoresOption = None,
     allow_inexact: Annotated[bool, flag("--allow-inexact", "resume even if this machine changes the bits")] = False,
     runs: RunsOption = None,
     as_json: JsonOption = False,
@@ -44,11 +47,12 @@ def train(
                 raise UsageError(f"{option_name} needs --resume", f"in a new run: mhsa train {key}={quoted(given)}")
         from mhsa_cli.config.load import load_config  # not for help
 
+        check_names(score or ())
         new_config = load_config(config, changes)
         from mhsa_cli.commands.train_output import show_training  # imports torch: only after the config is checked
         from mhsa_cli.jobs.train import new_run
 
-        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]]), as_json)
+        show_training(new_run(new_config, root, name, ["mhsa", *sys.argv[1:]], score or ()), as_json)
         return
     if config is not None or name is not None:
         raise UsageError("--resume excludes --config and --name", "a resumed run keeps its config and its name")
@@ -60,4 +64,5 @@ def train(
     if point.is_done(folder):
         tell_done(folder, point, as_json)
     else:
-        show_training(resumed_run(root, folder.path, changes, OwnCode(attention, task), allow_inexact), as_json)
+        own = OwnCode(attention, task, score or ())
+        show_training(resumed_run(root, folder.path, changes, own, allow_inexact), as_json)

@@ -39,10 +39,11 @@ class Problem(NamedTuple):
 
 
 class OwnCode(NamedTuple):
-    """The user's code that a command may run to open a run: its custom attention, its own task, as FILE:Name."""
+    """The user's code that a command may run, as FILE:Name: a run's custom attention and own task, and own scores."""
 
     attention: str | None = None
     task: str | None = None
+    scores: Sequence[str] = ()
 
 
 class OwnCodes(NamedTuple):
@@ -50,6 +51,7 @@ class OwnCodes(NamedTuple):
 
     attentions: Sequence[str] = ()
     tasks: Sequence[str] = ()
+    scores: Sequence[str] = ()
 
 
 def split(text: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from mhsa_cli.core.statistics import fisher_test, holm, median_of, signed_rank_test, wilson
 from mhsa_cli.records.claims import LEVEL, Status
@@ -19,6 +20,8 @@ from mhsa_cli.records.sweep import (
     LabelShare,
     Measure,
     Median,
+    OwnRange,
+    OwnStats,
     PairStats,
     SweepReport,
     TrialResult,
@@ -89,6 +92,7 @@ def _group(overrides: Mapping[str, str], trials: Sequence[TrialResult], goal: fl
         formed=_formed(finished),
         pending=sum(trial.is_pending for trial in trials),
         shares=_shares(finished),
+        own_scores=_own_scores(finished),
     )
 
 
@@ -106,6 +110,23 @@ def _shares(trials: Sequence[TrialResult]) -> list[LabelShare]:
     without = sum(not trial.labels for trial in trials)
     counts += [(None, without, len(trials), False)] if without else []
     return [LabelShare(label, k, n, wilson(k, n), circuit) for label, k, n, circuit in counts]
+
+
+def _own_scores(trials: Sequence[TrialResult]) -> list[OwnStats]:
+    """Summarise the user's own scores over models."""
+    found = []
+    for name in dict.fromkeys(name for trial in trials for name in trial.own_scores):
+        ranges = [trial.own_scores[name] for trial in trials if name in trial.own_scores]
+
+        def known(part: str, ranges: Sequence[OwnRange] = ranges) -> list[float]:
+            return [value for one in ranges if (value := getattr(one, part)) is not None]
+
+        def middle(part: str) -> Median:
+            return median_of([(value, value) for value in known(part)])
+
+        chance = [median(known(part)) if known(part) else None for part in ("uniform", "null_low", "null")]
+        found.append(OwnStats(name, middle("smallest"), middle("largest"), *chance))
+    return found
 
 
 def _steps(trial: TrialResult, watched: int, latest: float | None = None) -> Bounds:

@@ -25,7 +25,7 @@ from mhsa_cli.text import escape
 
 
 class OwnSource(NamedTuple):
-    """A task of the user's own as a sweep sends it: the name to import, and the bytes of its file."""
+    """Code of the user's own as a sweep sends it: the name to import, and the bytes of its file."""
 
     name: str
     text: bytes
@@ -138,8 +138,21 @@ def name_tasks(
 
 
 def own_source(name: str) -> OwnSource:
-    """Read the file of a task, to be sent with the trials of a sweep."""
+    """Read the file of a task or a score, to be sent with the trials of a sweep."""
     return OwnSource(name, Path(split(located(name))[0]).read_bytes())
+
+
+@contextlib.contextmanager
+def local_file(own: OwnSource) -> Iterator[str]:
+    """Give FILE.py:Name of code that a sweep sends to any machine: the file itself, or a copy of what was sent."""
+    file, name = split(located(own.name))
+    if Path(file).is_file() and Path(file).read_bytes() == own.text:
+        yield own.name
+        return
+    with tempfile.TemporaryDirectory(prefix="mhsa-own-") as folder:
+        copy = Path(folder) / Path(file).name
+        copy.write_bytes(own.text)
+        yield f"{copy}:{name}"
 
 
 @contextlib.contextmanager
@@ -148,11 +161,5 @@ def task_of_chunk(config: Config, own: OwnSource | None) -> Iterator[Task]:
     if own is None or not isinstance(config.task, OwnTaskConfig):
         yield build_task(config.task)
         return
-    file, name = split(located(own.name))
-    if Path(file).is_file() and Path(file).read_bytes() == own.text:
-        yield _load(config.task, own.name)
-        return
-    with tempfile.TemporaryDirectory(prefix="mhsa-task-") as folder:
-        copy = Path(folder) / Path(file).name
-        copy.write_bytes(own.text)
-        yield _load(config.task, f"{copy}:{name}")
+    with local_file(own) as name:
+        yield _load(config.task, name)

@@ -16,6 +16,7 @@ from mhsa_cli.core.training.stack import learning_rate
 from mhsa_cli.jobs.custom_attention import load_block
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_score import resumed_scores
 from mhsa_cli.jobs.own_task import load_task
 from mhsa_cli.jobs.run_config import check_same_machine, check_unedited, differences, own_text, run_config
 from mhsa_cli.jobs.sweep.membership import UNREPORTED
@@ -66,6 +67,7 @@ def resumed_run(
         check_same_machine(run.read_run_json(), machine(config, device), allow_inexact)
         info = run.read_run_json()
         task = load_task(own_text(config, run), info, own.task, who=run.name, allow_changed=allow_inexact)
+        scores = resumed_scores(info, own.scores, run.name, allow_inexact)
         model = None if custom is None else build_model(config, task, custom=custom)
         check_room(config, run.path)
         with noting_failure(run):
@@ -75,7 +77,7 @@ def resumed_run(
                 tell(f"note: metrics.jsonl is lost; the curve begins at step {checkpoint.step}")
             if changes:
                 _note_changes(run, before, config, changes, checkpoint.step)
-        yield TrainingSetup(config, task, device, run, checkpoint.files, model)
+        yield TrainingSetup(config, task, device, run, checkpoint.files, model, scores)
 
 
 def _note_changes(run: RunDir, before: Config, config: Config, changes: list[str], step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from mhsa_cli.core.heads.history import head_claims, histories, largest_drop, order_claims
 from mhsa_cli.errors import MhsaError, RunError, unwanted
 from mhsa_cli.jobs.history import History
+from mhsa_cli.jobs.kept_scores import TARGET, VALUE, kept_score
 from mhsa_cli.jobs.load_heads import check_maps, is_stale
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.claim_words import sentences
@@ -27,7 +29,8 @@ class Timeline:
     """A run's heads over training. `series` are its losses, each at the number of updates before it.
 
     `drop` is the largest drop of the loss. `claims` are those of each head, and `orders` those of pairs of heads.
-    `maps` are those of heads.json, `notes` its notes on the task unless training continued after it.
+    `maps` are those of heads.json, `notes` its notes on the task unless training continued after it. `scale` is the
+    least and the largest value of a score of the user's own that is followed and is no weight on a target.
     """
 
     snapshots: Sequence[SnapshotRecord]
@@ -38,14 +41,18 @@ class Timeline:
     orders: Sequence[Claim]
     maps: HeadMaps | None
     notes: Sequence[str]
+    scale: tuple[float, float] | None = None
 
 
-def timeline_of(folder: RunDir, target: str | None) -> Timeline:
+def timeline_of(folder: RunDir, target: str | None, score: str | None = None) -> Timeline:
     """Read a run's snapshots and follow each head's lift on `target`, by default the target of its label.
 
-    Raises: RunError if the run has no snapshots, UsageError for an unknown target.
+    `score` names a score of the user's own that the run keeps, to be followed instead; its file does not run.
+    Raises: RunError if the run has no snapshots, UsageError for an unknown target, or a score that is not kept.
     """
     snapshots = _snapshots(folder)
+    if score is not None:
+        return _of_score(folder, snapshots, score)
     known = dict.fromkeys(name for snapshot in snapshots for head in snapshot.heads for name in head.lifts)
     if target is not None and target not in known:
         raise unwanted("--target", target, either(known) if known else "none: the rows are too short for targets")
@@ -58,6 +65,26 @@ def timeline_of(folder: RunDir, target: str | None) -> Timeline:
     notes += [maps.note] if maps is not None and not stale and maps.note else []
     claims, drop = [head_claims(history) for history in found], largest_drop(_points(series))
     return Timeline(snapshots, found, series, drop, claims, order_claims(found), maps, notes)
+
+
+def _of_score(folder: RunDir, snapshots: Sequence[SnapshotRecord], score: str) -> Timeline:
+    """Follow each head's lift on an own target, or its value; nothing is claimed of it."""
+    name, form = kept_score(folder, score)
+    series, followed = _losses(folder), []
+    for one in snapshots:
+        uniform = one.own_uniform.get(name, math.nan)
+        values = [head.own_scores.get(name, math.nan) for head in one.heads]
+        levels = [(value - uniform) / (1 - uniform) for value in values] if form == TARGET else values
+        heads = [replace(head, lifts={name: level}) for head, level in zip(one.heads, levels, strict=True)]
+        followed.append(replace(one, heads=heads))
+    points = list(_points(series))
+    found, scale = histories(followed, points, target=name), None
+    if form == VALUE:
+        known = [value for history in found for value in history.lifts if value is not None]
+        scale = (min(known, default=0.0), max(known, default=0.0))
+        found = [replace(one, onset=None, rise=None, width=None, lead=None) for one in found]
+    maps, drop, none = _stored(folder)[0], largest_drop(points), list[Sequence[Claim]]([()] * len(found))
+    return Timeline(snapshots, found, series, drop, none, [], maps, [], scale)
 
 
 def _snapshots(folder: RunDir) -> list[SnapshotRecord]:

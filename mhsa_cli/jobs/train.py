@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from mhsa_cli.config.estimate import estimate
 from mhsa_cli.config.own_task import short_name
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
+from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
@@ -25,6 +26,7 @@ from mhsa_cli.jobs.custom_attention import block_facts, build_custom_model
 from mhsa_cli.jobs.history import History
 from mhsa_cli.jobs.load_heads import NO_MAPS
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_score import new_scores, score_facts, with_own_scores
 from mhsa_cli.jobs.own_task import new_task, task_facts
 from mhsa_cli.jobs.run_config import keep_text
 from mhsa_cli.jobs.signals import StopSignal
@@ -71,7 +73,10 @@ def check_room(config: Config, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The parts of a training: `files` is the checkpoint to resume, `model` the untrained one with custom attention."""
+    """The parts of a training: `files` is the checkpoint to resume, `model` the untrained one with custom attention.
+
+    `scores` are the user's own.
+    """
 
     config: Config
     task: Task
@@ -79,13 +84,17 @@ class TrainingSetup:
     run: RunDir
     files: Mapping[str, bytes] | None = None
     model: TransformerLM | None = None
+    scores: Sequence[OwnScore] = ()
 
 
 @contextlib.contextmanager
-def new_run(config: Config, root: Path, name: str | None, command: list[str]) -> Iterator[TrainingSetup]:
-    """Create and lock the folder of a new run. Raises: UsageError, StorageError."""
+def new_run(
+    config: Config, root: Path, name: str | None, command: list[str], scores: Sequence[str] = ()
+) -> Iterator[TrainingSetup]:
+    """Create and lock the folder of a new run. `scores` names the user's own. Raises: UsageError, StorageError."""
     device, task = prepare_device(config), new_task(config)
     model = build_custom_model(config, task)
+    own = new_scores(scores, config, task, model)
     check_room(config, prepare_root(root))
     with RunDir.create(
         root, name, stem=f"{short_name(config.task.name).lower()}-h{config.model.n_heads}", command=command
@@ -93,8 +102,8 @@ def new_run(config: Config, root: Path, name: str | None, command: list[str]) ->
         with noting_failure(run):
             run.write_config(dump_yaml(config))
             keep_text(config, run)
-            run.update(**block_facts(model), **task_facts(config))
-        yield TrainingSetup(config, task, device, run, model=model)
+            run.update(**block_facts(model), **task_facts(config), **score_facts(own))
+        yield TrainingSetup(config, task, device, run, model=model, scores=own)
 
 
 @contextlib.contextmanager
@@ -121,7 +130,7 @@ def training(setup: TrainingSetup, stop: StopSignal) -> Iterator[Training]:
     try:
         models = None if setup.model is None else [setup.model]
         files = None if setup.files is None else [setup.files]
-        group = Group([setup.config], setup.task, device, models=models, resume=files, stop=stop)
+        group = Group([setup.config], setup.task, device, models=models, resume=files, stop=stop, scores=setup.scores)
         run.update(**RESUMED, **group.facts(0), **machine(setup.config, device))
         yield Training(setup, group, History(run), seconds)
     except BaseException as error:
@@ -161,6 +170,7 @@ class Training:
         last = group.last_eval[0] if group.last_eval[0].step == group.step else group.evaluate()[0]
         model = group.model(0)
         maps = measure_model(setup.config, setup.task, model, group.step)
+        maps = with_own_scores(maps, setup.config, setup.task, model, setup.scores)
         write_results(setup.run, setup.config, setup.task, model, maps, last, seconds, status)
 
 

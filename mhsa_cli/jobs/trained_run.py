@@ -29,8 +29,9 @@ from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.checkpoint import weights_sha256
 from mhsa_cli.core.training.load import load_trained
 from mhsa_cli.core.training.lockstep import build_model
-from mhsa_cli.errors import RunError, UsageError
+from mhsa_cli.errors import MhsaError, RunError, UsageError
 from mhsa_cli.jobs.custom_attention import load_block
+from mhsa_cli.jobs.kept_scores import keep_own_scores
 from mhsa_cli.jobs.load_run import check_weights
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_task import load_task
@@ -38,8 +39,8 @@ from mhsa_cli.jobs.run_config import check_unedited, own_text, run_config
 from mhsa_cli.records.circuits import Circuits
 from mhsa_cli.records.heads import Ablation, ActivationEffect, HeadMaps, Path, PathEffect
 from mhsa_cli.records.inspection import DirectLogits, LogitLens, PaperScores
-from mhsa_cli.runs.heads import maps_to_dict
-from mhsa_cli.runs.listing import WEIGHTS
+from mhsa_cli.runs.heads import maps_from_dict, maps_to_dict
+from mhsa_cli.runs.listing import HEADS, WEIGHTS
 from mhsa_cli.runs.run_dir import RunDir
 from mhsa_cli.text import Head, escape
 
@@ -133,8 +134,12 @@ def measure_more(folder: RunDir, own: OwnCode) -> HeadMaps:
         maps = measure_model(config, task, model, step, more=True)
         if maps.report is None:
             raise UsageError(f"{run.name} has no maps of heads: {maps.note}", FOR_MAPS)
+        digest = weights_sha256(model)
+        with contextlib.suppress(MhsaError):  # a damaged file is written anew
+            if (run.path / HEADS).exists() and (before := run.read_heads()).get(WEIGHTS) == digest:
+                maps = keep_own_scores(maps, maps_from_dict(before))
         status = run.read_run_json()["status"]
-        run.write_heads({"run": run.name, WEIGHTS: weights_sha256(model), **maps_to_dict(maps)})
+        run.write_heads({"run": run.name, WEIGHTS: digest, **maps_to_dict(maps)})
         run.update(status=status)
     return maps
 

@@ -88,6 +88,22 @@ class TargetScore:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFigure:
+    """A head on a score of the user's own: the mean `value` over rows, its standard error, and a `uniform` head's.
+
+    `null_low` and `null` are the 1st and 99th percentile of untrained heads of the same shape. Of a target, the value
+    is the mean weight on it, and `lift` is as in TargetScore. None where it gives no finite number.
+    """
+
+    value: float | None
+    se: float | None
+    uniform: float | None
+    lift: float | None = None
+    null_low: float | None = None
+    null: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeadScore(OfHead):
     """The measurements of one head; None or missing where not measured.
 
@@ -96,7 +112,7 @@ class HeadScore(OfHead):
     `gap_limit`: why there are fewer of these than a label needs). A delta is the loss with this head alone ablated,
     minus the loss, with its standard error; `share` is the part of the joint effect that its Shapley value is. `kept`
     is the part of its effect that an ideal head of its label keeps. `role` is what it does to the loss; `label` is None
-    if withheld, for the reason in `evidence`.
+    if withheld, for the reason in `evidence`. `own_scores` are the user's own, by name; no label reads them.
     """
 
     scores: Mapping[str, TargetScore]
@@ -125,6 +141,7 @@ class HeadScore(OfHead):
     role: Role | None = None
     label: Label | None = None
     evidence: Sequence[Claim] = ()
+    own_scores: Mapping[str, OwnFigure] = field(default_factory=dict)
 
     @property
     def target(self) -> str | None:

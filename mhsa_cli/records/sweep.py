@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from mhsa_cli.records.claims import Status
@@ -51,12 +51,24 @@ class Formed:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnRange:
+    """A score of the user's own in a model: the `smallest` and `largest` value of its heads; else as OwnFigure."""
+
+    smallest: float | None
+    largest: float | None
+    uniform: float | None
+    null_low: float | None = None
+    null: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TrialResult:
     """One trial: `run` is its folder, `cell` the number of its group.
 
     `status` is "finished", "failed" (with `cause`), "excluded" or another, with the reason in `message`. `final_loss`
     is in nats; `steps_to_goal` is None if the goal was not reached, which its plan shows up to the step `watched`.
-    `labels` are those of its heads, empty if withheld; `formed` says when.
+    `labels` are those of its heads, empty if withheld; `formed` says when. `own_scores` are the
+    user's, by name.
     """
 
     run: str
@@ -73,6 +85,7 @@ class TrialResult:
     weights_sha256: str | None = None
     watched: int = 0
     formed: Formed | None = None
+    own_scores: Mapping[str, OwnRange] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
@@ -119,12 +132,25 @@ class LabelShare:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnStats:
+    """A score of the user's own in a group: medians over its models of all that an OwnRange has."""
+
+    name: str
+    smallest: Median
+    largest: Median
+    uniform: float | None
+    null_low: float | None
+    null: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStats:
     """One cell of the grid over its seeds, `pending` trials of which have no result yet.
 
     `k` of `n` trials succeeded: they reached the goal and ended there; Wilson interval `wilson95`. `models` of them
     finished. `steps_to_goal` were watched up to the step `watched`. `label_sets`: the labels of a model's heads and the
     number of models with them, most frequent first. `shares`: the models with each label. `formed`: when they formed.
+    `own_scores` are the user's.
     """
 
     overrides: Mapping[str, str]
@@ -139,6 +165,7 @@ class GroupStats:
     formed: Sequence[FormedStats] = ()
     pending: int = 0
     shares: Sequence[LabelShare] = ()
+    own_scores: Sequence[OwnStats] = ()
 
 
 @dataclass(frozen=True, slots=True)

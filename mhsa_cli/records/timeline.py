@@ -12,7 +12,7 @@ from mhsa_cli.records.heads import OfHead
 class HeadSnapshot(OfHead):
     """One head in a snapshot: lifts by target, `distance` of the best offset, lifts of all `offsets` by distance.
 
-    A snapshot without maps holds the lifts alone.
+    A snapshot without maps holds the lifts alone, and the values of the user's `own_scores`, by name.
     """
 
     lifts: Mapping[str, float]
@@ -22,6 +22,7 @@ class HeadSnapshot(OfHead):
     confidence: float | None = None
     positionality: float | None = None
     offsets: Mapping[int, float] = field(default_factory=dict)
+    own_scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class SnapshotRecord:
     """Every head after `step` updates; `maps` are of the probe's first row, in percent, pooled by `pool` if long.
 
     Most snapshots have no maps. `in_context` is the model's in-context score: the mean loss of the last quarter of the
-    scored positions of a row minus that of the first quarter.
+    scored positions of a row minus that of the first quarter. `own_uniform`: a uniform head's values of own scores.
     """
 
     step: int
@@ -37,6 +38,7 @@ class SnapshotRecord:
     maps: Sequence[Sequence[Sequence[Sequence[int]]]] = ()
     pool: int = 1
     in_context: float | None = None
+    own_uniform: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

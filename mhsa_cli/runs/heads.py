@@ -19,6 +19,7 @@ from mhsa_cli.runs.older_keys import rename_heads
 from mhsa_cli.text import Head, escape
 
 FIGURES = ("entropy", "uniformity", "confidence", "positionality")  # among the scores in heads.json
+OWN = "own_scores"  # of the user; no key where there are none
 MEASURED = [field.name for field in fields(HeadScore) if field.name not in (*FIGURES, "label", "evidence")]
 LATER = {  # not in the files of older versions
     *(
@@ -31,6 +32,7 @@ LATER = {  # not in the files of older versions
         "kept_se",
         "role",
         "gap_limit",
+        OWN,
     ),
 }
 ANEW = "delete heads.json, and mhsa inspect-heads computes it anew from the checkpoint; or use --tokens"
@@ -57,6 +59,7 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
     closest = max(head.scores, key=lambda name: head.scores[name].lift, default=None)
     score = head.scores.get(head.target or closest or "")
     values = plain(head)
+    measured = [name for name in MEASURED if name != OWN or head.own_scores]
     return {
         "label": None if head.label is None else head.label.text,
         "label_id": values["label"],
@@ -64,7 +67,7 @@ def score_to_dict(head: HeadScore) -> dict[str, Any]:
         "closest": closest,
         "lift": None if score is None else score.lift,
         "uniform": None if score is None else score.uniform,
-        **{name: values[name] for name in MEASURED},
+        **{name: values[name] for name in measured},
         "scores": {**values["scores"], **{name: values[name] for name in FIGURES}},
         "evidence": "; ".join(map(words, head.evidence)),
         "claims": values["evidence"],
@@ -151,6 +154,9 @@ def snapshot_to_dict(record: SnapshotRecord) -> dict[str, Any]:
     What a snapshot without maps does not hold is left out.
     """
     line = {"kind": KIND, **plain(record)}
+    if not record.own_uniform:
+        line["heads"] = [{key: value for key, value in head.items() if key != OWN} for head in line["heads"]]
+        del line["own_uniform"]
     if not record.maps:
         line["heads"] = [{key: value for key, value in head.items() if key not in FIGURES} for head in line["heads"]]
         del line["maps"], line["pool"]

@@ -14,12 +14,13 @@ from typing import Any
 from mhsa_cli.errors import IS, DamageError, RunError, StorageError, UsageError
 from mhsa_cli.records.formats import FORMAT
 from mhsa_cli.records.labels import Label, set_words
-from mhsa_cli.records.sweep import Median, PairStats, SweepReport
+from mhsa_cli.records.sweep import Median, OwnStats, PairStats, SweepReport
 from mhsa_cli.runs.atomic import remove, write_file_atomic
 from mhsa_cli.runs.codec import plain
 from mhsa_cli.runs.commit import sweep_orphans
 from mhsa_cli.runs.disk import read_file, retried, storage_errors, verify_hint
 from mhsa_cli.runs.hashes import read_listed
+from mhsa_cli.runs.heads import OWN
 from mhsa_cli.runs.json_file import dump_sealed, is_sealed
 from mhsa_cli.runs.listing import LOCK, RUN, SWEEP, is_sweep, list_sweeps, load_sealed, named, read_info, run_argument
 from mhsa_cli.runs.lock import RunLock
@@ -180,6 +181,7 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
             ],
             "formed": [{**plain(one), "step": _median(one.step)} for one in group.formed],
             "pending": group.pending,
+            **({OWN: [_own(one) for one in group.own_scores]} if group.own_scores else {}),
         }
         for group in report.groups
     ]
@@ -187,7 +189,7 @@ def report_document(report: SweepReport, words: Words) -> dict[str, Any]:
         {**plain(pair), "difference": pair.difference and _median(pair.difference), "words": words(report, pair)}
         for pair in report.pairs
     ]
-    runs = [{**plain(trial), **_label_names(trial.labels)} for trial in report.trials]
+    runs = [{**_without_empty(plain(trial)), **_label_names(trial.labels)} for trial in report.trials]
     failed = sum(trial.status == "failed" for trial in report.trials)
     return {"goal": report.goal, "failed": failed, "groups": groups, "pairs": pairs, "runs": runs}
 
@@ -198,6 +200,14 @@ def report_table(report: SweepReport) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _without_empty(trial: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in trial.items() if key != OWN or value}
+
+
+def _own(one: OwnStats) -> dict[str, Any]:
+    return {**plain(one), "smallest": _median(one.smallest), "largest": _median(one.largest)}
 
 
 def _median(found: Median) -> dict[str, float | None]:

@@ -50,25 +50,37 @@ def null_lifts(model: TransformerLM, task: Task) -> dict[str, Tensor]:
     them, which raises the limit. Empty where rows are too long to measure, or a custom block does not return its
     weights.
     """
-    if model.custom is not None and not model.custom.findings.has_weights:
+    found = untrained_weights(model, task)
+    if found is None:
         return {}
+    probe, drawn = found
+    parts = [reached(lifts(concat_heads(weights), probe)) for weights in drawn]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def untrained_weights(model: TransformerLM, task: Task) -> tuple[Probe, Iterator[list[Tensor]]] | None:
+    """Return rows, and the weights on them of many untrained models at once, by layer (M, B, H, T, T).
+
+    They are those that `null_lifts` scores; None where it is empty.
+    """
+    if model.custom is not None and not model.custom.findings.has_weights:
+        return None
     T = task.seq_len
     stacked = copy.deepcopy(model).cpu()
     probe = build_probe(stacked, task, SEED, min(ROWS, max(MIN_ROWS, MAX_ALL // (HEADS * T * T))))
-    if probe is None:
-        return {}
-    n_heads, B = len(model.heads), len(probe.ids)
+    return None if probe is None else (probe, _drawn_weights(model, stacked, probe))
+
+
+def _drawn_weights(model: TransformerLM, stacked: TransformerLM, probe: Probe) -> Iterator[list[Tensor]]:
+    n_heads, (B, T) = len(model.heads), probe.ids.shape
     models = math.ceil(HEADS / n_heads)
     at_once = max(1, min(models, MAX_WEIGHTS // (B * n_heads * T * T)))
     drawings = untrained(model)
-    parts: list[dict[str, Tensor]] = []
     for _ in range(0, models, at_once):
         draws = [[p.detach().clone() for p in one.parameters()] for one in islice(drawings, at_once)]
         for parameter, values in zip(stacked.parameters(), zip(*draws, strict=True), strict=True):
             parameter.data = torch.stack(values)
-        weights = concat_heads(head_weights(stacked, probe.ids.expand(len(draws), B, T)))
-        parts.append(reached(lifts(weights, probe)))
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        yield head_weights(stacked, probe.ids.expand(len(draws), B, T))
 
 
 def untrained(model: TransformerLM) -> Iterator[TransformerLM]:

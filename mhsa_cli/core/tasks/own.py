@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from mhsa_cli.config.own_file import split
 from mhsa_cli.config.own_task import short_name
 from mhsa_cli.core.tasks.base import IGNORE, Batch, Task, counted_chance, stream_generator
+from mhsa_cli.core.user_code import call_own, describe
 from mhsa_cli.errors import UsageError
 
 ROWS = 64  # that are drawn to check a task
@@ -79,17 +77,7 @@ class OwnTask(Task):
 
     def _ask(self, what: str, call: Callable[[], Any]) -> Any:
         """Call the user's code. Raises: UsageError with the line that raised."""
-        try:
-            return call()
-        except UsageError:
-            raise
-        except Exception as error:
-            path = split(self.file)[0]
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [at.lineno for at in frames if Path(at.filename).name == Path(path).name]
-            where = f", line {lines[-1]}" if lines else ""
-            message = f"{path}{where}: {what} raised {type(error).__name__}: {error}"
-            raise UsageError(message, None, CODE) from error
+        return call_own(self.file, what, call, CODE)
 
     @property
     def n_symbols(self) -> int:
@@ -107,13 +95,13 @@ class OwnTask(Task):
         """Draw rows with the user's code, and check what it returns. Raises: UsageError."""
         found = self._ask(what, lambda: call(generator, rows))
         if not (isinstance(found, tuple | list) and len(found) == 2):
-            raise self._error(f"{what} returned {_kind(found)}, wanted two tensors", "return inputs, targets")
+            raise self._error(f"{what} returned {describe(found)}, wanted two tensors", "return inputs, targets")
         for name, ids in zip(("inputs", "targets"), found, strict=True):
             wanted = f"wanted an int64 tensor ({rows}, {self.seq_len}): rows, task.seq_len"
             if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or tuple(ids.shape) != (rows, self.seq_len):
                 other = isinstance(ids, Tensor) and ids.dim() == 2 and ids.size(1) != self.seq_len
                 hint = f"if every row has {ids.size(1)} tokens: task.seq_len={ids.size(1)}" if other else None
-                raise self._error(f"{what}: {name} is {_kind(ids)}, {wanted}", hint)
+                raise self._error(f"{what}: {name} is {describe(ids)}, {wanted}", hint)
             lowest, highest = int(ids.min()), int(ids.max())
             if highest >= self.vocab_size or (lowest < 0 and not (name == "targets" and lowest == IGNORE)):
                 odd = highest if highest >= self.vocab_size else lowest
@@ -151,7 +139,7 @@ class OwnTask(Task):
         for found, rows in ((keys, "its own rows"), (self.source(shuffled), "rows of shuffled tokens")):
             if not isinstance(found, Tensor) or found.dtype != torch.bool or tuple(found.shape) != shape:
                 wanted = f"a boolean tensor {shape}: rows, queries, keys"
-                raise self._error(f"source returned {_kind(found)} for {rows}, wanted {wanted}")
+                raise self._error(f"source returned {describe(found)} for {rows}, wanted {wanted}")
         if bool(keys.triu(1).any()):
             row, query, key = keys.triu(1).nonzero()[0].tolist()
             message = f"source: query {query} of row {row} has its answer at {key}, which comes after it"
@@ -170,7 +158,7 @@ class OwnTask(Task):
         changed = self.corrupt(batch, stream_generator(0, "check", 2))
         wanted, found = tuple(batch.inputs.shape), changed.inputs
         if not isinstance(found, Tensor) or found.dtype != torch.int64 or tuple(found.shape) != wanted:
-            raise self._error(f"corrupt returned {_kind(found)}, wanted inputs: an int64 tensor {wanted}")
+            raise self._error(f"corrupt returned {describe(found)}, wanted inputs: an int64 tensor {wanted}")
         if found.equal(batch.inputs):
             raise self._error("corrupt changes no row", "return inputs whose answers differ")
 
@@ -196,7 +184,7 @@ class OwnTask(Task):
         said = getattr(self._made, "baselines", {})
         said = self._ask("baselines", said) if callable(said) else said
         if not isinstance(said, Mapping):
-            raise self._error(f"baselines is {_kind(said)}, wanted names and losses", "baselines = {'unigram': 1.83}")
+            raise self._error(f"baselines is {describe(said)}, wanted names and losses", "baselines = {'unigram': 1.83}")
         if len(said) > MOST:
             raise self._error(f"has {len(said)} baselines, wanted {MOST} or fewer")
         for name, loss in said.items():
@@ -205,7 +193,7 @@ class OwnTask(Task):
                 raise self._error(message)
             number = isinstance(loss, int | float) and not isinstance(loss, bool)
             if not number or not math.isfinite(loss) or loss < 0:
-                found = loss if number else _kind(loss)
+                found = loss if number else describe(loss)
                 raise self._error(f"baselines: {name} is {found}, wanted a loss in nats: a finite number, 0 or more")
         return {name: float(loss) for name, loss in said.items()}
 
@@ -218,12 +206,5 @@ class OwnTask(Task):
         if not (
             isinstance(said, tuple | list) and len(said) == 2 and all(isinstance(one, int | float) for one in said)
         ):
-            raise self._error(f"chance is {_kind(said)}, wanted two numbers", "chance = (loss in nats, accuracy)")
+            raise self._error(f"chance is {describe(said)}, wanted two numbers", "chance = (loss in nats, accuracy)")
         return float(said[0]), float(said[1])
-
-
-def _kind(found: Any) -> str:
-    """Describe what was returned: a tensor by its dtype and shape."""
-    if isinstance(found, Tensor):
-        return f"a tensor {tuple(found.shape)} of {str(found.dtype).removeprefix('torch.')}"
-    return "None" if found is None else f"a {type(found).__name__}"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.config.schema import Config, TrainConfig
+from mhsa_cli.core.heads.own_scores import OwnScore
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM, build
 from mhsa_cli.core.tasks import Task, TrainBatches, fixed_batch
@@ -45,7 +46,7 @@ class Group:
     so a resume yields that evaluation again. `stop` is called after every step; True saves and ends all runs.
     `wants_save` chooses the steps of checkpoints, by default those of train.save_every. A run with a non-finite loss or
     gradient ends with a FailRecord, after a checkpoint of its last finite weights if there are any; the others go on
-    unchanged.
+    unchanged. `scores` are the user's own, kept in the snapshots.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class Group:
         stop: Callable[[], bool] = lambda: False,
         wants_save: Callable[[int], bool] | None = None,
         watch: bool = True,
+        scores: Sequence[OwnScore] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.clock, self.seconds = clock, 0.0  # of training steps alone
         self.configs, self.task, self.device, self.stop = list(configs), task, device, stop
-        self.train = train = configs[0].train
+        self.train, self.scores = configs[0].train, scores
+        train = self.train
         if any(not same_but_seed(config, configs[0]) for config in configs):
             raise ValueError("the configs of a group must differ in their seeds only")
         torch.set_num_threads(train.threads)
@@ -83,7 +86,7 @@ class Group:
         if resume is not None:
             self.epoch_loss_sums = [restore(self.stack, slot, files) for slot, files in enumerate(resume)]
         self.resumed = resume is not None
-        self.snapshots = Snapshots(self.stack, task) if watch else None
+        self.snapshots = Snapshots(self.stack, task, scores) if watch else None
         self.map_steps, self.snapshot_steps = map_steps(self.total), snapshot_steps(self.total)
         self.last_eval: list[EvalRecord] = [EvalRecord(0, math.nan, math.nan)] * len(configs)
         self._first = self.step
@@ -213,7 +216,7 @@ class Group:
         self.stack = self.stack.keep(finite)
         self.eval_inputs, self.eval_targets = self.eval_inputs[finite], self.eval_targets[finite]
         if self.snapshots is not None:
-            self.snapshots = Snapshots(self.stack, self.task)
+            self.snapshots = Snapshots(self.stack, self.task, self.scores)
 
     def _snapshot(self, flush: bool) -> RunRecords:
         """Take a snapshot if due at this step; yield the pending ones if `flush` or if there are many."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhsa_cli.core.heads.capture import finite_or_none, head_weights, weights_and_logits
+from mhsa_cli.core.heads.own_scores import OnRows, OwnScore
 from mhsa_cli.core.heads.probe import Probe, build_probe
 from mhsa_cli.core.heads.scores import concat_heads, lifts, positionality, shape
 from mhsa_cli.core.tasks import Task
@@ -51,13 +52,14 @@ class Snapshots:
     One pass over many models costs little more than over one. Nothing is stored where rows are too long to measure.
     """
 
-    def __init__(self, stack: Stack, task: Task) -> None:
+    def __init__(self, stack: Stack, task: Task, scores: Sequence[OwnScore] = ()) -> None:
         self.stack = stack
         self.kept: list[tuple[int, Tensor, bool]] = []  # step, weights, with maps
         custom = stack.model.custom
         seeds = stack.seeds if custom is None or custom.findings.has_weights else []
         found = [build_probe(stack.model, task, seed, ROWS) for seed in seeds]
         self.probes = [probe for probe in found if probe is not None]  # by slot
+        self.own = [[OnRows(score, probe.ids, probe.visible) for score in scores] for probe in self.probes]
         if not self.probes:
             return
         self.model = copy.deepcopy(stack.model)
@@ -104,6 +106,8 @@ class Snapshots:
                 SnapshotRecord(step, heads[k * n : (k + 1) * n], in_context=finite_or_none(scores[k][slot]))
                 for k, step in enumerate(steps)
             ]
+            if self.own[slot]:
+                records = [self._with_own(record, own[:, k, slot], self.own[slot]) for k, record in enumerate(records)]
             if shuffled is not None:
                 chosen = [records[k] for k in whole]
                 ours, theirs = own[:, whole, slot].flatten(1, 2), shuffled[:, :, slot].flatten(1, 2)
@@ -148,6 +152,16 @@ class Snapshots:
             near = {d: values[i] for d, values in offsets.items()}
             heads.append(HeadSnapshot(layer, head, own_lifts, None if distance is None else distance[i], offsets=near))
         return heads
+
+    def _with_own(self, record: SnapshotRecord, weights: Tensor, scores: Sequence[OnRows]) -> SnapshotRecord:
+        """Add the user's own scores: weights (B, n, T, T)."""
+        layers = weights.split(self.layers, 1)
+        found = {rows.score.short: rows.means_of(rows.by_row(layers)).tolist() for rows in scores}
+        heads = [
+            replace(head, own_scores={name: values[i] for name, values in found.items()})
+            for i, head in enumerate(record.heads)
+        ]
+        return replace(record, heads=heads, own_uniform={rows.score.short: rows.uniform for rows in scores})
 
     def _with_maps(
         self, records: Sequence[SnapshotRecord], own: Tensor, shuffled: Tensor, probe: Probe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,13 +18,15 @@ from mhsa_cli.runs.names import find_root
 from mhsa_cli.runs.new_folder import check_free, free_space
 
 
-def plan_sweep(grid: Grid, *, name: str | None, root: Path, options: EngineOptions) -> SweepPlan:
+def plan_sweep(
+    grid: Grid, *, name: str | None, root: Path, options: EngineOptions, scores: Sequence[str] = ()
+) -> SweepPlan:
     """Compute what a sweep will take, refused where the sweep would be; nothing is written.
 
     A local sweep's time is measured by training for a moment. Raises: UsageError, StorageError.
     """
     folder, began = find_root(root), perf_counter()
-    check_plan(grid, folder, options)  # loads torch
+    check_plan(grid, folder, options, scores)  # loads torch
     start = perf_counter() - began
     check_free(root, name, stem(grid))
     slots = processes(grid, options)

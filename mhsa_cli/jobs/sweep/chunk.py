@@ -13,12 +13,14 @@ from typing import Any
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import cpu_kind
+from mhsa_cli.core.heads.own_scores import OwnScore, own_nulls
 from mhsa_cli.core.heads.random_baseline import null_limits
 from mhsa_cli.core.sweep_report import reached
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
+from mhsa_cli.jobs.own_score import score_facts, scores_of_chunk, with_own_scores
 from mhsa_cli.jobs.own_task import OwnSource, task_facts, task_of_chunk
 from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
@@ -46,7 +48,8 @@ class Chunk:
     """Trials that train together; `goal` is the accuracy that counts as success.
 
     `last_try`: it failed once, and now runs with nothing beside it. `attention` is the custom attention of its trials.
-    `texts` are the digests of the plan's text files, `task` the user's own task.
+    `texts` are the digests of the plan's text files, `task` the user's own task, `scores` their scores,
+    `kept` the names and digests of these in the plan.
     """
 
     number: int
@@ -56,16 +59,26 @@ class Chunk:
     attention: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     task: OwnSource | None = None
+    scores: tuple[OwnSource, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 def train_chunk(path: Path, chunk: Chunk, stop: Callable[[], bool], send: Send) -> None:
     """Train a chunk of the sweep at `path` from the newest step that its trials share, and write their folders."""
     config = planned_text(chunk.trials[0].config, chunk.texts, path)
-    with task_of_chunk(config, chunk.task) as task:
-        _train_chunk(path, chunk, config, task, stop, send)
+    with task_of_chunk(config, chunk.task) as task, scores_of_chunk(chunk.scores) as scores:
+        _train_chunk(path, chunk, config, task, scores, stop, send)
 
 
-def _train_chunk(path: Path, chunk: Chunk, with_text: Config, task: Task, stop: Callable[[], bool], send: Send) -> None:
+def _train_chunk(
+    path: Path,
+    chunk: Chunk,
+    with_text: Config,
+    task: Task,
+    scores: Sequence[OwnScore],
+    stop: Callable[[], bool],
+    send: Send,
+) -> None:
     sweep, trials, config = SweepDir(path), chunk.trials, chunk.trials[0].config
     device = prepare_device(config)
     here = {**machine(config, device), "cpu": cpu_kind()}
@@ -84,9 +97,12 @@ def _train_chunk(path: Path, chunk: Chunk, with_text: Config, task: Task, stop: 
                 runs[-1].truncate_after(start.step)
         files = None if start is None else start.files
         clock = _Clock(0.0 if start is None else start.seconds, len(trials))
-        group = Group(configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due)
+        group = Group(
+            configs, task, device, models=models, resume=files, stop=stop, wants_save=clock.is_due, scores=scores
+        )
         earlier = {} if start is None else RESUMED
         facts = {**here, **earlier, **block_facts(models[0] if models else None), **task_facts(config, chunk.task)}
+        facts |= score_facts(scores, chunk.kept)
         for number, run in enumerate(runs):
             run.update(**group.facts(number), **facts)
         journals = [TrialJournal() for _ in trials] if start is None else start.journals
@@ -197,9 +213,11 @@ class _ChunkTraining:
         if not ended or not group.runs:
             return
         limits = null_limits(group.model(group.runs[0]), group.task)  # the same for all trials of a shape
+        nulls = own_nulls(group.model(group.runs[0]), group.task, group.scores)
         for count, number in enumerate(group.runs, 1):
             trial, model, last = self.chunk.trials[number], group.model(number), group.last_eval[number]
             maps = measure_model(trial.config, group.task, model, group.step, limits)
+            maps = with_own_scores(maps, trial.config, group.task, model, group.scores, nulls)
             journal = self.journals[number]
             entry = trial_entry(trial, journal.metrics, journal.snapshots, maps, self.chunk.goal)
             run, status = self.runs[number], "finished"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ def expand_grid(config: str | None, overrides: list[str], seeds: int, skip_inval
     return grid
 
 
-def check_plan(grid: Grid, folder: Path, options: EngineOptions) -> dict[str, Any]:
-    """Check memory, the disk of `folder` and custom attention; return the digests of the files that the plan needs.
+def check_plan(grid: Grid, folder: Path, options: EngineOptions, scores: Sequence[str] = ()) -> dict[str, Any]:
+    """Check memory, the disk of `folder` and the user's code; return the digests of the files that the plan needs.
 
     Raises: UsageError, StorageError.
     """
     check_capacity([cell.configs for cell in grid.cells], folder, processes(grid, options))
     from mhsa_cli.jobs.custom_attention import try_blocks  # imports torch: only after the grid is checked
+    from mhsa_cli.jobs.own_score import score_digests
     from mhsa_cli.jobs.own_task import task_digests
 
     configs = [cell.configs[0] for cell in grid.cells]
@@ -44,6 +46,7 @@ def check_plan(grid: Grid, folder: Path, options: EngineOptions) -> dict[str, An
         "attention": try_blocks(configs, options.engine),
         "texts": text_digests(configs),
         "tasks": task_digests(configs),
+        "scores": score_digests(scores, configs),
     }
     return {key: found for key, found in digests.items() if found}
 
@@ -54,10 +57,17 @@ def processes(grid: Grid, options: EngineOptions) -> int | None:
 
 
 def new_sweep(
-    grid: Grid, *, name: str | None, goal: float | None, root: Path, options: EngineOptions, command: list[str]
+    grid: Grid,
+    *,
+    name: str | None,
+    goal: float | None,
+    root: Path,
+    options: EngineOptions,
+    command: list[str],
+    scores: Sequence[str] = (),
 ) -> SweepDir:
-    """Check memory and disk, and write the plan. Raises: UsageError, StorageError."""
-    digests = check_plan(grid, prepare_root(root), options)
+    """Check memory, disk and the user's code, and write the plan. Raises: UsageError, StorageError."""
+    digests = check_plan(grid, prepare_root(root), options, scores)
     from mhsa_cli.jobs.own_task import goal_accuracy  # imports torch
 
     plan = {

@@ -14,15 +14,16 @@ from mhsa_cli.core.heads.history import histories, largest_drop
 from mhsa_cli.core.sweep_report import last_watched, reached, report
 from mhsa_cli.core.training.lockstep import log_every
 from mhsa_cli.errors import MhsaError, RunError
+from mhsa_cli.jobs.kept_scores import KEY
 from mhsa_cli.jobs.load_heads import stored_maps
 from mhsa_cli.jobs.sweep.membership import reported_weights
 from mhsa_cli.jobs.sweep.plan import Trial
 from mhsa_cli.records.heads import HeadMaps, HeadReport
 from mhsa_cli.records.labels import Label
-from mhsa_cli.records.sweep import DAMAGED, EXCLUDED, Cause, Formed, SweepReport, TrialCurve, TrialResult
+from mhsa_cli.records.sweep import DAMAGED, EXCLUDED, Cause, Formed, OwnRange, SweepReport, TrialCurve, TrialResult
 from mhsa_cli.records.timeline import Interval, SnapshotRecord
 from mhsa_cli.records.training import StepRecord
-from mhsa_cli.runs.codec import ContentError, from_plain, plain
+from mhsa_cli.runs.codec import MALFORMED, ContentError, describe_malformed, from_plain, plain
 from mhsa_cli.runs.heads import snapshots_from_lines
 from mhsa_cli.runs.listing import METRICS, RUN, SCORES, WEIGHTS
 from mhsa_cli.runs.metrics import MetricRecord, records_of
@@ -61,7 +62,20 @@ def trial_entry(
         "label_ids": [label.id for label in labels],
         "formed": plain(formed(found, snapshots, steps)) if found is not None and snapshots else None,
         "curve": _curve(steps),
+        **({KEY: plain(own)} if (own := own_ranges(found)) else {}),
     }
+
+
+def own_ranges(report: HeadReport | None) -> dict[str, OwnRange]:
+    """Find the range of every score of the user's own over the heads of a model."""
+    heads = [] if report is None else report.heads
+    found = {}
+    for name, first in (heads[0].own_scores if heads else {}).items():
+        figures = [head.own_scores[name] for head in heads if name in head.own_scores]
+        values = [one.value for one in figures if one.value is not None]
+        ends = min(values, default=None), max(values, default=None)
+        found[name] = OwnRange(*ends, first.uniform, first.null_low, first.null)
+    return found
 
 
 def formed(found: HeadReport, snapshots: Sequence[SnapshotRecord], steps: Sequence[StepRecord]) -> Formed:
@@ -117,6 +131,14 @@ def _formation(content: Any) -> Formed | None:
     return replace(found, onsets=onsets, circuit=found.circuit if found.circuit in onsets else "")
 
 
+def _own_scores(content: Any) -> dict[str, OwnRange]:
+    try:
+        return {name: from_plain(OwnRange, one) for name, one in content.items()}
+    except MALFORMED as error:
+        message = f"{RUN} is damaged: {describe_malformed(error)} in sweep.{KEY}"
+        raise RunError(message) from None
+
+
 def read_report(
     sweep: SweepDir, plan: Mapping[str, Any], trials: Sequence[Trial], excluded: Mapping[str, str]
 ) -> SweepResults:
@@ -126,7 +148,7 @@ def read_report(
     curves: list[list[TrialCurve]] = [[] for _ in plan["cells"]]
     reported = reported_weights(plan)
     for trial in trials:
-        info, result, formation = dict[str, Any](), dict[str, Any](), None
+        info, result, formation, own = dict[str, Any](), dict[str, Any](), None, dict[str, OwnRange]()
         weights = reported.get(trial.name)
         try:
             if trial.name in excluded:
@@ -139,6 +161,7 @@ def read_report(
                     status, result = DAMAGED, {"message": f"its {RUN} is damaged"}
                 weights = info.get(WEIGHTS) if status == "finished" else None
                 formation = _formation(result.get("formed"))
+                own = _own_scores(result.get(KEY) or {})
         except MhsaError as error:
             status, result = DAMAGED, {"message": error.message}
         if {"torch", "cpu"} <= info.keys():
@@ -163,6 +186,7 @@ def read_report(
                 weights_sha256=weights,
                 watched=last_watched(trial.config.total_steps, log_every(train)),
                 formed=formation,
+                own_scores=own,
             )
         )
     here = torch_version(), cpu_kind()

@@ -8,6 +8,7 @@ from typing import Any
 
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.jobs.custom_attention import name_blocks
+from mhsa_cli.jobs.kept_scores import name_again
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.jobs.own_task import name_tasks
 from mhsa_cli.jobs.signals import StopSignal
@@ -59,11 +60,15 @@ def run_sweep(
     if forget_weights(plan, {trial.name for trial in missing}):
         sweep.write(plan)  # or the trials trained now would not match the report if this sweep is killed
     configs = [trial.config for trial in missing]
-    attentions, tasks = named if resumed else (None, None)
+    attentions, tasks = (named.attentions, named.tasks) if resumed else (None, None)
+    kept = plan.get("scores") or {}
+    scores = name_again(kept, named.scores, sweep.name) if resumed and missing else list(kept)
     blocks = name_blocks(configs, plan.get("attention") or {}, attentions, sweep.name)
     blocks |= name_tasks(configs, plan.get("tasks") or {}, tasks, sweep.name)
     try:
-        faults = train_missing(sweep, plan, included, missing, options, stop, show, blocks) if missing else 0
+        faults = 0
+        if missing:
+            faults = train_missing(sweep, plan, included, missing, options, stop, show, blocks, scores)
     except SystemExit:  # a second Ctrl-C
         stop.hold()
         tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(sweep.path)}")

@@ -43,11 +43,12 @@ def _chunks(
     engine: Engine,
     steps: Mapping[str, int],
     blocks: Mapping[str, str],
+    scores: Sequence[str],
 ) -> list[Chunk]:
     """Group trials that differ only in their seeds into chunks: up to the largest stack, one or more for each slot.
 
     `steps` are those of their newest checkpoints: trials of a chunk resume from the same one. `blocks` maps custom
-    attention and the user's own tasks to the name to import.
+    attention and the user's own tasks to the name to import; `scores` are the names of their own scores.
     """
     groups: dict[tuple[Config, int], list[Trial]] = {}
     for trial in trials:
@@ -55,6 +56,7 @@ def _chunks(
         without_seed = trial.config.model_copy(update={"train": train})
         groups.setdefault((without_seed, steps[trial.name]), []).append(trial)
     chunks: list[Chunk] = []
+    sent = tuple(map(own_source, scores))
     for group in groups.values():
         config = group[0].config
         size = stack_size(config, len(group), engine.slots, engine.memory)
@@ -62,7 +64,18 @@ def _chunks(
         task = own_source(blocks[config.task.name]) if config.task.name in blocks else None
         for i in range(0, len(group), size):
             part = tuple(group[i : i + size])
-            chunks.append(Chunk(len(chunks), part, plan["goal"], attention=attention, texts=texts, task=task))
+            chunks.append(
+                Chunk(
+                    len(chunks),
+                    part,
+                    plan["goal"],
+                    attention=attention,
+                    texts=texts,
+                    task=task,
+                    scores=sent,
+                    kept=plan.get("scores") or {},
+                )
+            )
     return chunks
 
 
@@ -75,6 +88,7 @@ def train_missing(
     stop: StopSignal,
     show: Callable[..., Watcher],
     blocks: Mapping[str, str],
+    scores: Sequence[str] = (),
 ) -> int:
     """Train the trials without a result; returns the number of chunks with an internal error.
 
@@ -85,7 +99,7 @@ def train_missing(
     started = sum(step > 0 for step in steps.values())
     # The engine sends messages to the view, which is made later, from the chunks.
     engine = _engine(sweep, options, len(missing), stop, lambda message: view.receive(message))
-    chunks = _chunks(missing, plan, engine, steps, blocks)
+    chunks = _chunks(missing, plan, engine, steps, blocks, scores)
     left = sum(trial.config.total_steps - steps[trial.name] for trial in missing)
     cells = [" ".join(f"{key.rpartition('.')[2]}={v}" for key, v in c["overrides"].items()) for c in plan["cells"]]
     view = show(trials=len(trials), done=done, started=started, work=left, slots=min(engine.slots, len(chunks)))

@@ -26,6 +26,7 @@ from mhsa_cli.renderers.kit.text_lines import INDENT, Lines, assemble, stacked, 
 from mhsa_cli.renderers.pictures.small_multiples import Curve, quartile_curve, small_multiples
 from mhsa_cli.renderers.pictures.sweep_figures import MORE, interval, loss_text, steps_text
 from mhsa_cli.renderers.pictures.sweep_onsets import onsets_table
+from mhsa_cli.renderers.pictures.sweep_scores import own_scores_table
 from mhsa_cli.renderers.pictures.sweep_words import (
     NO_DIFFERENCE,
     ONE_SEED,
@@ -74,8 +75,8 @@ def sweep_table(report: SweepReport, surface: Surface) -> Lines:
     beside = surface.width >= LABELS_FROM
     labels = Lines() if beside else _labels(report, surface)
     groups = _groups(report, surface, labelled=beside)
-    onsets, pairs = onsets_table(report, surface), pair_sentences(report, surface)
-    return stacked([groups, labels, onsets, pairs, _failed(report.trials, surface)])
+    onsets, own = onsets_table(report, surface), own_scores_table(report, surface)
+    return stacked([groups, labels, onsets, own, pair_sentences(report, surface), _failed(report.trials, surface)])
 
 
 def _groups(report: SweepReport, surface: Surface, *, labelled: bool) -> Lines:

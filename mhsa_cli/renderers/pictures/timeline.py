@@ -22,6 +22,7 @@ from mhsa_cli.renderers.kit.table import Column, table, visible
 from mhsa_cli.renderers.kit.text_lines import Grid, Lines, Phrase, Piece, wrap_phrases
 from mhsa_cli.renderers.kit.ticks import fixed, short, step_text
 from mhsa_cli.renderers.pictures.curve import Level, loss_curve
+from mhsa_cli.renderers.pictures.own_scores import number_text
 from mhsa_cli.text import plural
 
 BELOW = "-", -0.05  # the mark of a lift below this
@@ -30,6 +31,7 @@ IN_CONTEXT = "ICL"  # the name of the model's strip
 LEAST_SCALE = 1.0  # nats of a full cell of that strip, at least: few rows are scored, and less is their noise
 _EIGHTHS = FULL.bars[1:]
 
+Scale = tuple[float, float] | None  # the values of an empty and of a full cell; None for lifts
 Curve = Sequence[tuple[int, float | None]]  # of (step, value)
 
 
@@ -42,17 +44,18 @@ def timeline_picture(
     drop: LossDrop | None = None,
     target: str | None = None,
     in_context: Curve = (),
+    scale: Scale = None,
 ) -> Lines:
     """Draw every head's lift over training under the loss curve, and the model's in-context score.
 
     A cell holds the last snapshot up to its step. `drop` is the largest drop of the loss, to be marked. `target` is
-    given when all heads are scored against that one target.
+    given when all heads are scored against that one target. `scale` is given where they have values in place of lifts.
     """
     measured = [(step, score) for step, score in in_context if score is not None and math.isfinite(score)]
     names = [history.name for history in histories]
     left = max((len(name) for name in [*names, IN_CONTEXT * bool(measured)]), default=0) + 1
     beside = replace(surface, width=max(1, (surface.width - left - 1) // 2))  # the plot keeps half of the room
-    columns, hidden, notes = _columns(histories, target, beside)
+    columns, hidden, notes = _columns(histories, target, beside, scale)
     side = table(columns, histories, beside)[: len(histories) + 1]
     curve = loss_curve(
         loss_series,
@@ -71,16 +74,16 @@ def timeline_picture(
     if drop is not None:
         grid.put(frame.cell(drop.step, frame.y_axis.low)[0], 0, "^", DIM)
     for number, history in enumerate(histories, 1):
-        points = list(zip(history.steps, history.lifts, strict=False))
+        points = list(zip(history.steps, [_level(lift, scale) for lift in history.lifts], strict=False))
         _put_strip(grid, number, history.name, points, frame, surface)
-    scale = max(LEAST_SCALE, -min((score for _, score in measured), default=0.0))
+    full = max(LEAST_SCALE, -min((score for _, score in measured), default=0.0))
     if measured:
-        shares = [(step, -score / scale) for step, score in measured]
+        shares = [(step, -score / full) for step, score in measured]
         _put_strip(grid, len(histories) + 1, IN_CONTEXT, shares, frame, surface, ABOVE)
-    phrases: list[Phrase] = [*([(note, PLAIN)] for note in notes), *_scale(target, surface)]
-    phrases += _caption(histories, drop)
+    phrases: list[Phrase] = [*([(note, PLAIN)] for note in notes), *_scale(target, surface, scale)]
+    phrases += _caption(histories, drop, scale)
     if measured:
-        phrases += _in_context_caption(measured, scale)
+        phrases += _in_context_caption(measured, full)
     phrases += [column.legend for column in columns if column.legend]
     if any(column.value(history) == surface.glyphs.dash for column in columns for history in histories):
         phrases.append(f"{surface.glyphs.dash} in a column: never, or unknown")
@@ -93,12 +96,15 @@ def timeline_picture(
 
 
 def _columns(
-    histories: Sequence[HeadHistory], target: str | None, surface: Surface
+    histories: Sequence[HeadHistory], target: str | None, surface: Surface, scale: Scale
 ) -> tuple[list[Column[HeadHistory]], list[str], list[str]]:
     """Choose the columns that have room; also the titles of the hidden ones, and notes on labels that have no room."""
 
+    values, last = scale is not None, "mean of the last 3 snapshots"
+
     def number(name: str, drop: int, legend: str) -> Column[HeadHistory]:
-        return Column(name, partial(_number, name, surface.glyphs.dash), "right", drop=drop, legend=legend)
+        text = partial(_number, name, surface.glyphs.dash)
+        return Column(name, text, "right", drop=drop, legend=legend, when=not values)
 
     labelled = target is None and any(history.label not in ("", _aim(history)) for history in histories)
     unlabelled = target is None and any(not history.label for history in histories)
@@ -111,7 +117,10 @@ def _columns(
             legend="target: the pattern of the head's label" + ", else the closest one" * unlabelled,
         ),
         label,
-        number("lift", 3, "column lift: mean of the last 3 snapshots"),
+        Column(
+            "value", lambda history: number_text(history.final), "right", legend=f"column value: {last}", when=values
+        ),
+        number("lift", 3, f"column lift: {last}"),
         number("onset", 1, "onset: the steps between which it comes to half of that lift"),
         number("width", 4, "width: steps from 20% to 80% of that lift"),
         number("lead", 2, "lead: steps by which the head's rise (20% to 80%) precedes the largest drop of the loss"),
@@ -176,7 +185,7 @@ def _cell(lift: float | None, surface: Surface, below: tuple[str, float]) -> Pie
     return (text, PLAIN) if text else (surface.glyphs.dot, DIM)
 
 
-def _caption(histories: Sequence[HeadHistory], drop: LossDrop | None) -> list[Phrase]:
+def _caption(histories: Sequence[HeadHistory], drop: LossDrop | None, scale: Scale) -> list[Phrase]:
     """Explain the strips: what a cell holds, and its marks."""
     phrases: list[Phrase] = [f"{plural(len(histories[0].steps), 'snapshot')}; a cell holds the last one up to its step"]
     phrases.append("measured on fewer rows than the scores of inspect-heads")
@@ -184,7 +193,7 @@ def _caption(histories: Sequence[HeadHistory], drop: LossDrop | None) -> list[Ph
     if families:
         phrases.append(f"{' and '.join(families)}: the best one at each snapshot")
     lifts = [lift for history in histories for lift in history.lifts]
-    if any(lift is not None and lift < BELOW[1] for lift in lifts):
+    if scale is None and any(lift is not None and lift < BELOW[1] for lift in lifts):
         phrases.append("- in a strip: below 0, avoids the target")
     if None in lifts:
         another = any(history.distance is not None and None in history.lifts for history in histories)
@@ -207,7 +216,22 @@ def _in_context_caption(measured: Sequence[tuple[int, float]], scale: float) -> 
     return phrases
 
 
-def _scale(target: str | None, surface: Surface) -> list[Phrase]:
+def _level(value: float | None, scale: Scale) -> float | None:
+    """Return where a value lies on a scale, from 0 to 1; a lift needs none."""
+    if value is None or scale is None:
+        return value
+    low, high = scale
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+def _scale(target: str | None, surface: Surface, scale: Scale) -> list[Phrase]:
+    if scale is not None:
+        low, high = map(number_text, scale)
+        if surface.paints:
+            return [[(f"{target}: {low} ", DIM), *color_bar(surface), (f" {high}", DIM)]]
+        if surface.glyphs.braille:
+            return [f"{target}: {_EIGHTHS[0]} {low}, {_EIGHTHS[-1]} {high}"]
+        return [f"{target}: {surface.glyphs.dot} {low}, 9 {high}"]
     name = "lift" if target is None else f"lift on {target}"
     if surface.paints:
         return [f"{name}: 0 uniform, 1 all weight on the target", [("0 ", DIM), *color_bar(surface), (" 1", DIM)]]
