@@ -23,7 +23,8 @@ TEMPLATE = "core/tasks/template.py"
 
 def tasks(
     names: Annotated[
-        list[str] | None, argument("[TASK | new FILE.py]", "a task, or your own as FILE.py:NAME [default: all]")
+        list[str] | None,
+        argument("[TASK | new FILE.py]", "a task, or your own as FILE.py:NAME [default: all]\nfile that new writes"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -184,7 +184,9 @@ class OwnTask(Task):
         said = getattr(self._made, "baselines", {})
         said = self._ask("baselines", said) if callable(said) else said
         if not isinstance(said, Mapping):
-            raise self._error(f"baselines is {describe(said)}, wanted names and losses", "baselines = {'unigram': 1.83}")
+            raise self._error(
+                f"baselines is {describe(said)}, wanted names and losses", "baselines = {'unigram': 1.83}"
+            )
         if len(said) > MOST:
             raise self._error(f"has {len(said)} baselines, wanted {MOST} or fewer")
         for name, loss in said.items():
