@@ -14,7 +14,7 @@ from mhsa_cli.api.tables import Table, table
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.own_file import OwnCode
 from mhsa_cli.config.schema import Config
-from mhsa_cli.errors import MhsaError
+from mhsa_cli.errors import MhsaError, unwanted
 from mhsa_cli.jobs.guest import as_guest
 from mhsa_cli.jobs.load_heads import (
     measured_maps,
@@ -25,7 +25,7 @@ from mhsa_cli.jobs.load_heads import (
     without_maps,
 )
 from mhsa_cli.jobs.run_config import run_config
-from mhsa_cli.jobs.steps import find_step
+from mhsa_cli.jobs.steps import check_step, find_step
 from mhsa_cli.records.claim_words import words
 from mhsa_cli.records.heads import HeadMaps, HeadScore
 from mhsa_cli.renderers.kit.console import Surface
@@ -64,8 +64,10 @@ def load(
     Raises: RunError.
     """
     with as_guest():
+        if not isinstance(run, str | os.PathLike):
+            raise unwanted("run", repr(run), "the name or path of a run")
         folder = RunDir.open(runs_root(None if runs is None else Path(runs)), run)
-        return Run(folder, OwnCode(attention, task), find_step(folder, None if step is None else str(step)))
+        return Run(folder, OwnCode(attention, task), find_step(folder, None if step is None else check_step(str(step))))
 
 
 class Run(Shown):
@@ -195,6 +197,8 @@ def _addresses(heads: Heads) -> Iterator[str]:
     if isinstance(heads, str):
         yield heads
         return
+    if not isinstance(heads, Iterable):
+        raise unwanted("heads", repr(heads), 'heads such as "L0.H3,L1.H0" or [(0, 3), (1, 0)]')
     for head in heads:
         yield head if isinstance(head, str) else str(Head(*head))
 

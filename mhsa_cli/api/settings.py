@@ -25,6 +25,9 @@ def config_and_changes(
 
     With `grid` a list holds the values of an axis. Raises: UsageError for a value that no setting takes.
     """
+    if not isinstance(source, str | os.PathLike | None):
+        hint = 'write it in a file, and name that: "mine.py:MyTask"' if callable(source) else None
+        raise UsageError(f"found a {type(source).__name__}, wanted a config, a recipe or a task by its name", hint)
     config = os.fspath(source) if source is not None and is_config(source) else None
     task = [] if source is None or config is not None else [_setting("task.name", os.fspath(source), grid=False)]
     pairs = [*(settings or {}).items(), *more.items()]

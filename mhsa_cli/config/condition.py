@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from mhsa_cli.config.aliases import suggest
 from mhsa_cli.config.fields import all_keys, describe, expected, fields_of, options
 from mhsa_cli.config.overrides import Override, is_override, read, split_values
+from mhsa_cli.config.own_task import is_own
 from mhsa_cli.config.problems import ConfigError, clip
 from mhsa_cli.config.schema import Config
 from mhsa_cli.config.spelling import did_you_mean
@@ -26,7 +27,8 @@ class Condition:
     def holds(self, config: Config) -> bool:
         """Return whether a config has one of the values; not if its task lacks the setting."""
         section = getattr(config, self.section)
-        return self.key in type(section).model_fields and getattr(section, self.key) in self.values
+        known = self.key in type(section).model_fields or self.key in (section.model_extra or {})
+        return known and getattr(section, self.key) in self.values
 
 
 def read_condition(text: str) -> Condition | None:
@@ -44,9 +46,13 @@ def _value(one: Override) -> Any:
     if one.value.problems:
         raise ConfigError(one.value.problems)
     dotted, value = ".".join(one.path), one.value.data
+    if dotted == "task.name" and isinstance(value, str) and is_own(value):
+        return value
     if dotted not in all_keys():
-        hint = suggest(one.path[-1], ".".join(one.path[:-1]), all_keys(), value).text
-        raise one.key.error("unknown-key", f"unknown key `{clip(dotted)}`", hint)
+        hint = suggest(one.path[-1], ".".join(one.path[:-1]), all_keys(), value)
+        if one.path[0] == "task" and hint.kind == "keys":
+            return value  # it may be a setting of somebody's own task
+        raise one.key.error("unknown-key", f"unknown key `{clip(dotted)}`", hint.text)
     fields = fields_of(dotted)
     for field in fields:
         try:

@@ -16,7 +16,7 @@ from mhsa_cli.config.own_file import OwnKind, definition, file_problem, form_pro
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.recipes import installed
 from mhsa_cli.config.section import Section, SeqLen, VocabSize, rule
-from mhsa_cli.errors import UsageError
+from mhsa_cli.errors import UsageError, unwanted
 from mhsa_cli.text import escape
 
 TASK = OwnKind("own-task", "Name", "MyTask", (".py",), functions=True)
@@ -73,6 +73,8 @@ def find_task(name: str, given: Sequence[str], who: str, recorded: str | None) -
         return trusted
     same = [one for one in given if split(one)[1] == split(name)[1]]
     exact = [one for one in same if Path(split(one)[0]).name == Path(split(name)[0]).name] or same
+    if given and not exact:
+        raise unwanted("--task", given[0], f"{name}, on which {who} was trained", f"--task {escape(name)}")
     if not exact:
         shown = escape(name)
         message = f"{who} was trained on {shown}, which is not imported without permission"

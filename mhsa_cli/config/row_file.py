@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,10 +60,11 @@ def read_row_file(path: str) -> RowFile:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RowFileError(f"{escape(path)} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    lines = re.split(r"\r\n|\r|\n", text)  # not at other marks, which a JSON text may hold
+    first = next((line.strip() for line in lines if line.strip()), "")
     read = _from_json if first.startswith("{") else _from_arrows if ARROW in first else _from_csv
     rows = []
-    for line, row in read(path, text):
+    for line, row in read(path, lines):
         if not row.inputs or all(target is None for target in row.targets):
             part = "input" if not row.inputs else "target"
             raise RowFileError(f"{escape(path)}, line {line}: there is no {part}")
@@ -77,12 +78,12 @@ def read_row_file(path: str) -> RowFile:
 
 
 def _order(token: str) -> tuple[bool, int, str]:
-    number = token.isdecimal()
-    return not number, int(token) if number else 0, token
+    digits = token.lstrip("0") if token.isdecimal() else ""
+    return not token.isdecimal(), len(digits), digits or token
 
 
-def _from_arrows(path: str, text: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(text.splitlines(), 1):
+def _from_arrows(path: str, lines: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         given, arrow, target = line.partition(ARROW)
@@ -92,9 +93,9 @@ def _from_arrows(path: str, text: str) -> Iterator[tuple[int, Row]]:
         yield number, Row(tuple(given.split()), tuple(target.split()), aligned=False)
 
 
-def _from_csv(path: str, text: str) -> Iterator[tuple[int, Row]]:
-    reader = csv.reader(io.StringIO(text))
-    for cells in reader:
+def _from_csv(path: str, lines: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    reader = csv.reader(f"{line}\n" for line in lines)
+    for cells in _cells(path, reader):
         if not cells or (reader.line_num == 1 and [cell.strip().lower() for cell in cells] == ["input", "target"]):
             continue
         if len(cells) != 2:
@@ -104,8 +105,15 @@ def _from_csv(path: str, text: str) -> Iterator[tuple[int, Row]]:
         yield reader.line_num, Row(tuple(cells[0].split()), tuple(cells[1].split()), aligned=False)
 
 
-def _from_json(path: str, text: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(text.splitlines(), 1):
+def _cells(path: str, reader: Any) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise RowFileError(f"{escape(path)}, line {reader.line_num}: no CSV: {error}") from error
+
+
+def _from_json(path: str, lines: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         where = f"{escape(path)}, line {number}"

@@ -19,12 +19,13 @@ def call_own(name: str, what: str, call: Callable[[], Any], code: str) -> Any:
         return call()
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         path = split(name)[0]
         frames = traceback.extract_tb(error.__traceback__)
         lines = [at.lineno for at in frames if Path(at.filename).name == Path(path).name]
         where = f", line {lines[-1]}" if lines else ""
-        message = f"{path}{where}: {what} raised {type(error).__name__}: {error}"
+        said = " ".join(str(error).split())
+        message = f"{path}{where}: {what} raised {type(error).__name__}: {said}"
         raise UsageError(message, None, code) from error
 
 

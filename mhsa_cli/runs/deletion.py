@@ -9,11 +9,14 @@ from pathlib import Path
 
 from mhsa_cli.errors import IS, BusyError, RunError, StorageError, UsageError
 from mhsa_cli.runs.atomic import remove, sync_folder
+from mhsa_cli.runs.commit import REPLACED
 from mhsa_cli.runs.disk import retried, storage_errors
 from mhsa_cli.runs.listing import LOCK, RUN, SWEEP, is_sweep, list_runs, list_sweeps, named, newest_run, trial_folders
 from mhsa_cli.runs.lock import busy, is_locked, kept_free
 from mhsa_cli.runs.names import LONGEST, NEWEST
-from mhsa_cli.text import quoted, shortened
+from mhsa_cli.runs.sweep_dir import ERRORS, TABLE
+from mhsa_cli.runs.verify import OWN
+from mhsa_cli.text import escape, quoted, shortened
 
 _LEFTOVER = re.compile(r"\.deleted-[0-9]{1,18}-[0-9a-f]{8}")
 
@@ -42,6 +45,7 @@ def find_deletable(root: Path, name: str) -> Deletable:
         raise RunError((path, IS, why), "if it may go, delete it yourself", "no-run")
     trials = len(trial_folders(path)) if is_sweep(path) else None
     _refuse_live(path)
+    _refuse_strangers(path)
     return Deletable(path, _bytes_in(path), trials)
 
 
@@ -71,6 +75,19 @@ def _refuse_live(path: Path) -> None:
     for folder in (path, *(trial_folders(path) if is_sweep(path) else ())):
         if is_locked(folder / LOCK):
             raise _live(busy(folder / LOCK))
+
+
+def _refuse_strangers(path: Path) -> None:
+    """Refuse a folder with files of somebody else, at its top or that of a trial. Raises: RunError."""
+    trials = trial_folders(path) if is_sweep(path) else []
+    of_sweep = {SWEEP, TABLE, ERRORS, *(trial.name for trial in trials)} if is_sweep(path) else set()
+    for folder, own in ((path, of_sweep | OWN), *((trial, OWN) for trial in trials)):
+        with storage_errors("list", folder):
+            found = sorted(entry.name for entry in folder.iterdir())
+        others = [n for n in found if n not in own and not n.startswith(".") and not n.endswith(REPLACED)]
+        if others:
+            message = (folder, f" also has what is not of mhsa: {', '.join(map(escape, others[:3]))}")
+            raise RunError(message, "move it out first, or delete the folder yourself", "strangers")
 
 
 def _live(error: BusyError) -> BusyError:

@@ -109,7 +109,7 @@ def test_what_is_stored_needs_no_file_and_what_is_measured_asks_for_it() -> None
 def test_another_task_or_a_changed_file_is_told() -> None:
     train()
     wrong = mhsa("inspect-heads", "own", "--ablate", "L0.H0", "--task", "mine.py:Other")
-    assert wrong.code == 2
+    assert wrong.code == 2 and "mine.py:Other" in wrong.err
     Path("mine.py").write_text(MINE + "\n# other\n")
     changed = mhsa("inspect-heads", "own", "--ablate", "L0.H0", *NAMED)
     assert changed.code == 0 and "is not the file own was trained on" in changed.err

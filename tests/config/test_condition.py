@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mhsa_cli.config.condition import read_condition
@@ -66,3 +68,14 @@ def test_what_no_config_can_have_is_refused_with_the_nearest_name(text: str, cod
         read_condition(text)
     [problem] = caught.value.problems
     assert problem.code == code and (not meant or f"`{meant}" in str(problem.hint))
+
+
+def test_own_tasks_and_their_settings_are_conditions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def sums(generator, rows, *, vocab_size=5, seq_len=3, carry=2): ...\n")
+    config = load_config(None, ["task.name=mine.py:sums"])
+    for text, holds in (("task.name=mine.py:sums", True), ("task.carry=2,4", True), ("task.carry=3", False)):
+        condition = read_condition(text)
+        assert condition is not None and condition.holds(config) is holds
+    other = read_condition("task.carry=2")
+    assert other is not None and not other.holds(load_config(None))

@@ -34,6 +34,20 @@ def test_aligned_targets_stand_below_their_inputs(tmp_path: Path) -> None:
     assert rows.rows == (Row(("3", "1"), (None, "3"), True), Row(("9",), ("9",), True)) and rows.seq_len == 2
 
 
+def test_lines_end_where_an_editor_ends_them(tmp_path: Path) -> None:
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / "own").write_bytes(end.join(["a b,c", "d,e"]).encode())
+        assert [row.inputs for row in read_row_file(str(tmp_path / "own")).rows] == [("a", "b"), ("d",)]
+    marked = json.dumps({"input": "a\u2028b", "target": "c"}, ensure_ascii=False)
+    rows = read_row_file(write(tmp_path, f"{marked}\n{MIXED}"))
+    assert len(rows.rows) == 2
+
+
+def test_tokens_of_any_length_are_put_in_order(tmp_path: Path) -> None:
+    long = "1" * 5000
+    assert read_row_file(write(tmp_path, f"{long} 007 -> 8\n10 -> 9\n")).tokens == ("007", "8", "9", "10", long)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -42,6 +56,7 @@ def test_aligned_targets_stand_below_their_inputs(tmp_path: Path) -> None:
         ("1 ->\n2 -> 3", 1),
         (" -> 3\n2 -> 3", 1),
         ("a,b\nc,d,e\n", 2),
+        (f"a,b\n{'c' * 140_000},d\n", 2),
         ('{"input": "a", "target": "b"}\n{"input": "a"}', 2),
         ('{"input": "a", "target": "b"}\n{"input": [1.5], "target": "b"}', 2),
         ('{"input": "a", "target": "b"}\n{"input": ', 2),

@@ -163,10 +163,75 @@ class NoSpace(Base):
         raise AssertionError
 
 
-WRONG = [NoSample, OneTensor, Floats, Longer, TooLarge, Global, Constant, Unasked, Raises, OtherSize, Ahead, Elsewhere]
+class Exits(Base):
+    def sample(self, generator: Generator, rows: int) -> Any:
+        raise SystemExit(0)
 
 
-@pytest.mark.parametrize("made_by", [*WRONG, OwnRowsOnly, Numbers, Unchanged, NoSpace])
+class MixedTargets(Base):
+    def sample(self, generator: Generator, rows: int) -> Any:
+        inputs, targets = super().sample(generator, rows)
+        targets = targets.clone()
+        targets[:, 0], targets[:, 1] = IGNORE, -1
+        return inputs, targets
+
+
+class OneRow(Base):
+    def sample(self, generator: Generator, rows: int) -> Any:
+        inputs = torch.full((rows, 6), 3)
+        return inputs, inputs
+
+
+class CorruptOutside(Base):
+    def corrupt(self, inputs: Tensor) -> Tensor:
+        return inputs + 1
+
+
+class OneText(Base):
+    def symbols(self, ids: list[int]) -> list[str]:
+        return ["a"]
+
+
+class NoMethod(Base):
+    held_out = 0.2
+
+
+class RaisingProperty(Base):
+    @property
+    def chance(self) -> float:
+        raise RuntimeError("several\nlines")
+
+
+def with_member(name: str, value: Any) -> type:
+    return type("Odd", (Base,), {name: value})
+
+
+ODD = [
+    *(("note", 3), ("n_symbols", "many"), ("n_symbols", 10), ("separator", "x"), ("separator", 9)),
+    *(("gaps", 3), ("gaps", [0]), ("goal_accuracy", "high"), ("goal_accuracy", 0), ("symbols", "abc"), ("source", 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ODD)
+def test_a_member_of_another_kind_is_refused_before_training(name: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        own(with_member(name, value))
+    assert caught.value.code == "own-task" and name in caught.value.message
+
+
+def test_a_property_that_raises_is_told_in_one_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        own(RaisingProperty).chance_loss  # noqa: B018
+    assert caught.value.code == "own-task" and "\n" not in caught.value.message
+
+
+WRONG = [
+    *(NoSample, OneTensor, Floats, Longer, TooLarge, Global, Constant, Unasked, Raises, OtherSize, Ahead, Elsewhere),
+    *(Exits, MixedTargets, OneRow, CorruptOutside, OneText, NoMethod, OwnRowsOnly, Numbers, Unchanged, NoSpace),
+]
+
+
+@pytest.mark.parametrize("made_by", WRONG)
 def test_what_no_task_may_do_is_refused_before_training(made_by: type) -> None:
     own(Base)
     with pytest.raises(UsageError) as caught:
@@ -178,9 +243,13 @@ def test_a_chance_level_that_is_said_is_taken() -> None:
     class Said(Base):
         chance = (1.5, 0.25)
 
+    class Endless(Base):
+        chance = (float("inf"), 0.25)
+
     assert (own(Said).chance_loss, own(Said).chance_accuracy) == (1.5, 0.25)
-    with pytest.raises(UsageError):
-        own(OneChance).chance_loss  # noqa: B018
+    for made_by in (OneChance, Endless):
+        with pytest.raises(UsageError):
+            own(made_by).chance_loss  # noqa: B018
 
 
 def test_rows_that_are_held_out_are_not_those_of_training() -> None:

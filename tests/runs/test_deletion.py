@@ -62,7 +62,7 @@ def test_a_run_is_deleted_from_inside(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_size_is_that_of_all_files_and_a_sweep_goes_with_its_trials(root: Path) -> None:
-    (root / "s" / TRIAL / "big").write_bytes(b"x" * 5000)
+    (root / "s" / TRIAL / "metrics.jsonl").write_bytes(b"x" * 5000)
     found = find_deletable(root, "s")
     assert found == Deletable(root / "s", sum(map(len, content(root / "s").values())), 1)
     delete(found)
@@ -86,8 +86,8 @@ def test_links_are_deleted_and_what_they_lead_to_is_not(root: Path, tmp_path: Pa
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"y" * 9999)
-    (root / "a/folder").symlink_to(outside)
-    (root / "a/file").symlink_to(outside / "file")
+    (root / "a/checkpoints").symlink_to(outside)
+    (root / "a/heads.json").symlink_to(outside / "file")
     found = find_deletable(root, "a")
     assert found.bytes < 9999
     delete(found)
@@ -150,3 +150,9 @@ def test_files_that_cannot_be_removed_are_named(root: Path, monkeypatch: pytest.
     with pytest.raises(MhsaError) as caught:
         delete(find_deletable(root, "a"))
     assert caught.value.code == "left-over" and not (root / "a").exists()
+
+
+@pytest.mark.parametrize("folder", ["a", "s", f"s/{TRIAL}"])
+def test_what_holds_files_of_somebody_else_stays(folder: str, root: Path) -> None:
+    (root / folder / "thesis.txt").write_text("mine")
+    assert refusal(root, folder.split("/")[0]) == "strangers"

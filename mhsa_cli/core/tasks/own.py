@@ -18,7 +18,7 @@ from mhsa_cli.errors import UsageError
 
 ROWS = 64  # that are drawn to check a task
 COUNTED = 2**16  # answers counted for the chance level: a function of the user's may draw row by row
-TEXTS, NUMBERS = ("summary", "note", "space"), ("separator", "goal_accuracy")
+METHODS = ("sample", "held_out", "source", "corrupt", "symbols")
 MOST, LONGEST = 4, 24  # baselines, and characters in the name of one: they label lines of a picture
 CODE = "own-task"
 
@@ -40,23 +40,52 @@ class OwnTask(Task):
         taken = self._taken(made_by, settings)
         if isinstance(made_by, type):
             self._made: Any = self._ask("its constructor", lambda: made_by(**taken))
-            self._sample: Any = getattr(self._made, "sample", None)
+            sample = self._method("sample")
         else:
-            self._made, self._sample = made_by, partial(made_by, **taken)
-        if not callable(self._sample):
+            self._made, sample = made_by, partial(made_by, **taken)
+        if sample is None:
             raise self._error("has no method sample", "def sample(self, generator, rows): return inputs, targets")
+        self._sample = sample
+        self._held_out, self._source, self._corrupt, self._symbols = map(self._method, METHODS[1:])
+        self.holds_back = self._held_out is not None
         for size in ("vocab_size", "seq_len"):
-            said = getattr(self._made, size, None)
+            said = self._member(size)
             if isinstance(said, int) and said != settings[size]:
                 raise self._error(f"says {size} {said}, task.{size} is {settings[size]}", f"task.{size}={said}")
-        for attribute in (*TEXTS, *NUMBERS):
-            if (value := getattr(self._made, attribute, None)) is not None:
-                setattr(self, attribute, value)
-        if not isinstance(self.goal_accuracy, int | float) or not 0 < self.goal_accuracy <= 1:
-            raise self._error(f"has goal_accuracy {str(self.goal_accuracy)[:60]}, wanted a number above 0, at most 1")
-        self.gaps = tuple(getattr(self._made, "gaps", ()))
-        self.holds_back = hasattr(self._made, "held_out")
+        for name in ("summary", "note", "space"):
+            setattr(self, name, self._said(name, getattr(self, name), str, "a text", lambda _: True))
+        in_vocabulary = f"an id, 0..{self.vocab_size - 1}"
+        self.separator = self._said("separator", None, int, in_vocabulary, lambda i: 0 <= i < self.vocab_size)
+        counts = f"a number of ids, 1..{self.vocab_size}"
+        self._n_symbols = self._said("n_symbols", self.vocab_size, int, counts, lambda n: 0 < n <= self.vocab_size)
+        share = "a number above 0, at most 1"
+        self.goal_accuracy = self._said("goal_accuracy", self.goal_accuracy, (int, float), share, lambda g: 0 < g <= 1)
+        distances = "a list of distances, whole numbers above 0"
+        self.gaps = tuple(
+            self._said("gaps", (), (list, tuple, range), distances, lambda g: all(type(d) is int and d > 0 for d in g))
+        )
         self._check()
+
+    def _member(self, name: str) -> Any:
+        """Read an attribute of the user's, which may be a property."""
+        return self._ask(name, lambda: getattr(self._made, name, None))
+
+    def _method(self, name: str) -> Callable[..., Any] | None:
+        """Return a method; None if there is none. Raises: UsageError for anything else of this name."""
+        found = self._member(name)
+        if found is None or callable(found):
+            return found
+        raise self._error(f"has {name} {describe(found)}, wanted a method of this name", "rename the attribute")
+
+    def _said(self, name: str, default: Any, kind: Any, wanted: str, fits: Callable[[Any], bool]) -> Any:
+        """Read an optional attribute of a kind. Raises: UsageError for another one."""
+        found = self._member(name)
+        if found is None:
+            return default
+        if isinstance(found, bool) or not isinstance(found, kind) or not fits(found):
+            shown = found if isinstance(found, int | float) else describe(found)
+            raise self._error(f"has {name} {shown}, wanted {wanted}")
+        return found
 
     def _taken(self, made_by: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Select the settings that the function or constructor takes. Raises: UsageError for others."""
@@ -81,33 +110,39 @@ class OwnTask(Task):
 
     @property
     def n_symbols(self) -> int:
-        return int(getattr(self._made, "n_symbols", self.vocab_size))
+        return int(self._n_symbols)
 
     def sample(self, generator: Generator, rows: int) -> Batch:
         return self._drawn("sample", self._sample, generator, rows)
 
     def held_out(self, generator: Generator, rows: int) -> Batch:
-        if not self.holds_back:
+        if self._held_out is None:
             return self.sample(generator, rows)
-        return self._drawn("held_out", self._made.held_out, generator, rows)
+        return self._drawn("held_out", self._held_out, generator, rows)
 
     def _drawn(self, what: str, call: Callable[..., Any], generator: Generator, rows: int) -> Batch:
         """Draw rows with the user's code, and check what it returns. Raises: UsageError."""
         found = self._ask(what, lambda: call(generator, rows))
         if not (isinstance(found, tuple | list) and len(found) == 2):
             raise self._error(f"{what} returned {describe(found)}, wanted two tensors", "return inputs, targets")
-        for name, ids in zip(("inputs", "targets"), found, strict=True):
-            wanted = f"wanted an int64 tensor ({rows}, {self.seq_len}): rows, task.seq_len"
-            if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or tuple(ids.shape) != (rows, self.seq_len):
-                other = isinstance(ids, Tensor) and ids.dim() == 2 and ids.size(1) != self.seq_len
-                hint = f"if every row has {ids.size(1)} tokens: task.seq_len={ids.size(1)}" if other else None
-                raise self._error(f"{what}: {name} is {describe(ids)}, {wanted}", hint)
-            lowest, highest = int(ids.min()), int(ids.max())
-            if highest >= self.vocab_size or (lowest < 0 and not (name == "targets" and lowest == IGNORE)):
-                odd = highest if highest >= self.vocab_size else lowest
-                hint = f"task.vocab_size={highest + 1}" if odd == highest else f"{IGNORE} where nothing is asked"
-                raise self._error(f"{what}: {name} has the id {odd}, wanted 0..{self.vocab_size - 1}", hint)
+        self._check_ids(f"{what}: inputs", found[0], rows)
+        self._check_ids(f"{what}: targets", found[1], rows, may_ignore=True)
         return Batch(found[0], found[1])
+
+    def _check_ids(self, what: str, ids: Any, rows: int, *, may_ignore: bool = False) -> None:
+        """Refuse what is no tensor of ids of the task's shape. Raises: UsageError."""
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or tuple(ids.shape) != (rows, self.seq_len):
+            wanted = f"wanted an int64 tensor ({rows}, {self.seq_len}): rows, task.seq_len"
+            other = isinstance(ids, Tensor) and ids.dim() == 2 and ids.size(1) != self.seq_len
+            hint = f"if every row has {ids.size(1)} tokens: task.seq_len={ids.size(1)}" if other else None
+            raise self._error(f"{what} is {describe(ids)}, {wanted}", hint)
+        if ids.device.type != "cpu":
+            raise self._error(f"{what} is on {ids.device}, wanted it on the CPU", "rows are moved where the model is")
+        odd = ids[((ids < 0) | (ids >= self.vocab_size)) & ~(may_ignore & (ids == IGNORE))]
+        if len(odd):
+            highest = int(odd.max())
+            hint = f"task.vocab_size={highest + 1}" if highest >= 0 else f"{IGNORE} where nothing is asked"
+            raise self._error(f"{what} has the id {int(odd[0])}, wanted 0..{self.vocab_size - 1}", hint)
 
     def _check(self) -> None:
         """Draw a few rows once before any training. Raises: UsageError."""
@@ -117,18 +152,17 @@ class OwnTask(Task):
             if not (one.inputs.equal(again.inputs) and one.targets.equal(again.targets)):
                 hint = "draw everything from it: torch.randint(..., generator=generator)"
                 raise self._error(f"{what} draws other rows from a generator in the same state", hint)
-            if (
-                what == "sample"
-                and not self.holds_back
-                and one.inputs.equal(other.inputs)
-                and len(one.inputs.unique(dim=0)) > 1
-            ):
+            if what == "sample" and len(torch.cat([one.inputs, other.inputs]).unique(dim=0)) == 1:
+                raise self._error("has a single row: there is nothing to learn from its inputs")
+            if what == "sample" and not self.holds_back and one.inputs.equal(other.inputs):
                 hint = "draw from it; or, of given rows, hold some back: held_out(generator, rows)"
                 raise self._error(f"{what} does not use its generator: all batches have the same rows", hint)
             if not bool((one.targets != IGNORE).any()):
                 raise self._error(f"{what}: no target is asked in {ROWS} rows: all are {IGNORE}")
         self._check_source(one)
-        self._check_corrupt(one)
+        if self._corrupt is not None and self.corrupt(one, stream_generator(0, "check", 2)).inputs.equal(one.inputs):
+            raise self._error("corrupt changes no row", "return inputs whose answers differ")
+        self.symbols(range(self.vocab_size))
 
     def _check_source(self, batch: Batch) -> None:
         keys = self.source(batch.inputs)
@@ -152,40 +186,34 @@ class OwnTask(Task):
             message = f"source: query {query} of row {row} has the answer {answer}; at its key {key} stands {token}"
             raise self._error(message, "True only at the keys that hold the answer")
 
-    def _check_corrupt(self, batch: Batch) -> None:
-        if not hasattr(self._made, "corrupt"):
-            return
-        changed = self.corrupt(batch, stream_generator(0, "check", 2))
-        wanted, found = tuple(batch.inputs.shape), changed.inputs
-        if not isinstance(found, Tensor) or found.dtype != torch.int64 or tuple(found.shape) != wanted:
-            raise self._error(f"corrupt returned {describe(found)}, wanted inputs: an int64 tensor {wanted}")
-        if found.equal(batch.inputs):
-            raise self._error("corrupt changes no row", "return inputs whose answers differ")
-
     def source(self, inputs: Tensor) -> Tensor | None:
-        call = getattr(self._made, "source", None)
-        if call is None:
-            return None
-        found: Tensor | None = self._ask("source", lambda: call(inputs))
-        return found
+        call = self._source
+        return None if call is None else self._ask("source", lambda: call(inputs))
 
     def corrupt(self, batch: Batch, generator: Generator) -> Batch:
-        call = getattr(self._made, "corrupt", None)
+        call = self._corrupt
         if call is None:
             return super().corrupt(batch, generator)
-        return Batch(self._ask("corrupt", lambda: call(batch.inputs)), batch.targets)
+        inputs = self._ask("corrupt", lambda: call(batch.inputs.clone()))
+        self._check_ids("corrupt: its result", inputs, len(batch.inputs))
+        return Batch(inputs, batch.targets)
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
-        call = getattr(self._made, "symbols", None)
-        return super().symbols(ids) if call is None else [str(one) for one in self._ask("symbols", lambda: call(ids))]
+        call = self._symbols
+        if call is None:
+            return super().symbols(ids)
+        texts = self._ask("symbols", lambda: call(list(ids)))
+        if not isinstance(texts, list | tuple) or len(texts) != len(ids):
+            raise self._error(f"symbols returned {describe(texts)}, wanted a list of {len(ids)} texts, one an id")
+        return [str(text) for text in texts]
 
     @cached_property
     def baselines(self) -> Mapping[str, float]:
-        said = getattr(self._made, "baselines", {})
-        said = self._ask("baselines", said) if callable(said) else said
+        said = self._member("baselines")
+        said = self._ask("baselines", said) if callable(said) else {} if said is None else said
         if not isinstance(said, Mapping):
             raise self._error(
-                f"baselines is {describe(said)}, wanted names and losses", "baselines = {'unigram': 1.83}"
+                f"has baselines {describe(said)}, wanted names and losses", "baselines = {'unigram': 1.8}"
             )
         if len(said) > MOST:
             raise self._error(f"has {len(said)} baselines, wanted {MOST} or fewer")
@@ -201,12 +229,11 @@ class OwnTask(Task):
 
     @cached_property
     def _chance(self) -> tuple[float, float]:
-        said = getattr(self._made, "chance", None)
+        said = self._member("chance")
         said = self._ask("chance", said) if callable(said) else said
         if said is None:
             return counted_chance(self, COUNTED)
-        if not (
-            isinstance(said, tuple | list) and len(said) == 2 and all(isinstance(one, int | float) for one in said)
-        ):
+        pair = said if isinstance(said, tuple | list) and len(said) == 2 else (None, None)
+        if not all(isinstance(one, int | float) and math.isfinite(one) for one in pair):
             raise self._error(f"chance is {describe(said)}, wanted two numbers", "chance = (loss in nats, accuracy)")
         return float(said[0]), float(said[1])
