@@ -258,7 +258,8 @@ def test_a_block_of_one_length_is_trained_and_speaks(marker: Marker) -> None:
 @pytest.mark.parametrize("task", TASK_SCHEMAS)
 def test_every_task_trains_it(task: str, marker: Marker) -> None:
     Path("words.txt").write_text("to be or not to be, that is the question\n" * 20)
-    more = ["task.path=words.txt"] if task == "text" else ["vocab_size=11"]
+    Path("rows.txt").write_text("1 -> 2\n3 4 -> 5\n6 -> 1\n")
+    more = {"text": ["task.path=words.txt"], "rows": ["task.rows=rows.txt"]}.get(task, ["vocab_size=11"])
     short = [
         "seq_len=8",
         "d_model=12",

@@ -69,7 +69,7 @@ def test_what_is_measured_on_an_older_checkpoint_bears_its_step(tiny: Path) -> N
     saved = tiny / "checkpoints/step-00000010/model.safetensors"
     saved.write_bytes(saved.read_bytes()[:-1] + b"\x7f")
     for option in (["--ablate", "L0"], ["--circuits"]):
-        assert mhsa("inspect-heads", "tiny", *option).out.startswith("tiny, step 5\n")
+        assert mhsa("inspect-heads", "tiny", *option).out.startswith("tiny, step 5 of 10\n")
         assert mhsa("inspect-heads", "tiny", *option, "--json").json["step"] == 5
     both = mhsa("inspect-heads", "tiny", "--scores", "--ablate", "L0")
     assert both.out.startswith("tiny, step 10\n") and "step 5, the newest whole checkpoint:\nablation of" in both.out
@@ -77,7 +77,7 @@ def test_what_is_measured_on_an_older_checkpoint_bears_its_step(tiny: Path) -> N
     assert (document["step"], document["ablation"]["step"]) == (10, 5)
     refused = mhsa("inspect-heads", "tiny", "--scores", "--definition", "olsson2022")
     assert refused.code == 4 and "step 5" in refused.err and "step 10" in refused.err
-    assert mhsa("inspect-heads", "tiny", "--tokens", "3 1").out.startswith("tiny, step 5\n")
+    assert mhsa("inspect-heads", "tiny", "--tokens", "3 1").out.startswith("tiny, step 5 of 10\n")
 
 
 def test_heads_matched_by_an_older_checkpoint_bear_its_step(tiny: Path) -> None:

@@ -34,6 +34,22 @@ model: {d_model: 6, n_heads: 2, n_layers: 2, d_mlp: 4, residual: true, norm: lay
 train: {epochs: 1, steps_per_epoch: 2, batch_size: 3, eval_sequences: 4}
 """
 FIVE_FILE = "a-file-with-a-block-as-people-name-what-they-hand-in-to-be-graded.py"
+OWN = """\
+import torch
+
+
+class Task:
+    def __init__(self, vocab_size=7, seq_len=5):
+        self.vocab_size, self.seq_len = vocab_size, seq_len
+
+    def sample(self, generator, rows):
+        inputs = torch.randint(self.vocab_size, (rows, self.seq_len), generator=generator)
+        return inputs, inputs
+
+
+def score(ids):
+    return (ids.unsqueeze(1) == ids.unsqueeze(2)).tril()
+"""
 FIVE = "class Five:\n    def __new__(cls, x=5):\n        return lambda x: x\n"
 # What a command is given by the metavar of its arguments; {0} is a run.
 ARGUMENTS = {
@@ -48,7 +64,7 @@ ARGUMENTS = {
     "[CONFIG] [KEY=VALUE]...": ("tiny.yaml", "train.lr=0.01"),
     "[FILE]": ("-",),
     "BLOCK...": (f"{FIVE_FILE}:Five",),
-    "[TASK]": (),
+    "[TASK | new FILE.py]": (),
 }
 NEEDS = {
     "generate": ("--prompt", "1"),
@@ -58,11 +74,14 @@ NEEDS = {
 }
 # Options that stand instead of a command's arguments, and what must stand beside an option.
 ALONE = ("train --resume", "train --attention", "sweep --resume", "sweep --attention", "verify --resume-check")
+ALONE += ("train --task", "sweep --task")
 ALONE += ("runs --sort", "runs --reverse", "runs --filter", "runs --status", "runs --yes")
 BESIDE = {
     "inspect-heads --definition": ("--scores",),
     "train --attention": ("--resume", "own"),
     "sweep --attention": ("--resume", "grid"),
+    "train --task": ("--resume", "task"),
+    "sweep --task": ("--resume", "grid"),
     "runs --yes": ("rm", NORMAL),
 }
 # Refused with exit 2 here, and why.
@@ -110,10 +129,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("walk")
     custom.write(place)
     (place / FIVE_FILE).write_text(FIVE)
+    (place / "own.py").write_text(OWN)
     (place / "tiny.yaml").write_text(TINY)
     with contextlib.chdir(place):
         tiny = ("train", "--config", "tiny.yaml")
-        assert mhsa(*tiny, "train.seed=1", "--name", NORMAL).code == 0
+        assert mhsa(*tiny, "train.seed=1", "--name", NORMAL, "--score", "own.py:score").code == 0
+        assert mhsa(*tiny, "task.name=own.py:Task", "--name", "task").code == 0
         assert mhsa(*tiny, "epochs=0", "--name", "untrained").code == 0
         assert mhsa(*tiny, "d_model=1", "n_heads=1", "n_layers=1", "--name", "narrow").code == 0
         assert mhsa(*tiny, "model.attention=mine.py:Mine", "--name", "own").code == 0
@@ -206,7 +227,7 @@ WALKED = [
 
 @pytest.mark.parametrize(("command", "option"), WALKED)
 def test_options(command: WalkedCommand, option: Option, place: Path) -> None:
-    run = "own" if option.metavar == "FILE.py:CLASS" else NORMAL
+    run = {"--attention": "own", "--task": "task"}.get(option.names[0], NORMAL)
     codes = []
     for given in values(command, option):
         said = Stream().run(*line(command, run, option.names[0]), *given)

@@ -131,6 +131,7 @@ def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(random_baseline, "HEADS", 3)  # 200 random heads beside each of these would be half of the time
     custom.write(here)
     (here / "text.txt").write_text("to be or not to be, that is the question: whether 'tis nobler\n" * 3)
+    (here / "rows.txt").write_text("".join(f'{{"inputs": "{a}", "targets": "{a % 3}"}}\n' for a in range(9)))
     return here
 
 

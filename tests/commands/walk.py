@@ -17,6 +17,7 @@ from mhsa_cli.config.dump import json_schema
 from mhsa_cli.renderers.files.formats import RENDERERS
 
 # The values of options and arguments that their types do not tell, by "command --option", option or metavar.
+SCORED = ("train", "sweep", "inspect-heads", "explain", "timeline")
 VALUES: dict[str, tuple[str, ...]] = {
     "export --output": ("a-folder-or-a-file-as-people-name-it-for-the-program-that-reads-it",),
     "export --step": ("best", "first"),  # the first one is 0, and nothing is overwritten
@@ -36,6 +37,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "DIR": ("runs",),
     "--output": tuple(f"a-picture-as-people-name-it-for-the-page-where-it-will-stand.{e}" for e in RENDERERS),
     "FILE.py:CLASS": ("mine.py:Mine",),
+    "FILE.py:NAME": ("own.py:Task",),
+    **dict.fromkeys((f"{command} --score" for command in SCORED), ("own.py:score",)),
     "HEADS": ("L0.H0", "L0"),
     "LAYER": ("L0", "0"),
     "TOKENS": ("1", "2 1 0"),
@@ -51,6 +54,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 # Texts of the schema that are no list of options, and lists.
 TEXTS: dict[str, tuple[str, ...]] = {
     "task.path": ("text.txt",),
+    "task.rows": ("rows.txt",),
     "model.attention": ("mine.py:Mine",),
     "train.device": ("auto", "cpu"),
     "train.betas": ("[0, 0]", f"[{math.nextafter(1, 0)}, {math.nextafter(1, 0)}]"),
@@ -146,6 +150,8 @@ def settings() -> Iterator[Setting]:
     """Every setting of the schema that editors are given."""
     sections = json_schema()["$defs"]
     for title, section in sections.items():
+        if title == "OwnTask":  # has no ends: its settings are in a file
+            continue
         name = section["properties"].get("name", {}).get("const", "")
         place = "task" if name else title.removesuffix("Config").lower()
         for key, found in section["properties"].items():

@@ -54,7 +54,7 @@ class Rows(Task):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "sums.txt"
             file.write_text("".join(f"{a} + {b} -> {a + b}\n" for a in range(5) for b in range(5)), encoding="utf-8")
-            return cls(rows=str(file), seq_len=4, eval_fraction=0.2)
+            return cls(rows=str(file), seq_len=4, eval_fraction=0.5)
 
     def _batch(self, rows: Sequence[Row], number: dict[str, int]) -> Batch:
         """Write rows as ids, one token longer than their inputs unless they are aligned."""

@@ -54,7 +54,7 @@ def sweep_picture(report: SweepReport, curves: Sequence[Sequence[TrialCurve]], s
 def curves_of(report: SweepReport, curves: Sequence[Sequence[TrialCurve]], name: str) -> dict[int, Curve]:
     """Make the curves of each group that has a finished trial, by its number."""
     groups = enumerate(zip(report.groups, curves, strict=True))
-    return {cell: _curve(group_name(report, group) or name, own) for cell, (group, own) in groups if own}
+    return {cell: curve_of(group_name(report, group) or name, own) for cell, (group, own) in groups if own}
 
 
 def curves_picture(curves: Mapping[int, Curve], surface: Surface) -> Lines:
@@ -62,7 +62,7 @@ def curves_picture(curves: Mapping[int, Curve], surface: Surface) -> Lines:
     return small_multiples(list(curves.values()), surface, line="finished run of median loss")
 
 
-def _curve(title: str, trials: Sequence[TrialCurve]) -> Curve:
+def curve_of(title: str, trials: Sequence[TrialCurve]) -> Curve:
     """Draw the run of median final loss over the quartiles of all runs."""
     curves = [points for _, points in sorted(trials, key=itemgetter(0))]
     middle = curves[(len(curves) - 1) // 2]
