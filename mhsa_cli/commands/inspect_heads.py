@@ -84,7 +84,7 @@ def inspect_heads(
     given = {"--scores": scores, "--score": score is not None, "--circuits": circuits, "--ablate": ablate is not None}
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
     if isinstance(folder, SweepDir):
-        others = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
+        others: dict[str, object] = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
         others |= {"--step": step, "--attention": attention, "--task": task, "--score": score}
         refuse_options(
             folder, "inspect-heads", {**given, **{name: value is not None for name, value in others.items()}}
