@@ -43,7 +43,7 @@ def is_config(source: str | os.PathLike[str]) -> bool:
 
 
 def command_line(name: str, config: str | None, changes: Sequence[str]) -> list[str]:
-    """Return the command that does the same, for the records of a run."""
+    """Return the command with the same config and settings, for the records of a run."""
     return ["mhsa", name, *([] if config is None else ["--config", config]), *changes]
 
 

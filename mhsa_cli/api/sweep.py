@@ -46,7 +46,8 @@ def sweep(
     """Train a grid of settings with many seeds, as `mhsa sweep` does. Example: `sweep("copy", n_heads=[2, 4])`.
 
     A list holds the values of a setting; for the rest see `train`. `goal` is the accuracy that counts as success
-    [default: 0.99], `jobs` the number of processes. Raises: UsageError, StorageError.
+    [default: the task's, which is 0.99 for built-in tasks], `jobs` the number of processes.
+    Raises: UsageError, StorageError.
     """
     root, options = runs_root(None if runs is None else Path(runs)), EngineOptions(jobs=jobs)
     with as_guest():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from mhsa_cli.config.dump import FROM_FILES
 from mhsa_cli.config.tasks import TASK_SCHEMAS
 
 
@@ -25,8 +26,13 @@ class TaskSettings(NamedTuple):
 
 
 def _read(schema: Any) -> TaskSettings:
+    filled_in = FROM_FILES.get(schema.__name__, ())
     fields = {
-        name: Setting(None if field.is_required() else field.default, field.description, field.is_required())
+        name: Setting(
+            None if field.is_required() else field.default,
+            field.description,
+            field.is_required() and name not in filled_in,
+        )
         for name, field in schema.model_fields.items()
         if name != "name"
     }

@@ -31,8 +31,9 @@ def train(
 ) -> Run:
     """Train a model and save the run, as `mhsa train` does. Example: `train("copy", n_heads=8, lr=1e-3)`.
 
-    `source`: a config file, a recipe, or the name of a task. Settings are keywords where their name is unique, else
-    `{"model.n_heads": 8}`. `name` is that of the run, `runs` the folder of runs. Ctrl-C saves the step, then raises
+    `source`: a config file, a recipe, a task by its name, or one of your own, "FILE.py:Name". Settings are keywords
+    where their name is unique, else `{"model.n_heads": 8}`. `name` is that of the run, `runs` the folder of runs.
+    Ctrl-C saves the step, then raises
     KeyboardInterrupt: `mhsa train --resume NAME` goes on. Raises: UsageError, NonFiniteError, StorageError.
     """
     root = runs_root(None if runs is None else Path(runs))

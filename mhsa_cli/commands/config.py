@@ -122,6 +122,6 @@ def _split(arguments: list[str], settings: list[str] | None) -> tuple[list[str],
 
 def _summary(config: Config) -> str:
     count = parameters(config.task, config.model)
-    unknown = "custom attention" if is_file(config.model.attention) else "the vocabulary of the text"
+    unknown = "custom attention" if is_file(config.model.attention) else "the vocabulary of the file"
     weights = f"parameters depend on {unknown}" if count is None else f"{count:,} parameters"
     return f"task {config.task.name}, {weights}, {config.total_steps:,} steps"

@@ -85,7 +85,7 @@ def inspect_heads(
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
     if isinstance(folder, SweepDir):
         others: dict[str, object] = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
-        others |= {"--step": step, "--attention": attention, "--task": task, "--score": score}
+        others |= {"--step": step, "--attention": attention, "--task": task}
         refuse_options(
             folder, "inspect-heads", {**given, **{name: value is not None for name, value in others.items()}}
         )

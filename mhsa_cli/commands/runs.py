@@ -55,7 +55,8 @@ def runs(
     chosen = sort is not None or reverse or filters or statuses
     if names and names[0] == RM:  # delete those that follow
         if chosen:
-            raise UsageError("runs rm: found an option of the list", "name the runs to delete: mhsa runs rm RUN...")
+            message = "runs rm takes none of --sort, --reverse, --filter and --status"
+            raise UsageError(message, "name the runs to delete: mhsa runs rm RUN...")
         from mhsa_cli.commands.delete_runs import delete_runs  # not for the list
 
         delete_runs(runs_root(root), names[1:], yes, as_json)

@@ -11,6 +11,7 @@ import typer
 
 from mhsa_cli.commands.output import Paper, print_json
 from mhsa_cli.config.own_file import OwnCodes
+from mhsa_cli.config.own_task import options_to_name
 from mhsa_cli.errors import MhsaError, NonFiniteError, RunError, StorageError
 from mhsa_cli.jobs.messages import LOWER_MEMORY, saying_kept, tell
 from mhsa_cli.jobs.signals import StopSignal
@@ -76,7 +77,8 @@ def _tell_ends(ended: SweepResult, sweep: SweepDir, options: EngineOptions) -> N
     left = sum(trial.is_pending for trial in report.trials)
     if left:
         missing = f"{plural(left, 'trial')} {'has' if left == 1 else 'have'} no result yet"
-        tell(f"stopped; {missing}; continue: mhsa sweep --resume {again}")
+        own = options_to_name(*(ended.plan.get(key) or () for key in ("attention", "tasks", "scores")))
+        tell(f"stopped; {missing}; continue: mhsa sweep --resume {again}{own}")
     tell_failed(report, again, alone=options.engine == "local" and options.processes == 1)
 
 

@@ -9,6 +9,8 @@ from mhsa_cli.config.scalars import write
 from mhsa_cli.config.schema import Config, ModelConfig, TrainConfig
 from mhsa_cli.config.section import Section
 
+# Settings that are filled in from the file of a task where they are left out.
+FROM_FILES = {"Rows": ("seq_len",), "OwnTask": ("vocab_size", "seq_len")}
 _HEAD = """\
 # A config of mhsa with every default; lines that you do not change can be deleted.
 # KEY=VALUE on the command line overrides a line: mhsa train --config FILE model.n_heads=8
@@ -49,4 +51,7 @@ def json_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         part.pop("description", None)  # the docstring, which `python -OO` drops
+    for title, sizes in FROM_FILES.items():
+        part = schema["$defs"][title]
+        part["required"] = [name for name in part["required"] if name not in sizes]
     return schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import NoneType
@@ -17,7 +17,7 @@ from mhsa_cli.config.problems import clip
 from mhsa_cli.config.recipes import installed
 from mhsa_cli.config.section import Section, SeqLen, VocabSize, rule
 from mhsa_cli.errors import UsageError, unwanted
-from mhsa_cli.text import escape
+from mhsa_cli.text import escape, quoted
 
 TASK = OwnKind("own-task", "Name", "MyTask", (".py",), functions=True)
 KEY = "own_task"  # in run.json: file, name and sha256 of the user's own task
@@ -80,6 +80,12 @@ def find_task(name: str, given: Sequence[str], who: str, recorded: str | None) -
         message = f"{who} was trained on {shown}, which is not imported without permission"
         raise UsageError(message, f"to let this command import it: --task {shown}")
     return exact[0]
+
+
+def options_to_name(attentions: Iterable[str], tasks: Iterable[str], scores: Iterable[str]) -> str:
+    """Write the options that let a command import the user's code again, each with a space before it."""
+    own = {"--attention": attentions, "--task": (name for name in tasks if not installed_task(name)), "--score": scores}
+    return "".join(f" {option} {quoted(name)}" for option, names in own.items() for name in names)
 
 
 class Signature(NamedTuple):

@@ -62,7 +62,7 @@ def read_row_file(path: str) -> RowFile:
         raise RowFileError(f"{escape(path)} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
     lines = re.split(r"\r\n|\r|\n", text)  # not at other marks, which a JSON text may hold
     first = next((line.strip() for line in lines if line.strip()), "")
-    read = _from_json if first.startswith("{") else _from_arrows if ARROW in first else _from_csv
+    read = _from_json if _is_object(first) else _from_arrows if ARROW in first else _from_csv
     rows = []
     for line, row in read(path, lines):
         if not row.inputs or all(target is None for target in row.targets):
@@ -75,6 +75,13 @@ def read_row_file(path: str) -> RowFile:
         raise RowFileError(f"{escape(path)} has rows with `inputs` and rows with `input`", "write all in one form")
     found = {token for row in rows for token in (*row.inputs, *row.targets) if token is not None}
     return RowFile(tuple(rows), tuple(sorted(found, key=_order)), max(row.length for row in rows))
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _order(token: str) -> tuple[bool, int, str]:

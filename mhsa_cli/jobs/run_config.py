@@ -124,7 +124,7 @@ def own_text(config: Config, run: RunDir) -> Config:
     else:
         path, data = original, original.read_bytes()
     if sha256(data).hexdigest() != wanted:
-        raise DamageError((path, IS, "not the text the run was trained on"), "restore the original", "other-text")
+        raise DamageError((path, IS, "not the file the run was trained on"), "restore the original", "other-text")
     return _from_file(config, path)
 
 
@@ -158,7 +158,7 @@ def planned_text(config: Config, digests: Mapping[str, str], sweep: Path) -> Con
     for path in (Path(given), *sorted(sweep.glob(f"*/{TEXT}"))):
         if path.is_file() and sha256(path.read_bytes()).hexdigest() == wanted:
             return _from_file(config, path)
-    message = f"{escape(given)} is not the text of the sweep's plan, and no trial has a copy"
+    message = f"{escape(given)} is not the file of the sweep's plan, and no trial has a copy"
     raise RunError(message, "restore the original")
 
 

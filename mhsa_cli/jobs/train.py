@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.dump import dump_yaml
 from mhsa_cli.config.estimate import estimate
-from mhsa_cli.config.own_task import short_name
+from mhsa_cli.config.own_task import is_own, options_to_name, short_name
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.devices import Device, resolve_device, self_check, torch_version
 from mhsa_cli.core.heads.own_scores import OwnScore
@@ -157,7 +158,10 @@ class Training:
     @property
     def way_on(self) -> str:
         """How to resume it after a stop."""
-        more = f"mhsa train --resume {run_argument(self.setup.run.path)}"
+        config, scores = self.setup.config, [score.name for score in self.setup.scores]
+        attentions = [config.model.attention] if is_file(config.model.attention) else []
+        own = options_to_name(attentions, [config.task.name] if is_own(config.task.name) else [], scores)
+        more = f"mhsa train --resume {run_argument(self.setup.run.path)}{own}"
         return f"stopped after step {self.group.step} of {self.group.total}; continue: {more}"
 
     def records(self) -> Iterator[Record]:

@@ -123,7 +123,8 @@ def test_a_resumed_run_is_the_unbroken_one_and_needs_the_same_file() -> None:
     shutil.copytree(RUN, "runs/whole")
     shutil.rmtree(RUN)
     with at_step(9, lambda: os.kill(os.getpid(), signal.SIGINT)):
-        train("train.save_every=6")
+        stopped = train("train.save_every=6")
+    assert "continue: mhsa train --resume own --task mine.py:First" in stopped.err
     Path("mine.py").write_text(MINE + "\n# other\n")
     assert mhsa("train", "--resume", "own", *NAMED).code == 4
     Path("mine.py").write_text(MINE)

@@ -93,6 +93,7 @@ def test_the_json_schema_lists_every_key_and_is_strict() -> None:
     assert set(schema["$defs"]["TrainConfig"]["properties"]) == set(TrainConfig.model_fields)
     open_ = {name for name, part in schema["$defs"].items() if part["additionalProperties"] is not False}
     assert open_ == {"OwnTask"}  # whose settings are in its file
+    assert [schema["$defs"][title]["required"] for title in ("OwnTask", "Rows")] == [["name"], ["rows"]]
 
 
 WHOLE = dump_yaml(Config.model_validate({"task": {"name": "copy", "min_length": 3}})).encode()

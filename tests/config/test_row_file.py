@@ -43,6 +43,10 @@ def test_lines_end_where_an_editor_ends_them(tmp_path: Path) -> None:
     assert len(rows.rows) == 2
 
 
+def test_a_first_line_in_braces_is_no_json(tmp_path: Path) -> None:
+    assert read_row_file(write(tmp_path, "{ ( ) } -> 1\n{ ( -> 0\n")).rows[1].inputs == ("{", "(")
+
+
 def test_tokens_of_any_length_are_put_in_order(tmp_path: Path) -> None:
     long = "1" * 5000
     assert read_row_file(write(tmp_path, f"{long} 007 -> 8\n10 -> 9\n")).tokens == ("007", "8", "9", "10", long)

@@ -286,6 +286,13 @@ def test_corrupted_rows_are_the_tasks_own() -> None:
     assert not torch.equal(other.inputs, batch.inputs)
 
 
+def test_the_marks_between_input_and_target_are_no_tokens_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("a _ | -> b\n__ a -> |\n")
+    task = TASKS["rows"](rows=str(tmp_path / "own"), seq_len=5, eval_fraction=0.5)
+    symbols = task.symbols(range(task.vocab_size))
+    assert len(set(symbols)) == len(symbols) == 7 and symbols[-2:] == ["___", "||"]
+
+
 def test_rows_of_a_file_are_split_without_an_overlap(tmp_path: Path) -> None:
     file = tmp_path / "sums.txt"
     file.write_text("".join(f"{a} + {b} -> {a + b}\n" for a in range(6) for b in range(7)) * 2)

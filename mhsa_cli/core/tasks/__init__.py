@@ -33,9 +33,8 @@ def build_task(config: TaskConfig | OwnTask) -> Task:
     """Build a built-in task. Raises: UsageError for the user's own, whose file only some commands run."""
     if isinstance(config, OwnTask):
         same = f"task.name=copy task.vocab_size={config.vocab_size} task.seq_len={config.seq_len}"
-        raise UsageError(
-            f"{escape(config.name)} is not built here, wanted a built-in task", f"of the same sizes: {same}"
-        )
+        message = f"{escape(config.name)} is no built-in task, which is wanted here: speed depends on sizes alone"
+        raise UsageError(message, f"of the same sizes: {same}")
     return TASKS[config.name](**config.model_dump(exclude={"name"}))
 
 

@@ -36,7 +36,7 @@ class Rows(Task):
             message = f"task.seq_len is {seq_len}; the longest row of {rows} has {file.seq_len} tokens"
             raise UsageError(message, f"task.seq_len={file.seq_len}")
         self.seq_len = seq_len
-        self.tokens = [*file.tokens, PADDING, SEPARATOR]
+        self.tokens = [*file.tokens, *(_unlike(file.tokens, mark) for mark in (PADDING, SEPARATOR))]
         self.vocab_size, self.separator = len(self.tokens), len(self.tokens) - 1
         number = {token: i for i, token in enumerate(file.tokens)}
         different = list(dict.fromkeys(file.rows))
@@ -78,6 +78,13 @@ class Rows(Task):
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
         return [self.tokens[i] for i in ids]
+
+
+def _unlike(tokens: Sequence[str], mark: str) -> str:
+    """Lengthen a mark until it is no token of the file."""
+    while mark in tokens:
+        mark += mark[0]
+    return mark
 
 
 def _drawn(part: Batch, generator: Generator, rows: int) -> Batch:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhsa_cli.config.own_file import OwnCodes
+from mhsa_cli.config.own_task import options_to_name
 from mhsa_cli.jobs.custom_attention import name_blocks
 from mhsa_cli.jobs.kept_scores import name_again
 from mhsa_cli.jobs.messages import tell
@@ -71,7 +72,8 @@ def run_sweep(
             faults = train_missing(sweep, plan, included, missing, options, stop, show, blocks, scores)
     except SystemExit:  # a second Ctrl-C
         stop.hold()
-        tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(sweep.path)}")
+        own = options_to_name(*(plan.get(key) or () for key in ("attention", "tasks", "scores")))
+        tell(f"stopped at once; continue: mhsa sweep --resume {run_argument(sweep.path)}{own}")
         raise
     return SweepResult(plan, read_report(sweep, plan, trials, excluded), faults)
 
