@@ -42,6 +42,13 @@ def is_config(source: str | os.PathLike[str]) -> bool:
     )
 
 
+def check_kinds(kinds: Mapping[str, tuple[Any, type, str]]) -> None:
+    """Check arguments that are no settings: each with its value, its type and that in words. Raises: UsageError."""
+    for name, (value, kind, words) in kinds.items():
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise unwanted(name, repr(value), words)
+
+
 def command_line(name: str, config: str | None, changes: Sequence[str]) -> list[str]:
     """Return the command with the same config and settings, for the records of a run."""
     return ["mhsa", name, *([] if config is None else ["--config", config]), *changes]

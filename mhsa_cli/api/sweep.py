@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.api.progress import SweepLine
-from mhsa_cli.api.settings import Settings, Source, command_line, config_and_changes
+from mhsa_cli.api.settings import Settings, Source, check_kinds, command_line, config_and_changes
 from mhsa_cli.api.shown import Shown
 from mhsa_cli.api.tables import Table, table
 from mhsa_cli.config.own_file import OwnCodes
@@ -51,6 +51,8 @@ def sweep(
     """
     root, options = runs_root(None if runs is None else Path(runs)), EngineOptions(jobs=jobs)
     with as_guest():
+        number = "a whole number"
+        check_kinds({"name": (name, str, "a text"), "seeds": (seeds, int, number), "jobs": (jobs, int, number)})
         path, changes = config_and_changes(source, settings, more, grid=True)
         from mhsa_cli.jobs.sweep.new import check_goal, expand_grid, new_sweep
 

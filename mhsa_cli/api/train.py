@@ -8,7 +8,7 @@ from typing import Any
 
 from mhsa_cli.api.progress import TrainingLine
 from mhsa_cli.api.run import Run
-from mhsa_cli.api.settings import Settings, Source, command_line, config_and_changes
+from mhsa_cli.api.settings import Settings, Source, check_kinds, command_line, config_and_changes
 from mhsa_cli.config.custom_attention import is_file
 from mhsa_cli.config.load import load_config
 from mhsa_cli.config.own_file import OwnCode
@@ -38,6 +38,7 @@ def train(
     """
     root = runs_root(None if runs is None else Path(runs))
     with as_guest():
+        check_kinds({"name": (name, str, "a text")})
         path, changes = config_and_changes(source, settings, more)
         config = load_config(path, changes)
         from mhsa_cli.jobs.train import new_run, training  # imports torch: only after the config is checked

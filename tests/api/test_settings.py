@@ -93,3 +93,22 @@ def test_an_axis_has_values(tmp_path: Path) -> None:
         with pytest.raises(mhsa.MhsaError) as raised:
             mhsa.sweep("copy", settings, runs=tmp_path / "runs", quiet=True)
         assert raised.value.exit_code == 2
+
+
+def test_arguments_of_another_kind_are_errors_of_ours(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    calls: list[Any] = [
+        lambda: mhsa.train("copy", name=5, runs=runs),  # type: ignore[arg-type]
+        lambda: mhsa.train(len, runs=runs),  # type: ignore[arg-type]
+        lambda: mhsa.sweep("copy", seeds="x", runs=runs),  # type: ignore[arg-type]
+        lambda: mhsa.load(3, runs=runs),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(mhsa.MhsaError) as raised:
+            call()
+        assert raised.value.exit_code == 2 and not runs.exists()
+
+
+def test_a_recipe_and_a_task_of_ones_own_are_sources() -> None:
+    assert config_and_changes("copy_h8", None, {}) == ("copy_h8", [])
+    assert config_and_changes("mine.py:Mine", None, {}) == (None, ['task.name="mine.py:Mine"'])
