@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mhsa_cli.config.own_file import split
 from mhsa_cli.errors import UsageError
+from mhsa_cli.text import escape
 
 
 def call_own(name: str, what: str, call: Callable[[], Any], code: str) -> Any:
@@ -24,8 +25,7 @@ def call_own(name: str, what: str, call: Callable[[], Any], code: str) -> Any:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [at.lineno for at in frames if Path(at.filename).name == Path(path).name]
         where = f", line {lines[-1]}" if lines else ""
-        said = " ".join(str(error).split())
-        message = f"{path}{where}: {what} raised {type(error).__name__}: {said}"
+        message = f"{path}{where}: {what} raised {type(error).__name__}: {escape(str(error))}"
         raise UsageError(message, None, code) from error
 
 

@@ -146,9 +146,13 @@ def test_ctrl_c_saves_the_step_and_raises(tmp_path: Path, monkeypatch: pytest.Mo
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(progress.TrainingLine, "add", add)
-    with pytest.raises(KeyboardInterrupt, match="--resume"), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", name="cut", **QUICK)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt, match="--resume"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            mhsa.train("copy", TINY, n_heads=2, runs=tmp_path / "runs", name="cut", **QUICK)
+    finally:
+        signal.signal(signal.SIGINT, before)
     run = mhsa.load("cut", runs=tmp_path / "runs")
     assert run.info["status"] == "stopped" and 9 <= run.info["step"] < 18
     assert repr(run).endswith("stopped>") and run.model is not None
