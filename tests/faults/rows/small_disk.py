@@ -214,7 +214,7 @@ def read_only(case: Case, place: Place) -> None:
         for reader in (["runs"], ["curve", "r"], ["inspect-heads", "r"], ["explain", "r"], ["verify", "r"]):
             done = place.server.run([*reader, "--runs", "disk"], place.path, place.mutant)
             assert done.code == 0, f"{reader[0]}: exit code {done.code}: {done.err[-300:]}"
-        for writer in ([*TRAIN[:-1], "new"], ["train", "--resume", "r", f"epochs={case.size + 3}"]):
+        for writer in ([*TRAIN[:-1], "fresh"], ["train", "--resume", "r", f"epochs={case.size + 3}"]):
             done = place.server.run([*writer, "--runs", "disk"], place.path, place.mutant)
             assert done.code == 5 and "EROFS" in done.err, f"{writer[0]}: exit code {done.code}: {done.err[-300:]}"
 

@@ -28,9 +28,9 @@ SIZES = ["task.name=copy", "vocab_size=12", "seq_len=6", "d_model=16", "batch_si
 SIZES += ["steps_per_epoch=4", "save_every=4"]
 UMASKS = (0o000, 0o022, 0o027, 0o077, 0o777)
 MAKERS = {
-    "train": ["train", *SIZES, "--name", "new"],
-    "sweep": ["sweep", *SIZES, "--seeds", "2", "--name", "new"],
-    "export": ["export", "r", "--to", "csv", "-o", "runs/new"],
+    "train": ["train", *SIZES, "--name", "fresh"],
+    "sweep": ["sweep", *SIZES, "--seeds", "2", "--name", "fresh"],
+    "export": ["export", "r", "--to", "csv", "-o", "runs/fresh"],
 }
 CHECKPOINT = "r/checkpoints/step-00000008"
 PARTS = (
@@ -146,7 +146,7 @@ def under_umask(case: Case, place: Place, runs: Path) -> None:
     done = place.server.run(MAKERS[case.command], place.path, [*place.mutant, (f"{HERE}:ordinary", case.umask)])
     assert "Traceback" not in done.err, done.err[-300:]
     assert done.code == (StorageError.exit_code if case.umask & 0o700 else 0), f"exit code {done.code}: {done.err}"
-    for path in [runs / "new", *(runs / "new").rglob("*")] if (runs / "new").exists() else []:
+    for path in [runs / "fresh", *(runs / "fresh").rglob("*")] if (runs / "fresh").exists() else []:
         wanted = (0o777 if path.is_dir() else 0o666) & ~case.umask
         assert stat.S_IMODE(path.stat().st_mode) == wanted, f"{path.name}: {stat.S_IMODE(path.stat().st_mode):o}"
 
