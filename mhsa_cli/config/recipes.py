@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def recipes() -> dict[str, Path]:
 def summary(recipe: Path) -> str:
     """Return the first sentence of a recipe, which its first line begins with, without the full stop."""
     first = recipe.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-    return first.partition(". ")[0].removesuffix(".")
+    return re.split(r"\. (?=[A-Z])", first)[0].removesuffix(".")  # not at "et al. 2024"
 
 
 def find(given: str) -> str:
