@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mhsa_cli.api.shown import Shown, ShownMaps
+from mhsa_cli.api.shown import InFolder, ShownMaps
 from mhsa_cli.api.tables import Table, table
 from mhsa_cli.config.custom_attention import refuse_block
 from mhsa_cli.config.own_file import OwnCode
@@ -70,25 +70,17 @@ def load(
         return Run(folder, OwnCode(attention, task), find_step(folder, None if step is None else check_step(str(step))))
 
 
-class Run(Shown):
+class Run(InFolder):
     """A run: its curve, its heads, its model; each is read or measured when it is first asked for.
 
     Tables are pandas DataFrames where pandas is installed, else lists of dicts. `print` writes a run's heads as
     text, a notebook draws their maps.
     """
 
+    _folder: RunDir
+
     def __init__(self, folder: RunDir, own: OwnCode, step: int | None = None) -> None:
         self._folder, self._own, self._step = folder, own, step
-
-    @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self._folder.path
-
-    @property
-    def name(self) -> str:
-        """The name of the folder."""
-        return self._folder.name
 
     @cached_property
     def info(self) -> dict[str, Any]:

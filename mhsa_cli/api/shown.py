@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from mhsa_cli.records.check import Grade
 from mhsa_cli.records.heads import HeadMaps
@@ -16,6 +17,8 @@ from mhsa_cli.renderers.kit.text_lines import Lines
 from mhsa_cli.renderers.pictures.check import grade_picture
 from mhsa_cli.renderers.pictures.check_words import faults_of
 from mhsa_cli.renderers.pictures.heads import heads_picture
+from mhsa_cli.runs.run_dir import RunDir
+from mhsa_cli.runs.sweep_dir import SweepDir
 from mhsa_cli.text import plural
 
 PAGE = 96  # columns of a picture in a notebook
@@ -37,19 +40,37 @@ class Shown:
         return to_fragment(self._picture(Surface(width=PAGE)), title=repr(self))
 
 
-def _values(record: Any) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+class InFolder(Shown):
+    """Something that is kept in a folder of its own."""
+
+    _folder: RunDir | SweepDir
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder.path
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self._folder.name
 
 
-class ShownMaps(Shown, HeadMaps):
-    """Attention maps: `weights[layer][head][query][key]`, `tokens`, and on the task's rows the `report`."""
+class ShownRecord(Shown):
+    """A record of ours with a picture."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, maps: HeadMaps) -> ShownMaps:
+    def of(cls, record: Any) -> Self:
         """Show a record."""
-        return cls(**_values(maps))
+        return cls(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+
+class ShownMaps(ShownRecord, HeadMaps):
+    """Attention maps: `weights[layer][head][query][key]`, `tokens`, and on the task's rows the `report`."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         heads = plural(sum(map(len, self.weights)), "head")
@@ -59,15 +80,10 @@ class ShownMaps(Shown, HeadMaps):
         return heads_picture(self, surface)
 
 
-class ShownGrade(Shown, Grade):
+class ShownGrade(ShownRecord, Grade):
     """The grade of a block: its `verdict`, `faults`, `laws`, `detected` and `notes`."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, grade: Grade) -> ShownGrade:
-        """Show a record."""
-        return cls(**_values(grade))
 
     def __repr__(self) -> str:
         faults = ", ".join(fault.id for fault in faults_of(self))

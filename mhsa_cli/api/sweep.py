@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mhsa_cli.api.progress import SweepLine
 from mhsa_cli.api.settings import Settings, Source, check_kinds, command_line, config_and_changes
-from mhsa_cli.api.shown import Shown
+from mhsa_cli.api.shown import InFolder
 from mhsa_cli.api.tables import Table, table
 from mhsa_cli.config.own_file import OwnCodes
 from mhsa_cli.jobs.guest import as_guest, warn
@@ -85,23 +85,15 @@ def load_sweep(name: str | os.PathLike[str], *, runs: str | os.PathLike[str] | N
         return Sweep(SweepDir.open(runs_root(None if runs is None else Path(runs)), os.fspath(name)))
 
 
-class Sweep(Shown):
+class Sweep(InFolder):
     """A sweep: its report, its trials, and what its seeds show. Tables are those of a Run."""
+
+    _folder: SweepDir
 
     def __init__(self, folder: SweepDir, results: SweepResults | None = None) -> None:
         self._folder = folder
         if results is not None:
             self._results = results
-
-    @property
-    def path(self) -> Path:
-        """The sweep's folder."""
-        return self._folder.path
-
-    @property
-    def name(self) -> str:
-        """The name of the folder."""
-        return self._folder.name
 
     @cached_property
     def _results(self) -> SweepResults:
