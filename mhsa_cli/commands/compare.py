@@ -56,8 +56,7 @@ def compare(
     if len(names or ()) == 1 and names is not None:
         folder = open_run_or_sweep(runs, names[0])
         if isinstance(folder, SweepDir):
-            given = {"--step": step, "--attention": attention, "--task": task}
-            refuse_options(folder, "compare", {option: value is not None for option, value in given.items()})
+            refuse_options(folder, "compare", {"--step": step, "--attention": attention, "--task": task})
             from mhsa_cli.commands.sweep_views import show_pairs  # torch comes with it
 
             show_pairs(folder, output, as_json)

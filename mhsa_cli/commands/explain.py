@@ -48,9 +48,8 @@ def explain(
     """Run `mhsa explain`."""
     folder = open_run_or_sweep(runs, run)
     if isinstance(folder, SweepDir):
-        given = {"--heads": heads is not None, "--why": why, "--more": more, "--step": step is not None}
-        given |= {"--attention": attention is not None, "--task": task is not None, "--score": score is not None}
-        refuse_options(folder, "explain", given)
+        given = {"--heads": heads, "--why": why, "--more": more, "--step": step}
+        refuse_options(folder, "explain", {**given, "--attention": attention, "--task": task, "--score": score})
         from mhsa_cli.commands.sweep_views import show_labels  # torch comes with it
 
         show_labels(folder, as_json)

@@ -58,11 +58,7 @@ def export(
     check_format(to)
     folder = open_run_or_sweep(runs, run)
     if isinstance(folder, SweepDir):
-        refuse_options(
-            folder,
-            "export",
-            {"--step": step is not None, "--attention": attention is not None, "--task": task is not None},
-        )
+        refuse_options(folder, "export", {"--step": step, "--attention": attention, "--task": task})
         from mhsa_cli.commands.sweep_views import show_export  # torch comes with it
 
         show_export(folder, to, output, as_json)

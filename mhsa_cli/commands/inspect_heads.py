@@ -84,11 +84,8 @@ def inspect_heads(
     given = {"--scores": scores, "--score": score is not None, "--circuits": circuits, "--ablate": ablate is not None}
     given |= {"--patch": patch is not None, "--lens": lens, "--direct": direct}
     if isinstance(folder, SweepDir):
-        others: dict[str, object] = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition}
-        others |= {"--step": step, "--attention": attention, "--task": task}
-        refuse_options(
-            folder, "inspect-heads", {**given, **{name: value is not None for name, value in others.items()}}
-        )
+        others = {"--layer": layer, "--heads": head, "--tokens": tokens, "--definition": definition, "--step": step}
+        refuse_options(folder, "inspect-heads", {**given, **others, "--attention": attention, "--task": task})
         from mhsa_cli.commands.sweep_views import show_trials  # torch comes with it
 
         show_trials(folder, output, as_json)

@@ -52,8 +52,7 @@ def timeline(
     """Run `mhsa timeline`."""
     folder, paper = open_run_or_sweep(runs, run), Paper()
     if isinstance(folder, SweepDir):
-        given = {"--target": target is not None, "--score": score is not None, "--replay": replay}
-        refuse_options(folder, "timeline", given)
+        refuse_options(folder, "timeline", {"--target": target, "--score": score, "--replay": replay})
         from mhsa_cli.commands.sweep_views import show_onsets  # torch comes with it
 
         show_onsets(folder, output, as_json)

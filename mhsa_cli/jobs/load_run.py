@@ -32,13 +32,13 @@ def open_run_or_sweep(runs: Path | None, name: str | None) -> RunDir | SweepDir:
         return SweepDir.open(runs_root(runs), name)
 
 
-def refuse_options(sweep: SweepDir, command: str, given: Mapping[str, bool]) -> None:
-    """Refuse what a command does with one model only; `given` are options and whether they are given.
+def refuse_options(sweep: SweepDir, command: str, given: Mapping[str, object]) -> None:
+    """Refuse what a command does with one model only; `given` are options with their values, None or False by default.
 
     Raises: UsageError that names a trial.
     """
-    for option, is_given in given.items():
-        if is_given:
+    for option, value in given.items():
+        if value is not None and value is not False:
             message = f"{option} is for one run: {escape(sweep.name)} is a sweep"
             raise UsageError(message, f"its trials are runs: mhsa {command} {trial_argument(sweep)} {option}", A_SWEEP)
 
