@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -28,7 +27,7 @@ from mhsa_cli.check.read.weight_layouts import layouts
 from mhsa_cli.check.source.load import Source, load
 from mhsa_cli.check.tensors import max_difference, slots
 from mhsa_cli.config.custom_attention import ATTENTION
-from mhsa_cli.config.own_file import file_problem, form_problem, split
+from mhsa_cli.config.own_file import file_digest, file_problem, form_problem, split
 from mhsa_cli.core.model.custom import FIXED_SEED, CustomAttention, CustomBlock, Sizes, check_hint, seeded
 from mhsa_cli.errors import UsageError
 from mhsa_cli.records.check import GradeOptions
@@ -111,7 +110,7 @@ def load_block(block: str) -> CustomAttention:
     return CustomAttention(
         block,
         file,
-        sha256(file.read_bytes()).hexdigest(),
+        file_digest(block),
         lambda sizes: ModuleBlock(c.block, c.call_form, match, confirmed, sizes),
         source.place,
         match is not None,

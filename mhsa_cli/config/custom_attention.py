@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from mhsa_cli.config.own_file import OwnKind, split
+from mhsa_cli.config.own_file import OwnKind, pick
 from mhsa_cli.errors import UsageError
 from mhsa_cli.text import escape
 
@@ -33,10 +32,8 @@ def refuse_block(attention: str, what: str, does: str = "needs the built-in atte
 
 def find_block(attention: str, options: Sequence[str], who: str) -> str:
     """Find the option --attention that names a run's custom attention. Raises: UsageError if there is none."""
-    file, name = split(attention)
-    same_class = [option for option in options if split(option)[1] == name]
-    exact = [option for option in same_class if Path(split(option)[0]).name == Path(file).name] or same_class
-    if not exact:
+    found = pick(attention, options)
+    if found is None:
         shown = escape(attention)
         raise UsageError(f"{who} was trained with {shown}, which is not imported without permission", way(shown))
-    return exact[0]
+    return found

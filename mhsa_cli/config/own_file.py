@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,18 @@ def split(text: str) -> tuple[str, str]:
     if file.lower().endswith(SUFFIXES) or (file and name.isidentifier()):
         return file, name if name.isidentifier() else ""
     return text, ""
+
+
+def file_digest(text: str) -> str:
+    """Return the sha256 of the file of FILE:Name."""
+    return sha256(Path(split(text)[0]).read_bytes()).hexdigest()
+
+
+def pick(text: str, given: Sequence[str]) -> str | None:
+    """Pick from options the one that names the same Name, in a file of the same name if there is one."""
+    same = [one for one in given if split(one)[1] == split(text)[1]]
+    exact = [one for one in same if Path(split(one)[0]).name == Path(split(text)[0]).name] or same
+    return exact[0] if exact else None
 
 
 def form_problem(text: str, kind: OwnKind) -> Problem | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
-from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
-from mhsa_cli.config.own_file import OwnKind, definition, file_problem, form_problem, split
+from mhsa_cli.config.own_file import OwnKind, definition, file_digest, file_problem, form_problem, pick, split
 from mhsa_cli.config.problems import clip
 from mhsa_cli.config.recipes import installed
 from mhsa_cli.config.section import Section, SeqLen, VocabSize, rule
@@ -49,7 +47,7 @@ def installed_task(name: str) -> str | None:
 
 def digest(name: str) -> str:
     """Return the sha256 of the file of FILE.py:Name."""
-    return sha256(Path(split(located(name))[0]).read_bytes()).hexdigest()
+    return file_digest(located(name))
 
 
 def recorded_digest(info: Mapping[str, Any]) -> str | None:
@@ -71,15 +69,14 @@ def find_task(name: str, given: Sequence[str], who: str, recorded: str | None) -
     """
     if not given and (trusted := trusted_task(name, recorded)):
         return trusted
-    same = [one for one in given if split(one)[1] == split(name)[1]]
-    exact = [one for one in same if Path(split(one)[0]).name == Path(split(name)[0]).name] or same
-    if given and not exact:
+    found = pick(name, given)
+    if found is None and given:
         raise unwanted("--task", given[0], f"{name}, on which {who} was trained", f"--task {escape(name)}")
-    if not exact:
+    if found is None:
         shown = escape(name)
         message = f"{who} was trained on {shown}, which is not imported without permission"
         raise UsageError(message, f"to let this command import it: --task {shown}")
-    return exact[0]
+    return found
 
 
 def options_to_name(attentions: Iterable[str], tasks: Iterable[str], scores: Iterable[str]) -> str:

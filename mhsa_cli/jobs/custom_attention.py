@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from mhsa_cli.config.custom_attention import find_block, is_file, way
-from mhsa_cli.config.own_file import split
+from mhsa_cli.config.own_file import file_digest, split
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.model.custom import CustomAttention
 from mhsa_cli.core.model.transformer import TransformerLM
@@ -16,6 +15,7 @@ from mhsa_cli.core.tasks import Task
 from mhsa_cli.core.training.lockstep import build_model
 from mhsa_cli.errors import RunError, UsageError, unwanted
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_source import check_unchanged
 from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.text import escape
 
@@ -81,12 +81,7 @@ def load_block(
         raise unwanted("--attention", given, f"{attention}, with which {who} was trained", way(escape(attention)))
     custom = _load(find_block(attention, [] if given is None else [given], who))
     recorded = (info.get(KEY) or {}).get("sha256")
-    if recorded != custom.sha256:
-        digests = f"found sha256 {custom.sha256[:12]}, wanted {escape(str(recorded))[:12]}"
-        message = f"{escape(str(custom.file))} is not the file {who} was trained with: {digests}"
-        if allow_changed is False:
-            raise RunError(message, "restore the file, or resume with the changed one: --allow-inexact")
-        tell(f"note: {message}; results may differ")
+    check_unchanged(custom.file, custom.sha256, recorded, f"{who} was trained with", allow_changed)
     return custom
 
 
@@ -132,6 +127,6 @@ def name_blocks(
     found = {name: find_block(name, given, who) for name in _names(configs)}
     for name, other in found.items():
         file = Path(split(other)[0])
-        if file.is_file() and sha256(file.read_bytes()).hexdigest() != recorded.get(name):
+        if file.is_file() and file_digest(other) != recorded.get(name):
             raise RunError(f"{escape(file)} is not the file {who} began with", "restore the file")
     return found

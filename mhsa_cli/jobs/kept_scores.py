@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from mhsa_cli.config.own_file import split
+from mhsa_cli.config.own_file import file_digest, split
 from mhsa_cli.config.own_score import SCORE, check_names, short_score
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.messages import tell
@@ -18,11 +16,6 @@ from mhsa_cli.text import escape, quoted
 
 KEY = "own_scores"  # in run.json: file, name, form and sha256 of each
 TARGET, VALUE = "target", "value"  # the forms
-
-
-def digest(name: str) -> str:
-    """Compute the sha256 of the file in FILE.py:NAME."""
-    return sha256(Path(split(name)[0]).read_bytes()).hexdigest()
 
 
 def kept_scores(info: Mapping[str, Any]) -> dict[str, str]:
@@ -42,7 +35,7 @@ def kept_score(folder: RunDir, given: str) -> tuple[str, str]:
         message = f"{escape(folder.name)} was trained without the score {escape(given)}"
         hint = f"over training: mhsa train --score {quoted(given)}; of the trained heads: mhsa explain --score"
         raise UsageError(message, hint, SCORE.code)
-    if entry["sha256"] != digest(given):
+    if entry["sha256"] != file_digest(given):
         tell(f"note: {escape(split(given)[0])} changed since {escape(folder.name)} was trained; its figures are older")
     return short, str(entry["form"])
 
@@ -64,7 +57,7 @@ def name_again(kept: Mapping[str, str], given: Sequence[str], who: str, allow_ch
         message = f"{who} was begun without the score {escape(next(iter(short)))}"
         raise UsageError(message, "mhsa inspect-heads and mhsa explain measure it on the trained heads", SCORE.code)
     for name, recorded in zip(found, kept.values(), strict=True):
-        if (now := digest(name)) != recorded:
+        if (now := file_digest(name)) != recorded:
             digests = f"found sha256 {now[:12]}, wanted {escape(recorded)[:12]}"
             message = f"{escape(split(name)[0])} is not the file {who} began with: {digests}"
             if not allow_changed:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mhsa_cli.config.own_file import OwnCode, split
+from mhsa_cli.config.own_file import OwnCode, file_digest, split
 from mhsa_cli.config.own_score import check_names, short_score
-from mhsa_cli.jobs.kept_scores import digest, kept_scores
+from mhsa_cli.jobs.kept_scores import kept_scores
 from mhsa_cli.jobs.messages import tell
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.runs.run_dir import RunDir
@@ -21,7 +21,7 @@ def with_scores(folder: RunDir, own: OwnCode, maps: HeadMaps, step: int | None =
     heads = [] if maps.report is None else maps.report.heads
     new = []
     for name in own.scores:
-        short, now = short_score(name), digest(name)
+        short, now = short_score(name), file_digest(name)
         if all(short in head.own_scores for head in heads) and kept.get(short) == now:
             continue
         if kept.get(short, now) != now:

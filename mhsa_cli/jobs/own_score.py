@@ -8,15 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from mhsa_cli.config.custom_attention import FOR_MAPS
-from mhsa_cli.config.own_file import OwnCode, split
+from mhsa_cli.config.own_file import OwnCode, file_digest, split
 from mhsa_cli.config.own_score import SCORE, check_names, short_score
 from mhsa_cli.config.schema import Config
 from mhsa_cli.core.heads.own_scores import Null, OwnScore, own_figures
 from mhsa_cli.core.model.transformer import TransformerLM
 from mhsa_cli.core.tasks import Task
 from mhsa_cli.errors import RunError, UsageError
-from mhsa_cli.jobs.kept_scores import KEY, TARGET, VALUE, digest, kept_scores, name_again
-from mhsa_cli.jobs.own_task import OwnSource, local_file, make_task
+from mhsa_cli.jobs.kept_scores import KEY, TARGET, VALUE, kept_scores, name_again
+from mhsa_cli.jobs.own_source import OwnSource, local_file
+from mhsa_cli.jobs.own_task import make_task
 from mhsa_cli.jobs.trained_run import load_trained_run
 from mhsa_cli.records.heads import HeadMaps
 from mhsa_cli.runs.run_dir import RunDir
@@ -51,7 +52,7 @@ def score_facts(scores: Sequence[OwnScore], kept: Mapping[str, str] | None = Non
     """Describe scores for run.json; empty without any. `kept` are the names and digests of a sweep's plan."""
     if not scores:
         return {}
-    kept = {score.name: digest(score.name) for score in scores} if kept is None else kept
+    kept = {score.name: file_digest(score.name) for score in scores} if kept is None else kept
     parts = {short_score(name): (split(name)[0], found) for name, found in kept.items()}
     return {
         KEY: [
@@ -106,7 +107,7 @@ def score_digests(names: Sequence[str], configs: Sequence[Config]) -> dict[str, 
             task = make_task(config)
             for score in scores:
                 score.check(task, config.model.n_heads)
-    return {name: digest(name) for name in names}
+    return {name: file_digest(name) for name in names}
 
 
 @contextlib.contextmanager

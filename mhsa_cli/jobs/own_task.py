@@ -6,11 +6,10 @@ A file installed with the recipes needs no --task, if it is the one that the run
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mhsa_cli.config.own_file import split
 from mhsa_cli.config.own_task import KEY, digest, find_task, installed_task, located, recorded_digest
@@ -21,14 +20,8 @@ from mhsa_cli.core.tasks.own import OwnTask
 from mhsa_cli.core.training.overlap import shared_rows
 from mhsa_cli.errors import RunError, UsageError
 from mhsa_cli.jobs.messages import tell
+from mhsa_cli.jobs.own_source import OwnSource, check_unchanged, local_file
 from mhsa_cli.text import escape
-
-
-class OwnSource(NamedTuple):
-    """Code of the user's own as a sweep sends it: the name to import, and the bytes of its file."""
-
-    name: str
-    text: bytes
 
 
 def make_task(config: Config) -> Task:
@@ -98,19 +91,15 @@ def load_task(
     recorded = recorded_digest(info)
     given = find_task(config.task.name, [] if given is None else [given], who, recorded)
     task, found = _load(config.task, given), digest(given)
-    if recorded != found:
-        digests = f"found sha256 {found[:12]}, wanted {escape(str(recorded))[:12]}"
-        message = f"{escape(split(given)[0])} is not the file {who} was trained on: {digests}"
-        if allow_changed is False:
-            raise RunError(message, "restore the file, or resume with the changed one: --allow-inexact")
-        tell(f"note: {message}; results may differ")
+    check_unchanged(split(given)[0], found, recorded, f"{who} was trained on", allow_changed)
     return task
 
 
 def task_digests(configs: Sequence[Config]) -> dict[str, str]:
     """Map the names of a new sweep's own tasks to the sha256 of their files; each is built once. Raises: UsageError."""
     own = [config for config in configs if isinstance(config.task, OwnTaskConfig)]
-    for config in own:
+    asked = {(str(one.task), one.train.seed, one.train.batch_size, one.train.eval_sequences): one for one in own}
+    for config in asked.values():  # what the checks depend on
         new_task(config)
     return {config.task.name: digest(config.task.name) for config in own}
 
@@ -135,24 +124,6 @@ def name_tasks(
         if Path(split(located(other))[0]).is_file() and digest(other) != recorded.get(name):
             raise RunError(f"{escape(split(other)[0])} is not the file {who} began with", "restore the file")
     return found
-
-
-def own_source(name: str) -> OwnSource:
-    """Read the file of a task or a score, to be sent with the trials of a sweep."""
-    return OwnSource(name, Path(split(located(name))[0]).read_bytes())
-
-
-@contextlib.contextmanager
-def local_file(own: OwnSource) -> Iterator[str]:
-    """Give FILE.py:Name of code that a sweep sends to any machine: the file itself, or a copy of what was sent."""
-    file, name = split(located(own.name))
-    if Path(file).is_file() and Path(file).read_bytes() == own.text:
-        yield own.name
-        return
-    with tempfile.TemporaryDirectory(prefix="mhsa-own-") as folder:
-        copy = Path(folder) / Path(file).name
-        copy.write_bytes(own.text)
-        yield f"{copy}:{name}"
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from mhsa_cli.core.heads import random_baseline
 from mhsa_cli.core.tasks import TASKS
+from mhsa_cli.jobs import own_task
 from tests.commands.shell import Said, at_step, facts, mhsa
 
 TOUCH = 'Path("ran").touch()'
@@ -188,3 +189,11 @@ def test_rows_of_a_file_are_trained_from_the_runs_copy() -> None:
 
 def test_no_built_in_task_is_called_new() -> None:
     assert not {"new", "show", "rm"} & TASKS.keys()
+
+
+def test_a_task_of_several_settings_is_checked_once() -> None:
+    with mock.patch.object(own_task, "check_overlap", wraps=own_task.check_overlap) as checked:
+        assert mhsa("sweep", TASK, *SMALL[:1], *SMALL[2:], "n_heads=1,2,4", "--seeds", "1", "--dry-run").code == 0
+        assert checked.call_count == 1
+        assert mhsa("sweep", TASK, *SMALL, "task.shift=0,2", "--seeds", "1", "--dry-run").code == 0
+    assert checked.call_count == 3

@@ -21,7 +21,8 @@ from mhsa_cli.core.training.lockstep import Group
 from mhsa_cli.errors import MhsaError
 from mhsa_cli.jobs.custom_attention import block_facts, build_custom_models
 from mhsa_cli.jobs.own_score import score_facts, scores_of_chunk, with_own_scores
-from mhsa_cli.jobs.own_task import OwnSource, task_facts, task_of_chunk
+from mhsa_cli.jobs.own_source import OwnSource
+from mhsa_cli.jobs.own_task import task_facts, task_of_chunk
 from mhsa_cli.jobs.run_config import keep_text, planned_text
 from mhsa_cli.jobs.sweep.journal import TrialJournal, find_start
 from mhsa_cli.jobs.sweep.plan import Trial

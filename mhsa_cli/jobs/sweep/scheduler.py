@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from mhsa_cli.config.schema import Config
-from mhsa_cli.jobs.own_task import own_source
+from mhsa_cli.jobs.own_source import own_source
 from mhsa_cli.jobs.signals import StopSignal
 from mhsa_cli.jobs.sweep.capacity import stack_size
 from mhsa_cli.jobs.sweep.chunk import Chunk, Send, give_up
