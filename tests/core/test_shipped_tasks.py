@@ -26,6 +26,7 @@ FILES = {
     "sort": "Sort",
     "selective_copy": "SelectiveCopy",
     "segment": "Segment",
+    "segment_copy": "SegmentCopy",
 }
 NOT = IGNORE
 
@@ -152,13 +153,55 @@ def test_segment_counts_separators() -> None:
     assert task.baselines["place and token"] == pytest.approx(loss, abs=0.01)
 
 
-@pytest.mark.parametrize("file", ["recall", "sort", "selective_copy"])
+def test_segment_copy_stands_again_at_a_later_place() -> None:
+    task = shipped("segment_copy", vocab_size=50, seq_len=19, length=4)
+    pairs = set()
+    for inputs, targets in rows_of(task, 900):
+        asked = [t for t, target in enumerate(targets) if target != NOT]
+        again = asked[0]
+        assert asked == [again, again + 1, again + 2] and [targets[t] for t in asked] == inputs[again + 1 : again + 4]
+        starts = [t for t in range(again - 3) if inputs[t : t + 4] == inputs[again : again + 4]]
+        assert starts
+        pairs.add((starts[0], again))
+    assert pairs == {(i, j) for i in range(12) for j in range(i + 4, 16)} and set(task.gaps) == {
+        j - i for i, j in pairs
+    }
+
+
+def test_the_source_of_segment_copy_is_what_follows_the_first_segment() -> None:
+    task = shipped("segment_copy", vocab_size=9, seq_len=9, length=3)
+    found = task.source(torch.tensor([[5, 1, 2, 3, 2, 6, 1, 2, 3], [5, 1, 2, 3, 4, 6, 1, 2, 8]]))
+    assert found is not None
+    assert found.nonzero().tolist() == [[0, 6, 2], [0, 6, 4], [0, 7, 3]]
+
+
+def test_the_baselines_of_segment_copy_guess_among_symbols() -> None:
+    task = shipped("segment_copy", vocab_size=11, seq_len=23, length=5)
+    any_symbol, bigram, right, asked = 0.0, 0.0, 0.0, 0
+    for inputs, targets in rows_of(task, 3000):
+        for t, answer in enumerate(targets):
+            if answer == NOT:
+                continue
+            asked += 1
+            follows = [b for a, b in zip(inputs[:t], inputs[1 : t + 1], strict=True) if a == inputs[t]]
+            any_symbol -= math.log(inputs[: t + 1].count(answer) / (t + 1))
+            bigram -= math.log(follows.count(answer) / len(follows))
+            right += follows.count(answer) / len(follows)
+    assert task.goal_accuracy == pytest.approx(right / asked, abs=0.02)
+    assert task.baselines == pytest.approx(
+        {"any symbol so far": any_symbol / asked, "bigram": bigram / asked}, rel=0.05
+    )
+
+
+@pytest.mark.parametrize("file", ["recall", "sort", "selective_copy", "segment_copy"])
 def test_a_source_marks_answers_alone_in_rows_of_any_length(file: str) -> None:
     task = shipped(file)
     batch = task.draw(60, stream_generator(4, "test", 0))
     keys = task.source(batch.inputs)
     assert keys is not None
     asked = batch.targets != IGNORE
+    if file == "segment_copy":  # by chance a segment goes on
+        keys = keys & asked.unsqueeze(2)
     assert torch.equal(keys.any(2), asked)  # every answer stands somewhere, and nothing is marked elsewhere
     assert not (keys & (batch.inputs.unsqueeze(1) != batch.targets.unsqueeze(2))).any()
     for length in (1, 2, 7, task.seq_len + 5):
@@ -186,6 +229,7 @@ def test_the_baseline_of_any_symbol_is_what_guessing_one_costs(file: str) -> Non
         ("sort", {"seq_len": 7}),
         ("selective_copy", {"copied": 9}),
         ("segment", {"segments": 1}),
+        ("segment_copy", {"length": 25}),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(file: str, settings: dict[str, object]) -> None:
