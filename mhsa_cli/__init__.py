@@ -14,7 +14,7 @@
     sweep = mhsa.load_sweep("sweep-copy")
 
     mhsa.grade("my.py:MyAttention")        its faults; or a module, a class
-    mhsa.tasks["copy"]                     a task and its settings
+    mhsa.tasks["copy"], mhsa.nn            a task's settings, torch modules
 
 Tables are pandas DataFrames where pandas is installed, else lists of dicts.
 `print` writes runs, sweeps and grades as text, a notebook draws them.
@@ -56,10 +56,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return import_module(f"{__name__}.nn")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "__version__", "__doc__", "__name__", "__path__", "__file__"])
+    return sorted([*_HOMES, "nn", "__version__", "__doc__", "__name__", "__path__", "__file__"])

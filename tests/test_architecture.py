@@ -44,6 +44,7 @@ ROOMS = {
     "jobs": {"jobs", "check", "core", "runs", "config", "records", "text", "errors"},
     "commands": {"commands", "jobs", "renderers", "runs", "config", "records", "text", "errors"},
     "api": {"api", "jobs", "renderers", "runs", "config", "records", "text", "errors"},
+    "nn": {"nn", "core", "config"},
     "records": {"records", "text"},
     "text": set(),
     "errors": {"text"},

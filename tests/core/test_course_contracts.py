@@ -180,8 +180,8 @@ def test_rope(lead: tuple[int, ...], theta: float) -> None:
         assert worst(run_rope(6, theta, MAX, x, positions), wanted) <= 1e-6
 
 
-def test_loading_projections_replaces_all_and_refuses_what_does_not_fit() -> None:
-    """One call: biases of the block count no more, and a shape that could be stretched is not."""
+def test_loading_projections_replaces_all() -> None:
+    """One call: biases of the block count no more."""
     weights, x = maps(), draw(5, T, D, seed=9)
     block = MultiHeadSelfAttention(D, H, max_seq_len=MAX)
     block.load_projections(*weights)
@@ -190,8 +190,3 @@ def test_loading_projections_replaces_all_and_refuses_what_does_not_fit() -> Non
     shared.load_projections(weights[0], weights[1][:D_HEAD], weights[2][:D_HEAD], weights[3])
     spread = [weights[0], *(w[:D_HEAD].repeat(H, 1) for w in weights[1:3]), weights[3]]
     assert worst(shared(x), wanted_attention(spread, x, None)) <= 1e-6
-    for bad in ([*weights[:3], weights[3][:1]], [weights[0][:6], *weights[1:]], [w[:, :6] for w in weights]):
-        with pytest.raises(ValueError, match=r"wanted q, k, v, out of shapes \[\(12, 12\), "):
-            block.load_projections(*bad)
-    with pytest.raises(ValueError, match=r"\(4, 12\), \(4, 12\), \(12, 12\)\], got"):
-        shared.load_projections(*weights)

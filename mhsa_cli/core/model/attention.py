@@ -18,6 +18,7 @@ from mhsa_cli.core.model.kv_cache import LayerCache
 from mhsa_cli.core.model.layers import AnyDevice, Dropout, Linear, WithTables, product
 from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights
 from mhsa_cli.core.model.positions import Positions
+from mhsa_cli.core.model.projections import NamedProjections
 from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
 
 
@@ -118,11 +119,12 @@ def mask_all(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
 
 
-class MultiHeadSelfAttention(WithTables):
+class MultiHeadSelfAttention(NamedProjections, WithTables):
     """Causal multi-head self-attention: one fused `qkv_proj` (D to (H + 2G) d) and one `out_proj` (D to D).
 
     Shapes: x (B, T, D) to (B, T, D), or (M, B, T, D) in a stack; weights (B, H, T, T). Parameters: qkv_proj.weight
-    ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, D).
+    ((H + 2G) d, D), its rows q of all heads, then k, then v; out_proj.weight (D, D). W_Q, W_K, W_V, W_O, each
+    (d_out, d_in), and b_Q, b_K, b_V, b_O are views of them, to read and to write.
     Raises: ValueError for an argument that is out of range or does not fit.
     Example: `y, weights = MultiHeadSelfAttention(32, 4, 12)(x, return_weights=True)`
     Source: Vaswani et al. 2017.
@@ -273,19 +275,3 @@ class MultiHeadSelfAttention(WithTables):
             context = fused_attention(q, k, v, combined, self.positions.bias(pos, k_pos))
         y = self.out_dropout(self.out_proj(merge_heads(context)))
         return (y, weights) if return_weights else y
-
-    @torch.no_grad()
-    def load_projections(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
-        """Load the weights of separate projections, each (d_out, d_in) as in torch.nn.Linear, and set biases to 0.
-
-        Raises: ValueError if a shape does not fit.
-        """
-        expected = [(width, self.d_model) for width in (*self.widths, self.d_model)]
-        found = [tuple(weight.shape) for weight in (q, k, v, out)]
-        if found != expected:
-            raise ValueError(f"wanted q, k, v, out of shapes {expected}, got {found}")
-        self.qkv_proj.weight.copy_(torch.cat([q, k, v]))
-        self.out_proj.weight.copy_(out)
-        for part in (self.qkv_proj, self.out_proj):
-            if part.bias is not None:
-                part.bias.zero_()

@@ -1,0 +1,36 @@
+"""The torch modules and functions that models are built of, for programs of your own."""
+
+from __future__ import annotations
+
+from mhsa_cli.config.schema import ModelConfig
+from mhsa_cli.core.model.attention import MultiHeadSelfAttention, attention_weights, masked_softmax
+from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
+from mhsa_cli.core.model.layers import Embedding, LayerNorm, Linear, RMSNorm
+from mhsa_cli.core.model.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    RopePositions,
+    SinusoidalPositions,
+    swap_rope_layout,
+)
+from mhsa_cli.core.model.transformer import MLP, Block, TransformerLM
+
+__all__ = [
+    "AlibiPositions",
+    "Block",
+    "Embedding",
+    "LayerNorm",
+    "LearnedPositions",
+    "Linear",
+    "MLP",
+    "ModelConfig",
+    "MultiHeadCrossAttention",
+    "MultiHeadSelfAttention",
+    "RMSNorm",
+    "RopePositions",
+    "SinusoidalPositions",
+    "TransformerLM",
+    "attention_weights",
+    "masked_softmax",
+    "swap_rope_layout",
+]
