@@ -45,14 +45,28 @@ def _broadcasts(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return extra >= 0 and all(g in (1, w) for g, w in zip(given, wanted[extra:], strict=True))
 
 
-def check_mask(mask: Tensor, wanted: tuple[int, ...]) -> None:
-    """Check that a mask is boolean and broadcasts to the weights' shape (..., H, Tq, Tk)."""
+def check_boolean(name: str, mask: Tensor) -> None:
+    """Check that a mask is boolean: the two meanings that numbers have in masks cannot be told apart."""
     if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+        way_out = f"pass `{name} == 0` if it is added to scores, `{name} != 0` if 1 = may attend"
+        raise ValueError(f"{name} must be boolean (True = may attend), got {mask.dtype}: {way_out}")
+
+
+def check_mask(mask: Tensor, wanted: tuple[int, ...], causal: Tensor) -> None:
+    """Check that a mask is boolean, broadcasts to the weights' shape (..., H, Tq, Tk), and is not an inverted one.
+
+    Told for sure is a mask that shows keys, but to no query one that the causal mask `causal` (Tq, Tk) shows too.
+    Compiled and exported models skip that.
+    """
+    check_boolean("mask", mask)
     given = tuple(mask.shape)
     if not _broadcasts(given, wanted):
         each = (*wanted[:-3], 1, *wanted[-2:])
         raise ValueError(f"mask {given} does not broadcast to the weights, {wanted}; a mask per row is {each}")
+    if torch.compiler.is_compiling() or mask.is_meta or bool((mask & causal).any()) or not bool(mask.any()):
+        return
+    found = "mask (True = may attend) shows only keys that the causal mask hides: no query would attend to any"
+    raise ValueError(f"{found}; pass `~mask` if True means hidden in it")
 
 
 def _check_whole(what: str, indices: Tensor, device: torch.device | None) -> None:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from mhsa_cli.core.model import attention
+from mhsa_cli.core.model.cross_attention import MultiHeadCrossAttention
+from mhsa_cli.core.model.kv_cache import LayerCache
 from tests.core.reference import D_HEAD, MAX, B, D, H, T, coins, draw, redraw, worst
 
 PATHS = [False, True]
@@ -132,3 +134,48 @@ def test_the_mask_is_the_corner_of_a_longer_one(length: int) -> None:
         wanted, wanted_weights = exact(x, mask, return_weights=True)
         assert torch.equal(weights, wanted_weights)
         assert torch.equal(y, wanted)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear", "uniform"])
+@pytest.mark.parametrize("looking", PATHS)
+def test_an_inverted_causal_mask_is_refused(kind: str, looking: bool) -> None:
+    """Of any shape that broadcasts, and with keys in a cache; the way out works, and equals no mask."""
+    block, x = redraw(attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX, kind=kind), 0), draw(B, T, D)
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    for inverted in (later, later.expand(B, 1, T, T), later.expand(B, H, T, T)):
+        with pytest.raises(ValueError, match="~mask"):
+            block(x, inverted, return_weights=looking)
+        y = block(x, ~inverted, return_weights=looking)
+        assert worst(y[0] if looking else y, block(x)) <= 2e-6
+
+
+def test_an_inverted_mask_is_refused_after_cached_tokens_too() -> None:
+    block, x = redraw(attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX), 0), draw(B, T, D)
+    cache = LayerCache()
+    block(x[:, :4], cache=cache)
+    with pytest.raises(ValueError, match="~mask"):
+        block(x[:, 4:], torch.ones(T, T, dtype=torch.bool).triu(1)[4:], cache=cache)
+    assert cache.length == 4
+
+
+def test_masks_that_may_be_meant_are_taken() -> None:
+    """Rows of padding alone, one query that sees itself, and a mask without a single True."""
+    block, x = redraw(attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX), 0), draw(B, T, D)
+    only = torch.ones(T, T, dtype=torch.bool).triu(1)
+    only[3, 3] = True
+    for mask in (only, torch.zeros(T, T, dtype=torch.bool), torch.arange(T) >= T - 1):
+        weights = block(x, mask, return_weights=True)[1]
+        assert torch.equal(weights != 0, (mask & block.causal_mask[:T, :T]).expand(B, H, T, T))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+def test_a_mask_of_numbers_is_refused_wherever_one_is_passed(dtype: torch.dtype) -> None:
+    numbers, x = torch.zeros(T, T).to(dtype), draw(B, T, D)
+    for call in (
+        lambda: attention.MultiHeadSelfAttention(D, H, max_seq_len=MAX)(x, numbers),
+        lambda: attention.attention_weights(x, x, numbers),
+        lambda: attention.masked_softmax(numbers.float(), numbers),
+        lambda: MultiHeadCrossAttention(D, H)(x, x, padding=torch.zeros(B, T).to(dtype)),
+    ):
+        with pytest.raises(ValueError, match=f"{dtype}.* == 0"):
+            call()

@@ -19,7 +19,7 @@ from mhsa_cli.core.model.layers import AnyDevice, Dropout, Linear, WithTables, p
 from mhsa_cli.core.model.linear_attention import linear_attention, linear_weights
 from mhsa_cli.core.model.positions import Positions
 from mhsa_cli.core.model.projections import NamedProjections
-from mhsa_cli.core.ranges import check_heads, check_mask, check_positions, check_size, check_vectors
+from mhsa_cli.core.ranges import check_boolean, check_heads, check_mask, check_positions, check_size, check_vectors
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -51,6 +51,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if mask is None:
         return scores.softmax(-1)
+    check_boolean("mask", mask)
     empty = ~mask.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask, -math.inf)
     if not empty.is_meta and not bool(empty.any()):
@@ -232,7 +233,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend: x (..., T, D) to (..., T, D), and with `return_weights` also the weights (..., H, T, Tk).
 
-        mask: boolean, True = may attend, broadcastable to (..., H, T, Tk); combined with the causal mask by `&`.
+        mask: boolean, True = may attend, broadcastable to (..., H, T, Tk); combined with the causal mask by `&`. Float
+            masks are refused, and inverted ones that leave no key. A query without a visible key has weights of zeros.
         return_weights: materialise the weights, before dropout, in place of the fused kernel.
         pos: positions of the tokens, (T,) or (B, T), int64; None: they count on from the cache, or from 0.
         cache: keys and values of the tokens before x, which x then attends to as well; it is extended. Tk counts both.
@@ -245,7 +247,8 @@ class MultiHeadSelfAttention(NamedProjections, WithTables):
             cached = f" after {past} cached tokens" if past else ""
             raise ValueError(f"input length T={T}{cached} exceeds max_seq_len={self.max_seq_len}")
         if mask is not None:
-            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T))
+            causal = self.causal_mask[past : past + T, : past + T]
+            check_mask(mask, (*x.shape[:-2], self.n_heads, T, past + T), causal)
         if pos is None:
             pos = torch.arange(past, past + T, device=x.device)
         else:

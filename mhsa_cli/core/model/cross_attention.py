@@ -14,7 +14,7 @@ from mhsa_cli.core.model.attention import (
     split_heads,
 )
 from mhsa_cli.core.model.layers import AnyDevice, Linear
-from mhsa_cli.core.ranges import check_heads, check_size, check_vectors
+from mhsa_cli.core.ranges import check_boolean, check_heads, check_size, check_vectors
 
 
 class MultiHeadCrossAttention(nn.Module):
@@ -68,9 +68,10 @@ class MultiHeadCrossAttention(nn.Module):
             found = f"{tuple(x.shape)} and {tuple(context.shape)}"
             raise ValueError(f"wanted x (B, Tq, {self.d_model}) and context (B, Tk, {self.d_context}), got {found}")
         check_vectors(x, context)
-        if padding is not None and (padding.dtype != torch.bool or padding.shape != context.shape[:-1]):
-            found = f"{padding.dtype} {tuple(padding.shape)}"
-            raise ValueError(f"padding must be boolean {tuple(context.shape[:-1])}, got {found}")
+        if padding is not None:
+            check_boolean("padding", padding)
+            if padding.shape != context.shape[:-1]:
+                raise ValueError(f"padding must be {tuple(context.shape[:-1])}, got {tuple(padding.shape)}")
         q = split_heads(self.q_proj(x), self.n_heads)  # (B, H, Tq, d)
         k, v = (
             share_heads(split_heads(t, self.n_kv_heads), self.n_heads)  # (B, H, Tk, d)
